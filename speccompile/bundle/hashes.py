@@ -1,0 +1,146 @@
+"""hashes.json: the BLAKE3 hash and the size of every other file of a bundle, and one digest over them all.
+
+    {"digest": <BLAKE3 of the canonical JSON of "files">, "files": {"graphs/x.onnx": {"blake3": <hex>, "bytes": 12}}}
+
+The digest is the bundle's identity. The file must be canonical JSON, so that no byte of it can change unseen.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import TYPE_CHECKING, Any
+
+from speccompile.bundle.manifest import canonical_json
+from speccompile.errors import BundleError
+
+if TYPE_CHECKING:
+    from blake3 import blake3
+
+HASHES = "hashes.json"
+
+_COPY_AGAIN = "copy the bundle again from where it was built, or build it again"
+
+
+@dataclass(frozen=True)
+class FileRecord:
+    """BLAKE3 of a file's content in hexadecimal digits, and its size in bytes."""
+
+    blake3: str
+    size: int
+
+
+@dataclass(frozen=True)
+class Hashes:
+    """`files`: relative posix path -> record; `digest` stands for all of them."""
+
+    digest: str
+    files: dict[str, FileRecord]
+
+
+def hash_folder(folder: Path) -> Hashes:
+    """The hashes of all files below `folder` but hashes.json itself."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / HASHES)
+    files = {path.relative_to(folder).as_posix(): FileRecord(hash_file(path), path.stat().st_size) for path in paths}
+    return Hashes(_digest(files), files)
+
+
+def write_hashes(folder: Path, hashes: Hashes) -> None:
+    """Write hashes.json."""
+    (folder / HASHES).write_bytes(canonical_json({"digest": hashes.digest, "files": _rows(hashes.files)}))
+
+
+def read_json(path: Path) -> Any:
+    """The value in a JSON file. Raises BundleError when it cannot be read or is no JSON."""
+    try:
+        return json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise BundleError(f"{path}: the file is missing", hint=_COPY_AGAIN) from None
+    except OSError as error:
+        raise BundleError(f"{path}: cannot be read: {error.strerror}", hint=_COPY_AGAIN) from error
+    except (ValueError, RecursionError) as error:
+        raise BundleError(f"{path}: expected JSON: {error}", hint=_COPY_AGAIN) from error
+
+
+def read_hashes(folder: Path, *, verify: bool = True) -> Hashes:
+    """Read hashes.json. Raises BundleError when it is not as `write_hashes` wrote it.
+
+    With verify=False all is checked but the digest, which needs the blake3 package.
+    """
+    path = folder / HASHES
+    data = read_json(path)
+    hashes = _parse(data, path)
+    if path.read_bytes() != canonical_json(data):
+        raise BundleError(f"{path}: the file was edited: it is not canonical JSON", hint=_COPY_AGAIN)
+    if verify and (digest := _digest(hashes.files)) != hashes.digest:
+        raise BundleError(
+            f"{path}: the file was edited: digest {hashes.digest}, its files give {digest}", hint=_COPY_AGAIN
+        )
+    return hashes
+
+
+def check_files(folder: Path, hashes: Hashes, *, verify: bool = True) -> None:
+    """Raise BundleError for the first file that is missing, truncated, outside `folder` or, with `verify`, edited."""
+    for relative, record in hashes.files.items():
+        path = folder / relative
+        if not path.is_file():
+            raise BundleError(f"{path}: the file is missing; {HASHES} lists it", hint=_COPY_AGAIN)
+        if not path.resolve().is_relative_to(folder.resolve()):
+            raise BundleError(f"{path}: leads out of the bundle, to {path.resolve()}", hint=_COPY_AGAIN)
+        if (size := path.stat().st_size) != record.size:
+            raise BundleError(f"{path}: has {size} bytes, expected {record.size}", hint=_COPY_AGAIN)
+        if verify and (found := hash_file(path)) != record.blake3:
+            raise BundleError(
+                f"{path}: the file was edited: BLAKE3 {found}, expected {record.blake3}", hint=_COPY_AGAIN
+            )
+
+
+def _rows(files: dict[str, FileRecord]) -> dict[str, dict[str, str | int]]:
+    return {path: {"blake3": record.blake3, "bytes": record.size} for path, record in files.items()}
+
+
+def _digest(files: dict[str, FileRecord]) -> str:
+    return _hasher().update(canonical_json(_rows(files))).hexdigest()
+
+
+def hash_file(path: Path) -> str:
+    hasher = _hasher()
+    try:
+        return hasher.update_mmap(path).hexdigest()
+    except OSError as error:
+        raise BundleError(f"{path}: cannot be read: {error.strerror}", hint=_COPY_AGAIN) from error
+
+
+def _hasher() -> "blake3":
+    try:
+        from blake3 import blake3
+    except ImportError:
+        raise BundleError(
+            "hashes.json is made with BLAKE3: expected the Python package blake3, which is not installed",
+            hint="pip install blake3, or open the bundle with verify=False (on the command line --no-verify)",
+        ) from None
+    return blake3(max_threads=blake3.AUTO)
+
+
+def _parse(data: Any, path: Path) -> Hashes:
+    match data:
+        case {"digest": str(digest), "files": dict(rows), **others} if not others:
+            return Hashes(digest, {name: _record(name, row, path) for name, row in rows.items()})
+    raise BundleError(f'{path}: expected {{"digest": text, "files": object}} and nothing else', hint=_COPY_AGAIN)
+
+
+def _record(name: str, row: Any, path: Path) -> FileRecord:
+    _check_relative(name, path)
+    match row:
+        case {"blake3": str(digest), "bytes": int(size), **others} if not others and not isinstance(size, bool):
+            return FileRecord(digest, size)
+    raise BundleError(f'{path}: {name}: expected {{"blake3": text, "bytes": number}}, got {row!r}', hint=_COPY_AGAIN)
+
+
+def _check_relative(name: str, path: Path) -> None:
+    windows, posix = PureWindowsPath(name), PurePosixPath(name)
+    rooted = posix.is_absolute() or windows.drive or windows.root
+    if rooted or ".." in posix.parts or "\\" in name or "\0" in name or str(posix) != name or name in (".", HASHES):
+        raise BundleError(
+            f"{path}: the path {name!r} leads out of the bundle or is not plain, unlike 'graphs/verify.onnx'",
+            hint=_COPY_AGAIN,
+        )

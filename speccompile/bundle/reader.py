@@ -1,0 +1,96 @@
+"""Open a bundle: refuse by name what is missing, truncated, edited, from another version or leading elsewhere."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from speccompile import contract
+from speccompile.bundle.hashes import HASHES, Hashes, check_files, read_hashes, read_json
+from speccompile.bundle.manifest import FORMAT, LOCK, MANIFEST, PROOF, TOKENIZER, Manifest
+from speccompile.errors import BundleError
+
+_BUILD = "give the folder that `speccompile build` wrote"
+
+
+@dataclass(frozen=True)
+class OpenedBundle:
+    """A bundle whose files are those that were built. `lock`: inputs and versions; `proof`: what the build proved."""
+
+    folder: Path
+    manifest: Manifest
+    lock: dict[str, Any]
+    proof: dict[str, Any]
+    hashes: Hashes
+
+    def path(self, relative: str) -> Path:
+        """Where a file of the bundle lies. Raises BundleError when the bundle has no such file."""
+        if relative not in self.hashes.files:
+            raise BundleError(
+                f"{self.folder}: the bundle has no file {relative!r}",
+                hint="`speccompile inspect` lists the files of a bundle",
+            )
+        return self.folder / relative
+
+
+def open_bundle(folder: Path, *, verify: bool = True) -> OpenedBundle:
+    """Open the bundle in `folder`. verify=False skips the hashes, not the structure, versions and paths.
+
+    Raises BundleError naming the file that is wrong.
+    """
+    manifest = _read_manifest(folder)
+    hashes = read_hashes(folder, verify=verify)
+    check_files(folder, hashes, verify=verify)
+    bundle = OpenedBundle(
+        folder=folder,
+        manifest=Manifest.from_json(manifest, str(folder / MANIFEST)),
+        lock=_read_object(folder / LOCK),
+        proof=_read_object(folder / PROOF),
+        hashes=hashes,
+    )
+    _check_listed(bundle)
+    return bundle
+
+
+def _read_manifest(folder: Path) -> dict[str, Any]:
+    if not folder.is_dir():
+        found = "is a file" if folder.exists() else "does not exist"
+        raise BundleError(f"{folder}: expected the folder of a bundle, it {found}", hint=_BUILD)
+    if not (folder / MANIFEST).is_file():
+        raise BundleError(f"{folder}: not a bundle: it has no {MANIFEST}", hint=_BUILD)
+    manifest = _read_object(folder / MANIFEST)
+    _check_version(manifest, "format", FORMAT, folder / MANIFEST)
+    _check_version(manifest, "contract", contract.VERSION, folder / MANIFEST)
+    return manifest
+
+
+def _check_version(manifest: dict[str, Any], name: str, ours: int, path: Path) -> None:
+    version = manifest.get(name)
+    if type(version) is not int:
+        raise BundleError(f"{path}: expected a number in {name!r}, got {version!r}", hint=_BUILD)
+    if version != ours:
+        raise BundleError(
+            f"{path}: the bundle has {name} version {version}, this speccompile reads {name} version {ours}",
+            hint="upgrade speccompile" if version > ours else "build the bundle again with this speccompile",
+        )
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    data = read_json(path)
+    if not isinstance(data, dict):
+        raise BundleError(f"{path}: expected a JSON object, got {type(data).__name__}", hint=_BUILD)
+    return data
+
+
+def _check_listed(bundle: OpenedBundle) -> None:
+    manifest, path = bundle.manifest, bundle.folder / MANIFEST
+    needed = [MANIFEST, LOCK, PROOF] + ([TOKENIZER] if manifest.tokenizer else [])
+    needed += [file for engine in manifest.engines for file in engine.files.values()]
+    if missing := [file for file in needed if file not in bundle.hashes.files]:
+        raise BundleError(f"{path}: the bundle needs {missing[0]!r}, which {HASHES} does not list", hint=_BUILD)
+    graphs = sorted(graph.name for graph in manifest.graphs)
+    for engine in manifest.engines:
+        if sorted(engine.files) != graphs:
+            raise BundleError(
+                f"{path}: engine {engine.name!r} has files for {sorted(engine.files)}, the graphs are {graphs}",
+                hint=_BUILD,
+            )

@@ -1,0 +1,193 @@
+"""Write a bundle: in a hidden folder beside the output, moved into place when it is whole.
+
+Whatever happens on the way, the output holds the old bundle or the new one, and the hidden folder goes away. That of a
+build which was killed goes with the next build to the same output.
+"""
+
+import contextlib
+import ctypes
+import os
+import re
+import secrets
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from speccompile.bundle.hashes import HASHES, hash_folder, write_hashes
+from speccompile.bundle.manifest import LOCK, MANIFEST, PROOF, Manifest, canonical_json
+from speccompile.bundle.reader import open_bundle
+from speccompile.errors import BuildError
+
+_AT_FDCWD = -100
+_RENAME_EXCHANGE = 2
+
+
+class BundleWriter:
+    """Context manager: fill `folder` with graphs, weights and tokenizer, then call `finish`.
+
+    Entering raises BuildError when the output cannot be used. Leaving without `finish` leaves nothing behind.
+    """
+
+    folder: Path
+
+    def __init__(self, output: Path) -> None:
+        self._output = output
+        self._created: list[Path] = []
+        self._lock: int | None = None
+
+    def __enter__(self) -> Self:
+        self._output = check_output(self._output)
+        name, parent = self._output.name, self._output.parent
+        self.folder = parent / f".{name}.{os.getpid()}-{secrets.token_hex(4)}.part"
+        try:
+            with _reported(f"no folder could be made in {parent}"):
+                self._make_parents(parent)
+                _remove_stale(self._output)
+                self.folder.mkdir()
+            self._lock = _lock(self.folder)
+        except BaseException:
+            self._clean_up()
+            raise
+        return self
+
+    def finish(self, manifest: Manifest, lock: dict[str, Any], proof: dict[str, Any]) -> None:
+        """Write the JSON files and the hashes, and put the bundle in the place of the old one.
+
+        Raises BundleError when the folder is not a bundle that a reader takes, BuildError when the disk refuses.
+        """
+        with _reported(f"the bundle could not be written to {self._output}"):
+            for name, data in ((MANIFEST, manifest.to_json()), (LOCK, lock), (PROOF, proof)):
+                (self.folder / name).write_bytes(canonical_json(data))
+            write_hashes(self.folder, hash_folder(self.folder))
+            open_bundle(self.folder, verify=False)
+            _sync(self.folder, *self.folder.rglob("*"))
+            _replace(self.folder, self._output)
+            _sync(self._output.parent)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._clean_up()
+
+    def _make_parents(self, parent: Path) -> None:
+        missing = [folder for folder in (parent, *parent.parents) if not folder.exists()]
+        for folder in reversed(missing):
+            folder.mkdir(exist_ok=True)
+            self._created.append(folder)
+
+    def _clean_up(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+        if self._lock is not None:
+            os.close(self._lock)
+        for folder in reversed(self._created):
+            with contextlib.suppress(OSError):  # the bundle lies in it, or somebody else's work
+                folder.rmdir()
+
+
+def check_output(output: Path) -> Path:
+    """The output with all links resolved. Raises BuildError when it may not or cannot be written; leaves no trace."""
+    with _reported(f"the output {output} cannot be used"):
+        resolved = output.resolve()
+        _check_replaceable(resolved)
+        ancestor = next(folder for folder in resolved.parents if folder.exists())
+        with tempfile.TemporaryDirectory(prefix=f".{resolved.name}.", dir=ancestor):
+            return resolved
+
+
+def _check_replaceable(output: Path) -> None:
+    if not output.exists():
+        return
+    if not output.is_dir():
+        raise BuildError(f"the output {output} is a file, expected a folder", hint="give another --output")
+    is_bundle = (output / MANIFEST).is_file() and (output / HASHES).is_file()
+    if not is_bundle and any(output.iterdir()):
+        raise BuildError(
+            f"the output {output} is not empty and not a bundle: expected {MANIFEST} and {HASHES} in it",
+            hint="give another --output, or remove the folder yourself if nothing in it is needed",
+        )
+
+
+@contextlib.contextmanager
+def _reported(failure: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise BuildError(
+            f"{failure}: {error.strerror}",
+            hint="check the folder's permissions and free space, or give another --output",
+        ) from error
+
+
+def _remove_stale(output: Path) -> None:
+    for aside in _leftovers(output, "old"):
+        if not output.exists():
+            aside.rename(output)
+        else:
+            shutil.rmtree(aside, ignore_errors=True)
+    for folder in _leftovers(output, "part"):
+        if (lock := _lock(folder)) is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+            os.close(lock)
+
+
+def _leftovers(output: Path, suffix: str) -> list[Path]:
+    pattern = re.compile(rf"\.{re.escape(output.name)}\.\d+-[0-9a-f]+\.{suffix}")
+    return [path for path in output.parent.iterdir() if pattern.fullmatch(path.name)]
+
+
+def _lock(folder: Path) -> int | None:
+    """An open file that locks `folder`, or None when another process holds it.
+
+    A lock ends with its process, however that ends; a process id may be taken again, or mean nothing in a container.
+    """
+    import fcntl
+
+    lock = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        return None
+    return lock
+
+
+def _sync(*paths: Path) -> None:
+    for path in paths:
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _replace(folder: Path, output: Path) -> None:
+    """Put `folder` where `output` is; what was there is then in `folder`."""
+    if not output.exists():
+        folder.rename(output)
+    elif not _exchange(folder, output):
+        _exchange_by_moves(folder, output)
+
+
+def _exchange(folder: Path, output: Path) -> bool:
+    """Swap two folders at one stroke. False, and nothing done, where the system or the filesystem has no such call."""
+    call = getattr(ctypes.CDLL(None), "renameat2", None) if sys.platform == "linux" else None
+    if call is None:
+        return False
+    first, second = os.fsencode(folder), os.fsencode(output)
+    return bool(call(_AT_FDCWD, first, _AT_FDCWD, second, _RENAME_EXCHANGE) == 0)
+
+
+def _exchange_by_moves(folder: Path, output: Path) -> None:
+    aside = folder.with_suffix(".old")
+    output.rename(aside)
+    try:
+        folder.rename(output)
+    except BaseException:
+        if not output.exists():
+            aside.rename(output)
+        raise
+    aside.rename(folder)

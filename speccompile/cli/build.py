@@ -1,0 +1,36 @@
+"""`speccompile build`."""
+
+from pathlib import Path
+
+import click
+
+
+@click.command(
+    epilog="Examples: speccompile build recipes/demo, or with another number of drafts and another place: "
+    "speccompile build recipes/demo --set drafter.tokens=6 --output /tmp/demo6"
+)
+@click.argument("recipe", type=click.Path(path_type=Path))
+@click.option("--output", "-o", type=click.Path(path_type=Path), help="Bundle folder; build/<name> by default.")
+@click.option("--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Override a key, as in drafter.tokens=6.")
+@click.option("--skip-prove", is_flag=True, help="Leave the proof out. The bundle says that it is not proven.")
+@click.option("--dump-graphs", metavar="DIR", type=click.Path(path_type=Path), help="Keep neutral and lowered graphs.")
+def command(
+    recipe: Path, output: Path | None, overrides: tuple[str, ...], skip_prove: bool, dump_graphs: Path | None
+) -> None:
+    """Build a bundle from RECIPE, and prove that it gives the target's own tokens.
+
+    RECIPE is a recipe.yaml or the folder that holds one. The bundle's folder is printed on stdout. A build that fails
+    keeps nothing and leaves an older bundle as it was; exit code 3 says that the proof failed.
+    """
+    from speccompile.bundle.writer import check_output
+    from speccompile.progress import LOGGER
+    from speccompile.recipe import load_recipe, make_plan
+
+    plan = make_plan(load_recipe(recipe, overrides))
+    output = output or Path("build") / plan.name
+    check_output(output)
+    for note in plan.notes:
+        LOGGER.warning("note: %s", note)
+    from speccompile.build import build  # imports torch: everything above must answer at once
+
+    click.echo(build(plan, output, prove=not skip_prove, dump_graphs=dump_graphs))

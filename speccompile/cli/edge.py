@@ -1,0 +1,113 @@
+"""The one place where exceptions become exit codes. Data goes to stdout, talk to stderr."""
+
+import errno
+import logging
+import signal
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import NoReturn
+
+import click
+
+from speccompile.errors import DEFECT_EXIT_CODE, SpeccompileError, UsageError
+from speccompile.progress import LOGGER
+
+COMPILE_EXTRA = (
+    "huggingface_hub",
+    "onnx",
+    "onnx_ir",
+    "onnxscript",
+    "pydantic",
+    "safetensors",
+    "torch",
+    "transformers",
+    "yaml",
+)
+"""Modules of the extra `compile`: a runtime installation does without them."""
+
+OS_HINTS = {
+    errno.ENOSPC: "free some disk space, or choose an output folder elsewhere",
+    errno.EACCES: "check the permissions, or choose another path",
+    errno.EPERM: "check the permissions, or choose another path",
+    errno.EROFS: "choose a path that can be written",
+}
+
+
+def run(group: click.Group, arguments: Sequence[str] | None) -> int:
+    """Run a command; whatever ends it, returns the exit code after telling why on stderr."""
+    try:
+        with _progress_on_stderr(), _terminate_as_interrupt():
+            result = group.main(arguments, prog_name="speccompile", standalone_mode=False)
+        return result if isinstance(result, int) else 0
+    except (KeyboardInterrupt, click.Abort):
+        _tell("interrupted; nothing was kept")
+        return 1
+    except Exception as error:  # the edge: what is not named below is a defect of ours
+        return _explain(error)
+
+
+def silence_progress() -> None:
+    """Show no progress for the rest of this run; warnings still come."""
+    LOGGER.setLevel(logging.WARNING)
+
+
+def _explain(error: Exception) -> int:
+    """Tell why a command failed; returns the exit code."""
+    match error:
+        case SpeccompileError():
+            return _fail(str(error), error.hint, error.exit_code)
+        case click.NoSuchOption(possibilities=[nearest, *_]):
+            return _fail(f"{error.message} ", f"did you mean {nearest}?", UsageError.exit_code)
+        case click.UsageError():
+            path = error.ctx.command_path if error.ctx else "speccompile"
+            return _fail(error.format_message(), f"see {path} --help", UsageError.exit_code)
+        case ModuleNotFoundError(name=str(name)) if name.partition(".")[0] in COMPILE_EXTRA:
+            message = f"received an installation without {name}, expected the extra 'compile', which this command needs"
+            return _fail(message, "pip install 'speccompile[compile]'", 1)
+        case OSError(errno=int(number), strerror=str(reason)):
+            where = f"{error.filename}: " if error.filename else ""
+            return _fail(f"{where}{reason}", OS_HINTS.get(number), 1)
+        case _:
+            _tell("".join(traceback.format_exception(error)).rstrip())
+            _tell("this is a defect of speccompile: please report it with the lines above")
+            return DEFECT_EXIT_CODE
+
+
+def _fail(message: str, hint: str | None, code: int) -> int:
+    _tell(f"error: {message.strip()}")
+    if hint:
+        _tell(f"hint: {hint}")
+    return code
+
+
+def _tell(text: str) -> None:
+    click.echo(text, err=True)
+
+
+@contextmanager
+def _progress_on_stderr() -> Iterator[None]:
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    LOGGER.addHandler(handler)
+    LOGGER.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        LOGGER.removeHandler(handler)
+        LOGGER.setLevel(logging.NOTSET)
+
+
+@contextmanager
+def _terminate_as_interrupt() -> Iterator[None]:
+    """Let a termination clean up as Ctrl-C does."""
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt

@@ -1,0 +1,180 @@
+"""`speccompile inspect`: what a bundle holds."""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from speccompile.errors import BundleError
+
+if TYPE_CHECKING:
+    from speccompile.bundle import Manifest, OpenedBundle
+    from speccompile.contract import Graph, Tensor
+
+DTYPE_BYTES = {"float32": 4, "int64": 8}
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A buffer that the runtime allocates. `bytes` is a number, or a product where a width varies from run to run."""
+
+    name: str
+    dtype: str
+    shape: tuple[int | str, ...]
+    role: str
+    bytes: int | str
+
+
+@click.command("inspect")
+@click.argument("folder", metavar="BUNDLE", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("--no-verify", is_flag=True, help="Do not compare the files with their recorded hashes.")
+def command(folder: Path, as_json: bool, no_verify: bool) -> None:
+    """Show what BUNDLE holds: engines, graphs, buffers, files, the inputs it was built from, its proof.
+
+    \b
+    The JSON object has the keys
+      digest    BLAKE3 of the list of files: the bundle's identity
+      verified  whether the files were compared with their hashes
+      manifest  the content of manifest.json
+      buffers   [{name, dtype, shape, role, bytes}]; bytes is a number, or a text
+                like "8*window" where a width varies from run to run
+      files     {path: {blake3, bytes}}
+      lock      the content of lock.json
+      proof     the content of proof.json
+
+    \b
+    Examples:
+      speccompile inspect build/demo
+      speccompile inspect build/demo --json | jq .manifest.exact
+    """
+    from speccompile.bundle import open_bundle
+
+    bundle = open_bundle(folder, verify=not no_verify)
+    if as_json:
+        click.echo(json.dumps(_as_object(bundle, verified=not no_verify), indent=2, ensure_ascii=False))
+    else:
+        click.echo("\n".join(_lines(bundle, verified=not no_verify)))
+
+
+def buffers(graphs: Iterable["Graph"]) -> list[Buffer]:
+    """The buffers of some graphs, each shape once, states last. Raises BundleError for a dtype of unknown size."""
+    tensors = [tensor for graph in graphs for tensor in (*graph.inputs, *graph.outputs)]
+    first: dict[tuple[object, ...], Tensor] = {}
+    for tensor in tensors:
+        first.setdefault((tensor.buffer, tensor.dtype, tensor.shape), tensor)
+    found = [Buffer(each.buffer, each.dtype, each.shape, each.role, _bytes(each)) for each in first.values()]
+    return sorted(found, key=lambda buffer: buffer.role == "state")
+
+
+def _bytes(tensor: "Tensor") -> int | str:
+    if tensor.dtype not in DTYPE_BYTES:
+        raise BundleError(
+            f"manifest.json: tensor {tensor.name!r} has dtype {tensor.dtype!r}, expected {' or '.join(DTYPE_BYTES)}",
+            hint="upgrade speccompile",
+        )
+    fixed, widths = DTYPE_BYTES[tensor.dtype], []
+    for size in tensor.shape:
+        if isinstance(size, int):
+            fixed *= size
+        else:
+            widths.append(f"({size})" if "+" in size else size)
+    return "*".join([str(fixed), *widths]) if widths else fixed
+
+
+def _as_object(bundle: "OpenedBundle", *, verified: bool) -> dict[str, Any]:
+    return {
+        "digest": bundle.hashes.digest,
+        "verified": verified,
+        "manifest": bundle.manifest.to_json(),
+        "buffers": [asdict(buffer) for buffer in buffers(bundle.manifest.graphs)],
+        "files": {path: {"blake3": file.blake3, "bytes": file.size} for path, file in bundle.hashes.files.items()},
+        "lock": bundle.lock,
+        "proof": bundle.proof,
+    }
+
+
+def _lines(bundle: "OpenedBundle", *, verified: bool) -> Iterator[str]:
+    manifest = bundle.manifest
+    yield from _columns(_facts(bundle, verified=verified))
+    engines = [(engine.name, engine.backend, engine.provider, *_texts(engine.files)) for engine in manifest.engines]
+    yield from _section("engines", engines)
+    for graph in manifest.graphs:
+        yield from _section(f"graph {graph.name}", _tensor_rows(graph))
+    yield from _section("buffers", _buffer_rows(buffers(manifest.graphs)))
+    files = [(path, _size(file.size), file.blake3) for path, file in bundle.hashes.files.items()]
+    yield from _section("files, with BLAKE3", files)
+    yield from _section("built from (lock.json)", _flat(bundle.lock))
+    yield from _section("proof (proof.json)", _flat(bundle.proof))
+
+
+def _facts(bundle: "OpenedBundle", *, verified: bool) -> list[tuple[str, str]]:
+    manifest: Manifest = bundle.manifest
+    return [
+        ("name", manifest.name),
+        ("exact", "yes" if manifest.exact else "no: speculation may change the output"),
+        ("decoding", f"{manifest.decoding}, verified by {manifest.method!r}"),
+        ("drafts", f"{manifest.tokens} a round" if manifest.tokens else "none"),
+        ("batch size", str(manifest.batch_size)),
+        ("max length", f"{manifest.max_length} tokens, prefilled {manifest.prefill_chunk} at a time"),
+        ("vocabulary", f"{manifest.vocabulary_size}, end tokens {_short(list(manifest.eos_token_ids))}"),
+        ("tokenizer", "yes" if manifest.tokenizer else "no: token ids only"),
+        ("precision", " ".join(_texts(manifest.precision))),
+        ("versions", f"format {manifest.format}, contract {manifest.contract}, speccompile {manifest.speccompile}"),
+        ("digest", f"{bundle.hashes.digest} ({'verified' if verified else 'not verified'})"),
+    ]
+
+
+def _tensor_rows(graph: "Graph") -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = [("in", *_tensor_cells(tensor), tensor.role) for tensor in graph.inputs]
+    for tensor in graph.outputs:
+        read = graph.aliases.get(tensor.name)
+        rows.append(("out", *_tensor_cells(tensor), f"updates {read} in place" if read else tensor.role))
+    return rows
+
+
+def _tensor_cells(tensor: "Tensor | Buffer") -> tuple[str, str, str]:
+    return tensor.name, tensor.dtype, f"[{', '.join(map(str, tensor.shape))}]"
+
+
+def _buffer_rows(found: list[Buffer]) -> list[tuple[str, ...]]:
+    fixed = sum(buffer.bytes for buffer in found if isinstance(buffer.bytes, int))
+    rows: list[tuple[str, ...]] = [(*_tensor_cells(buffer), _size(buffer.bytes)) for buffer in found]
+    return [*rows, ("all of fixed size", "", "", _size(fixed))]
+
+
+def _size(size: int | str) -> str:
+    if isinstance(size, str) or size < 10_000:
+        return f"{size} bytes"
+    return f"{size / 1e6:.2f} MB"
+
+
+def _texts(values: dict[str, str]) -> list[str]:
+    return [f"{key}={value}" for key, value in values.items()]
+
+
+def _flat(data: object, path: str = "") -> list[tuple[str, str]]:
+    """Nested objects as rows of dotted key and value."""
+    if not isinstance(data, dict) or not data:
+        return [(path or "empty", _short(data))]
+    return [row for key, value in data.items() for row in _flat(value, f"{path}.{key}" if path else key)]
+
+
+def _short(data: object) -> str:
+    if isinstance(data, list):
+        plain = len(data) <= 8 and not any(isinstance(item, dict | list) for item in data)
+        return ", ".join(map(str, data)) or "none" if plain else f"{len(data)} entries"
+    return data if isinstance(data, str) else json.dumps(data)
+
+
+def _section(title: str, rows: Sequence[tuple[str, ...]]) -> list[str]:
+    return ["", title, *(f"  {line}" for line in _columns(rows))]
+
+
+def _columns(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    count = max((len(row) for row in rows), default=0)
+    widths = [max(len(row[column]) for row in rows if column < len(row)) for column in range(count)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False)).rstrip() for row in rows]

@@ -1,0 +1,71 @@
+"""`speccompile`: the table of commands. A command's module is imported when the command is called."""
+
+import sys
+from collections.abc import Sequence
+from difflib import get_close_matches
+from importlib import import_module
+
+import click
+
+from speccompile import __version__
+from speccompile.cli import edge
+from speccompile.errors import UsageError
+
+COMMANDS = {
+    "build": ("speccompile.cli.build:command", "Build a bundle from a recipe, and prove it."),
+    "plan": ("speccompile.cli.plan:command", "Show what build would do, with every default decided."),
+    "generate": ("speccompile.cli.generate:command", "Generate text with a bundle."),
+    "prove": ("speccompile.cli.prove:command", "Prove a bundle again, on other prompts."),
+    "bench": ("speccompile.cli.bench:command", "Measure speculative beside autoregressive decoding."),
+    "inspect": ("speccompile.cli.inspect:command", "Show what a bundle holds."),
+    "doctor": ("speccompile.cli.doctor:command", "Say what this machine can build and run."),
+}
+"""Command -> (module:attribute, one line of help), in the order of the help."""
+
+EPILOG = "Begin with: speccompile build recipes/demo, then: speccompile generate build/demo --prompt 'def main('"
+
+
+class LazyGroup(click.Group):
+    """A group whose help comes from the table, so that it imports no command."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(import_module(module), attribute)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in COMMANDS:
+            guess = next(iter(get_close_matches(args[0], COMMANDS, n=1)), None)
+            raise UsageError(
+                f"received the command '{args[0]}', expected one of {', '.join(COMMANDS)}",
+                hint=f"did you mean 'speccompile {guess}'?" if guess else "see speccompile --help",
+            )
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+@click.group(cls=LazyGroup, invoke_without_command=True, epilog=EPILOG)
+@click.version_option(__version__, prog_name="speccompile")
+@click.option("-q", "--quiet", is_flag=True, help="Show no progress on stderr.")
+@click.pass_context
+def group(ctx: click.Context, quiet: bool) -> None:
+    """Compile a target LLM and its drafter into graphs that draft, verify, accept and commit by themselves."""
+    if quiet:
+        edge.silence_progress()
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line (by default on the process's own arguments) and leave with its exit code."""
+    sys.exit(edge.run(group, arguments))

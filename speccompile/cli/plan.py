@@ -1,0 +1,92 @@
+"""`speccompile plan`."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from speccompile.recipe import ModelPlan, Plan, Recipe
+
+Row = tuple[str, str, str]
+
+
+@click.command(epilog="Example: speccompile plan recipes/demo --set drafter.tokens=6")
+@click.argument("recipe", type=click.Path(path_type=Path))
+@click.option("--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Override a key, as in drafter.tokens=6.")
+@click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
+def command(recipe: Path, overrides: tuple[str, ...], as_json: bool) -> None:
+    """Show what build would do with RECIPE: every default decided, every check before the work made.
+
+    RECIPE is a recipe.yaml or the folder that holds one.
+    """
+    from speccompile.recipe import load_recipe, make_plan
+
+    written = load_recipe(recipe, overrides)
+    plan = make_plan(written)
+    click.echo(json.dumps(plan.to_json(), indent=2, ensure_ascii=False) if as_json else _table(plan, written))
+
+
+def _table(plan: "Plan", recipe: "Recipe") -> str:
+    """Key, value and who decided it, in columns; then the notes."""
+    decided: list[tuple[str, object]] = [
+        ("decoding", plan.decoding),
+        ("verify.method", f"{plan.verify_method}{'' if plan.exact else ' (not exact)'}"),
+        ("cache.max_length", plan.max_length),
+        ("cache.batch_size", plan.batch_size),
+        ("cache.prefill_chunk", plan.prefill_chunk),
+        ("prove.prompts", plan.prove.reference or "(the build's own)"),
+        ("prove.max_new_tokens", plan.prove.max_new_tokens),
+    ]
+    rows: list[Row] = [
+        _row(recipe, "name", plan.name),
+        *_model_rows(recipe, "target", plan.target),
+        *_drafter_rows(recipe, plan),
+        *(_row(recipe, key, value) for key, value in decided),
+        *_engine_rows(recipe, plan),
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(2)]
+    lines = [f"{key:{widths[0]}}  {value:{widths[1]}}  {source}" for key, value, source in rows]
+    return "\n".join([*lines, *(f"note: {note}" for note in plan.notes)])
+
+
+def _row(recipe: "Recipe", key: str, value: object) -> Row:
+    return key, str(value), recipe.source(key)
+
+
+def _model_rows(recipe: "Recipe", section: str, model: "ModelPlan") -> list[Row]:
+    facts = model.facts
+    rows = [_row(recipe, f"{section}.model", model.reference), _row(recipe, f"precision.{section}", model.precision)]
+    if model.commit:
+        rows += [_row(recipe, f"{section}.revision", model.revision or "main"), ("  commit", model.commit, "Hub")]
+    found = {
+        "folder": model.folder,
+        "architecture": facts.architecture,
+        "vocabulary": facts.vocabulary_size,
+        "positions": facts.positions or "unlimited",
+        "end tokens": ", ".join(map(str, facts.eos_token_ids)) or "none",
+        "weights": f"{facts.weight_bytes / 1e6:.1f} MB",
+        "tokenizer": "tokenizer.json" if facts.tokenizer else "none",
+    }
+    return rows + [(f"  {name}", str(value), "checkpoint") for name, value in found.items()]
+
+
+def _drafter_rows(recipe: "Recipe", plan: "Plan") -> list[Row]:
+    drafter = plan.drafter
+    rows = [_row(recipe, "drafter.kind", drafter.kind)]
+    if drafter.model:
+        rows += _model_rows(recipe, "drafter", drafter.model)
+    if drafter.tokens:
+        rows.append(_row(recipe, "drafter.tokens", drafter.tokens))
+    if drafter.ngram:
+        rows.append(_row(recipe, "drafter.ngram", drafter.ngram))
+    return rows
+
+
+def _engine_rows(recipe: "Recipe", plan: "Plan") -> list[Row]:
+    return [
+        _row(recipe, f"engines.{index}.{key}", value)
+        for index, engine in enumerate(plan.engines)
+        for key, value in (("name", engine.name), ("backend", engine.backend), ("provider", engine.provider))
+    ]

@@ -1,0 +1,96 @@
+"""The contract between the compiler and the runtime: graphs over named buffers.
+
+A bundle is a set of named buffers and an ordered list of graphs over them. A graph's input reads the buffer of the
+same name; a graph's output writes the buffer that its tensor names, which for a cache is the one it was read from (an
+alias: updated in place). The runtime allocates a buffer once for every concrete shape it meets, binds the graphs to
+them once, and then only runs graphs and reads counts and tokens.
+
+Sizes that vary from run to run are written as names (see `WIDTHS`); everything else is a number.
+
+One round (`ROUND`), in the order of its graphs:
+
+    verify: window, n_given, n_total, length, logit_rows, caches  ->  path, n_path, logits, caches'
+    draft:  path, n_path, length, catch_up, caches                ->  window', n_total', caches'
+
+buffer          dtype, shape            meaning
+window          int64 [B, window]       tokens that are not in the caches yet: first the given, then the drafts
+n_given         int64 [B]               how many of them are certain; 0 leaves the row untouched (idle or finished)
+n_total         int64 [B]               given and drafts together; what lies behind is padding
+length          int64 [B]               committed tokens; written by the host
+logit_rows      int64 [logit_rows]      0, 1, ..: logits are computed from window position n_given - 1 on
+path            int64 [B, window + 1]   the accepted tokens in order, then the bonus token at index n_path
+n_path          int64 [B]               accepted tokens, the given included
+logits          float32 [B, logit_rows, V]  optional: bound only when somebody asks for it
+catch_up        int64 [catch_up]        0, 1, ..: the drafter catches up over this many tokens, the bonus token last
+tokens          int64 [B, S]            all committed tokens and the bonus token (prompt_lookup)
+target.key.0 .. float32 [B, G, S, D]    caches, one pair a layer; `drafter.` for the drafter's own
+
+New tokens of a round in row b: path[b, n_given[b] : n_path[b] + 1]. The host then adds n_path to length.
+
+Standard library only: this file is imported by the compiler and by the runtime.
+"""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+VERSION = 1
+"""Version of the contract. A runtime refuses bundles with another one."""
+
+WIDTHS = ("window", "logit_rows", "catch_up")
+"""Names of the sizes that vary from run to run. `path` is `window + 1` wide, written "window+1"."""
+
+ROUND = ("verify", "draft")
+"""Graphs of one speculative round, in order. A bundle without drafts has the first alone."""
+
+Dimension = int | str
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """An input or output of a graph. `buffer` is the buffer that it reads or writes.
+
+    role: "io" (host or graph writes it, every run), "index" (0, 1, 2, ..), "state" (kept between runs, starts at zero),
+    "optional" (an output that need not be bound).
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[Dimension, ...]
+    buffer: str
+    role: str
+
+    def concrete_shape(self, widths: dict[str, int]) -> tuple[int, ...]:
+        """The shape with every named width replaced. Raises KeyError for a width that is not given."""
+        return tuple(size if isinstance(size, int) else _width(size, widths) for size in self.shape)
+
+
+@dataclass(frozen=True)
+class Graph:
+    """One compiled graph: its name in the round, its inputs and outputs in the order of the file."""
+
+    name: str
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+
+    @property
+    def aliases(self) -> dict[str, str]:
+        """Output name -> input name, for every state that is updated in place."""
+        read = {tensor.buffer: tensor.name for tensor in self.inputs}
+        return {tensor.name: read[tensor.buffer] for tensor in self.outputs if tensor.role == "state"}
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self) | {"aliases": self.aliases}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> "Graph":
+        """Inverse of `to_json`. Raises KeyError or TypeError when a field is missing or unknown."""
+
+        def tensors(rows: list[dict[str, Any]]) -> tuple[Tensor, ...]:
+            return tuple(Tensor(**(row | {"shape": tuple(row["shape"])})) for row in rows)
+
+        return cls(data["name"], tensors(data["inputs"]), tensors(data["outputs"]))
+
+
+def _width(text: str, widths: dict[str, int]) -> int:
+    name, _, more = text.partition("+")
+    return widths[name] + int(more or 0)

@@ -1,0 +1,68 @@
+"""Everything speccompile raises on purpose.
+
+SpeccompileError                exit 1   failed for a named reason
+├── UsageError                  exit 2   the recipe or the command line is wrong
+│   ├── RecipeError                      a key, a type, a value, a file or a pair in the recipe
+│   └── PromptError                      a prompt or token ids that this bundle cannot take
+├── CheckpointError             exit 1   a model folder that cannot be read
+├── UnsupportedModelError       exit 1   an architecture that cannot be traced and proven right
+├── BundleError                 exit 1   a folder that is not a bundle, or not the one that was built
+├── EngineError                 exit 1   an engine library that is missing or refuses a graph
+├── BuildError                  exit 1   a step of the build that failed (output folder, disk, export)
+└── ProofError                  exit 3   the compiled loop does not give the reference's tokens
+
+A message says what was received, what was expected and where. The hint says what to change; the command line prints
+it on a line of its own.
+"""
+
+DEFECT_EXIT_CODE = 70
+
+
+class SpeccompileError(Exception):
+    """Base of all errors. `hint` is one sentence on what to change, or None."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class UsageError(SpeccompileError):
+    """The command line asks for something that does not exist."""
+
+    exit_code = 2
+
+
+class RecipeError(UsageError):
+    """The recipe is wrong: refused before any work."""
+
+
+class PromptError(UsageError):
+    """A prompt that this bundle cannot take."""
+
+
+class CheckpointError(SpeccompileError):
+    """A model folder that cannot be read."""
+
+
+class UnsupportedModelError(SpeccompileError):
+    """An architecture that cannot be traced and proven right."""
+
+
+class BundleError(SpeccompileError):
+    """A folder that is not a bundle, or not the one that was built."""
+
+
+class EngineError(SpeccompileError):
+    """An engine library that is missing or refuses a graph."""
+
+
+class BuildError(SpeccompileError):
+    """A step of the build failed."""
+
+
+class ProofError(SpeccompileError):
+    """The compiled loop does not give the reference's tokens."""
+
+    exit_code = 3

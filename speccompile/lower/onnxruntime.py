@@ -1,0 +1,38 @@
+"""Neutral ONNX -> ONNX for ONNX Runtime on a CPU. The whole lowering, in order, with its reasons."""
+
+from collections.abc import Callable
+
+import onnx_ir as ir
+from onnx_ir.passes import common
+
+from speccompile.lower import neutral
+from speccompile.lower.passes.attend_sliced import attend_sliced
+from speccompile.lower.passes.cast_like import cast_like
+from speccompile.lower.passes.commit_scatter import commit_scatter
+
+
+def _library(make: Callable[[], ir.passes.PassBase]) -> Callable[[ir.Model], int]:
+    return lambda model: int(make()(model).modified)
+
+
+PASSES: tuple[tuple[str, Callable[[ir.Model], int], str], ...] = (
+    ("attend_sliced", attend_sliced, "as fast as any form measured, and exact across window widths"),
+    ("commit_scatter", commit_scatter, "in place under IOBinding"),
+    ("cast_like", cast_like, "else computed every round, with a warning on loading"),
+    ("identity", _library(common.IdentityEliminationPass), "the trace leaves many behind"),
+    ("common_subexpressions", _library(common.CommonSubexpressionEliminationPass), "layers share masks and shapes"),
+    ("unused_nodes", _library(common.RemoveUnusedNodesPass), "what the merged nodes leave behind"),
+    ("unused_functions", _library(common.RemoveUnusedFunctionsPass), "the neutral ops are gone"),
+    ("unused_opsets", _library(common.RemoveUnusedOpsetsPass), "and with them their domain"),
+    ("order", _library(common.TopologicalSortPass), "a valid file lists producers first"),
+)
+
+
+def lower(model: ir.Model) -> dict[str, int]:
+    """Lower in place. Returns how often each pass fired (library passes: 1 when they changed anything).
+
+    Raises AssertionError when a neutral op is left: every graph for this backend must be standard ONNX.
+    """
+    fired = {name: run(model) for name, run, _ in PASSES}
+    assert neutral.DOMAIN not in {node.domain for node in model.graph}, "a neutral op was not lowered"
+    return fired

@@ -1,0 +1,75 @@
+"""Attend for engines that take dynamic sizes: the cache cut to its length, one key axis, plain MatMul and Softmax."""
+
+import onnx_ir as ir
+
+from speccompile.lower import neutral
+from speccompile.lower.passes import Nodes, replace_each, static_size
+
+_HIDDEN = -1e30
+
+
+def attend_sliced(model: ir.Model) -> int:
+    """Before: context = speccompile::Attend(query, rows.., caches.., length, positions, bias).
+
+    After: keys = Concat(Slice(key_cache, 0, max(length)), key_rows), values alike; query heads that share a key head
+    are folded into rows, so that keys and values are never repeated:
+
+        context = MatMul(Softmax(MatMul(query * scale, keys^T) + bias), values)
+
+    The softmax runs over one contiguous key axis `[committed | in-step]`: two partial sums added afterwards would
+    round differently with the window's width.
+    """
+    return replace_each(model, neutral.DOMAIN, "Attend", _attend)
+
+
+def _attend(nodes: Nodes, node: ir.Node) -> ir.Value:
+    query, key_rows, value_rows, key_cache, value_cache, length, positions, bias = node.inputs
+    heads, groups = static_size(query, 1), static_size(key_rows, 1)
+    shared = heads // groups
+    scale, softcap = node.attributes["scale"].as_float(), node.attributes["softcap"].as_float()
+    batch, window = static_size(key_cache, 0), node.attributes["window"].as_int()
+
+    committed = nodes("ReduceMax", length, keepdims=1)  # [1]
+    keys = _whole(nodes, key_cache, key_rows, committed)
+    values = _whole(nodes, value_cache, value_rows, committed)
+    scaled = nodes("Mul", query, nodes.number(scale, query.dtype))
+    folded = nodes("Reshape", scaled, nodes.integers(0, groups, -1, static_size(query, 3)))  # [B, G, shared * T, D]
+    scores = nodes("MatMul", folded, nodes("Transpose", keys, perm=[0, 1, 3, 2]))
+    if softcap > 0:
+        cap = nodes.number(softcap, query.dtype)
+        scores = nodes("Mul", nodes("Tanh", nodes("Div", scores, cap)), cap)
+    if batch == 1 and window == 0:  # every committed row is seen: nothing but zeros on the left
+        left = nodes("Concat", nodes.integers(0, 0, 0), committed, nodes.integers(0, 0, 0, 0), axis=0)
+        full_bias = nodes("Pad", bias, left)
+    else:
+        full_bias = nodes("Concat", _committed_bias(nodes, node, committed, window), bias, axis=3)
+    scores = nodes("Add", scores, _per_head(nodes, full_bias, shared))
+    context = nodes("MatMul", nodes("Softmax", scores, axis=-1), values)
+    return nodes("Reshape", context, nodes.integers(0, heads, -1, static_size(value_rows, 3)))
+
+
+def _whole(nodes: Nodes, cache: ir.Value, rows: ir.Value, committed: ir.Value) -> ir.Value:
+    """[B, G, L + R, D]: the committed part of the cache, then the in-step rows."""
+    part = nodes("Slice", cache, nodes.integers(0), committed, nodes.integers(2))
+    return nodes("Concat", part, rows, axis=2)
+
+
+def _committed_bias(nodes: Nodes, node: ir.Node, committed: ir.Value, window: int) -> ir.Value:
+    """[B, 1, T, L]: zero where a committed row is seen. Rows of a batch have committed different lengths."""
+    length, positions, bias = node.inputs[5:]
+    start, step = nodes("Constant", value_int=0), nodes("Constant", value_int=1)
+    column = nodes("Range", start, nodes("Squeeze", committed), step)  # [L]
+    seen = nodes("Less", column, nodes("Reshape", length, nodes.integers(-1, 1, 1, 1)))  # [B, 1, 1, L]
+    if window > 0:
+        distance = nodes("Sub", nodes("Unsqueeze", positions, nodes.integers(1, 3)), column)  # [B, 1, T, L]
+        seen = nodes("And", seen, nodes("Less", distance, nodes("Constant", value_int=window)))
+    visible, hidden = nodes.number(0.0, bias.dtype), nodes.number(_HIDDEN, bias.dtype)
+    mask = nodes("Where", seen, visible, hidden)
+    one = nodes.integers(1)
+    size = nodes("Concat", one, one, nodes("Shape", bias, start=2, end=3), one, axis=0)
+    return nodes("Expand", mask, size)
+
+
+def _per_head(nodes: Nodes, bias: ir.Value, shared: int) -> ir.Value:
+    """[B, 1, T, C] -> [B, 1, shared * T, C], for query heads folded into rows."""
+    return bias if shared == 1 else nodes("Concat", *[bias] * shared, axis=2)

@@ -1,0 +1,1 @@
+"""From a checkpoint folder to a torch module that is known to go through the attention hook."""

@@ -1,0 +1,33 @@
+"""The tokenizer as transformers would use it, in the one file that the runtime reads."""
+
+from pathlib import Path
+
+from transformers import AutoTokenizer
+
+from speccompile.bundle.manifest import CHAT, TOKENIZER, canonical_json
+from speccompile.errors import CheckpointError
+from speccompile.models.load import first_line
+
+
+def write_tokenizer(folder: Path, output: Path) -> None:
+    """Write tokenizer/tokenizer.json, and tokenizer/chat.json when there is a chat template, into the bundle `output`.
+
+    Goes through transformers, because tokenizer_config.json may change what tokenizer.json says (add_bos_token, ..).
+    Raises CheckpointError when it cannot be loaded.
+    """
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        backend = tokenizer.backend_tokenizer
+    except (AttributeError, ImportError, KeyError, OSError, TypeError, ValueError) as error:
+        raise CheckpointError(
+            f"{folder}: the tokenizer cannot be loaded: {first_line(error)}",
+            hint="check tokenizer.json and tokenizer_config.json, or remove them to build without a tokenizer",
+        ) from error
+    path = output / TOKENIZER
+    path.parent.mkdir(parents=True, exist_ok=True)
+    backend.no_padding()
+    backend.no_truncation()
+    backend.save(str(path))
+    if isinstance(tokenizer.chat_template, str):
+        names = {name: str(token) for name, token in tokenizer.special_tokens_map.items() if isinstance(token, str)}
+        (output / CHAT).write_bytes(canonical_json({"template": tokenizer.chat_template, "special_tokens": names}))

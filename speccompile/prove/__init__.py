@@ -1,0 +1,7 @@
+"""The proof, from eager torch to the engine: nobody has to believe that speculation changes nothing.
+
+noise      what float32 and its peers may differ by, and what counts as a near-tie
+reference  transformers eager: logits, drafts and greedy tokens
+graphs     neutral against eager, lowered against neutral
+tokens     speculative against autoregressive on one engine, and against the reference
+"""

@@ -1,0 +1,64 @@
+"""The reference: transformers eager, which knows nothing of windows, caches and drafts of ours."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from speccompile.errors import ProofError
+from speccompile.prove.noise import within_noise
+
+Logits = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class NearTie:
+    """Two tokens whose logits lie within rounding, so that either is right."""
+
+    index: int
+    token: int
+    other: int
+    margin: float
+
+    def to_json(self) -> dict[str, Any]:
+        # Margins are noise by nature: written to one digit, so that equal builds give equal proofs.
+        return {"index": self.index, "token": self.token, "other": self.other, "margin": f"{self.margin:.0e}"}
+
+
+@torch.no_grad()
+def sequence_logits(model: nn.Module, tokens: list[int]) -> Logits:
+    """float32 [n, V]: the logits after each of n tokens, in one eager forward without a cache."""
+    model.set_attn_implementation("eager")
+    logits = model(input_ids=torch.tensor([tokens]), use_cache=False).logits
+    return np.asarray(logits[0].float().numpy())
+
+
+def check_greedy(logits: Logits, tokens: list[int], precision: str, where: str, who: str) -> list[NearTie]:
+    """Check that each token is the argmax of its logits; returns the near-ties among those that are not.
+
+    logits float32 [n, V] before each of n tokens. Teacher forcing: as long as every token is the reference's argmax
+    given those before it, greedy decoding with the reference gives exactly these tokens.
+    Raises ProofError, which says `where`, the position, both tokens and the margin, for a difference beyond noise.
+    """
+    ties = []
+    for index, (row, token) in enumerate(zip(logits, tokens, strict=True)):
+        best = int(row.argmax())
+        if best != token:
+            margin = float(row[best] - row[token])
+            if not within_noise(margin, float(np.abs(row).max()), precision):
+                raise ProofError(
+                    f"{where}: at new token {index} {who} gives {token}, transformers' greedy gives {best}; "
+                    f"the reference's margin between the two is {margin:.3g} (its top-two margin {top_two(row):.3g})",
+                    hint="the compiled graph computes something else than the model: please report it with the recipe",
+                )
+            ties.append(NearTie(index, token, best, margin))
+    return ties
+
+
+def top_two(row: Logits) -> float:
+    """The difference of the two largest logits."""
+    second, first = np.partition(row, -2)[-2:]
+    return float(first - second)

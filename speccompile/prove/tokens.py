@@ -1,0 +1,111 @@
+"""The token level: speculative against autoregressive decoding on one engine. No torch: a bundle proves itself."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from speccompile.errors import ProofError
+from speccompile.prove.noise import within_noise
+from speccompile.runtime import Bundle, Generation
+from speccompile.runtime.engine import Array
+
+Prompt = str | Sequence[int]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One prompt, continued in both ways."""
+
+    number: int
+    prompt_ids: list[int]
+    speculative: Generation
+    autoregressive: Generation
+
+    @property
+    def where(self) -> str:
+        """How messages name it."""
+        shown = ", ".join(map(str, self.prompt_ids[:8])) + (", .." if len(self.prompt_ids) > 8 else "")
+        return f"prompt {self.number} (token ids {shown})"
+
+
+def own_prompts(vocabulary_size: int, max_length: int, chunk: int, seed: int = 0) -> list[list[int]]:
+    """Prompts for a recipe without any: random tokens, one to a little more than a chunk of them, ends repeated."""
+    random = np.random.default_rng(seed)
+    longest = max(1, max_length // 2)
+    lengths = [min(n, longest) for n in (1, 7, 33, chunk + 3)]
+    prompts = [random.integers(0, vocabulary_size, n).tolist() for n in lengths]
+    return [*prompts, (prompts[1] * 4)[:longest]]
+
+
+def _groups(items: Sequence[T], size: int) -> list[Sequence[T]]:
+    return [items[start : start + size] for start in range(0, len(items), size)]
+
+
+def run(bundle: Bundle, prompts: Sequence[Prompt], max_new_tokens: int) -> Iterator[Case]:
+    """Continue every prompt speculatively and autoregressively, as many at once as the bundle takes."""
+    number = 0
+    for group in _groups(prompts, bundle.manifest.batch_size):
+        ways = [
+            bundle.generate_batch(group, max_new_tokens=max_new_tokens, autoregressive=way) for way in (False, True)
+        ]
+        for prompt, speculative, autoregressive in zip(group, *ways, strict=True):
+            number += 1
+            yield Case(number, bundle.token_ids(prompt), speculative, autoregressive)
+
+
+def check_equal(bundle: Bundle, case: Case) -> dict[str, Any] | None:
+    """The near-tie at which the two ways part, None when they do not.
+
+    Raises ProofError for a difference that the engine's own logits do not show to be a near-tie.
+    """
+    a, b = case.speculative.token_ids, case.autoregressive.token_ids
+    if a == b:
+        return None
+    index = next((i for i, pair in enumerate(zip(a, b, strict=False)) if pair[0] != pair[1]), min(len(a), len(b)))
+    if index == min(len(a), len(b)):
+        raise ProofError(f"{case.where}: speculative decoding gives {len(a)} new tokens, autoregressive {len(b)}")
+    logits = next_logits(bundle, case.prompt_ids + a[:index])
+    margin, best = abs(float(logits[a[index]] - logits[b[index]])), int(logits.argmax())
+    second, first = np.partition(logits, -2)[-2:]
+    precision = bundle.manifest.precision["target"]
+    if best in (a[index], b[index]) and within_noise(margin, float(np.abs(logits).max()), precision):
+        return {"prompt": case.number, "index": index, "tokens": [a[index], b[index]], "margin": f"{margin:.0e}"}
+    raise ProofError(
+        f"{case.where}: at new token {index} speculative decoding gives {a[index]}, autoregressive {b[index]}; "
+        f"the margin between the two is {margin:.3g} (top-two margin {first - second:.3g})",
+        hint="speculation changed the output: please report it with the recipe",
+    )
+
+
+def next_logits(bundle: Bundle, tokens: Sequence[int]) -> Array:
+    """float32 [V]: the engine's logits after `tokens`, computed in chunks from an empty cache."""
+    manifest, engine = bundle.manifest, bundle.engine
+    batch = (manifest.batch_size,)
+    n_given, n_total, length = (engine.array(name, batch) for name in ("n_given", "n_total", "length"))
+    n_given[:] = n_total[:] = length[:] = 0
+    logits = engine.array("logits", (*batch, 1, manifest.vocabulary_size))
+    for part in _groups(tokens, manifest.prefill_chunk):
+        verify = engine.bind("verify", {"window": len(part), "logit_rows": 1}, ("logits",))
+        engine.array("window", (*batch, len(part)))[0] = part
+        n_given[0] = n_total[0] = len(part)
+        verify()
+        length[0] += len(part)
+    found: Array = logits[0, 0].copy()
+    return found
+
+
+def summary(cases: Sequence[Case], ties: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """What the proof says of the token level. Counts only: equal builds give equal proofs."""
+    rounds = sum(case.speculative.rounds for case in cases)
+    new = sum(len(case.speculative.token_ids) - 1 for case in cases if case.speculative.rounds)
+    return {
+        "prompts": len(cases),
+        "new_tokens": sum(len(case.speculative.token_ids) for case in cases),
+        "rounds": rounds,
+        "mean_accepted": round(new / rounds, 3) if rounds else None,
+        "equal": sum(case.speculative.token_ids == case.autoregressive.token_ids for case in cases),
+        "near_ties": list(ties),
+    }

@@ -1,0 +1,78 @@
+"""Models of the Hugging Face Hub: the files of one commit, from the network or from the local cache."""
+
+from pathlib import Path
+
+from speccompile.errors import CheckpointError
+from speccompile.progress import LOGGER, step
+from speccompile.recipe.checkpoint import CONFIG, GENERATION_CONFIG, TOKENIZER_FILES
+from speccompile.recipe.weights import INDEX
+
+PATTERNS = (CONFIG, GENERATION_CONFIG, *TOKENIZER_FILES, INDEX, "*.safetensors")
+IGNORED = ("*/*", "consolidated*")
+"""Other formats of the same weights, which some repositories hold in folders or beside them."""
+
+PATIENCE = 5.0
+"""Seconds to wait for the Hub's first answer; without it a dead network would hold a build for minutes."""
+
+
+def fetch_snapshot(repository: str, revision: str | None) -> tuple[Path, str]:
+    """The folder of a Hub model at a revision (None: its main branch), and the commit that this is.
+
+    Falls back to the local cache when the Hub does not answer. Raises CheckpointError, which says what the Hub said,
+    and OSError when the cache cannot be written.
+    """
+    from huggingface_hub import snapshot_download
+
+    with step(f"look for {repository} on the Hub"):
+        failure = _failure_to_answer(repository, revision)
+        try:
+            folder = snapshot_download(
+                repository,
+                revision=revision,
+                allow_patterns=list(PATTERNS),
+                ignore_patterns=list(IGNORED),
+                local_files_only=failure is not None,
+            )
+        except _hub_errors() as error:
+            if getattr(error, "errno", None) is not None:
+                raise  # a full disk or the like: not the Hub's doing
+            raise CheckpointError(f"the Hub {_reason(failure or error)}") from None
+    if failure is not None:
+        LOGGER.warning("%s: taken from the local cache: the Hub %s", repository, _reason(failure))
+    return Path(folder), Path(folder).name
+
+
+def _failure_to_answer(repository: str, revision: str | None) -> Exception | None:
+    """What keeps the Hub from giving this revision, or None."""
+    from huggingface_hub import HfApi
+
+    try:
+        HfApi().model_info(repository, revision=revision, timeout=PATIENCE)
+    except _hub_errors() as error:
+        return error
+    return None
+
+
+def _hub_errors() -> tuple[type[Exception], ...]:
+    from huggingface_hub.errors import HTTPError
+
+    return HTTPError, OSError, ValueError
+
+
+def _reason(error: Exception) -> str:
+    from huggingface_hub import errors
+
+    match error:
+        case errors.GatedRepoError():
+            return "has the model behind terms of use (accept them there and set HF_TOKEN)"
+        case errors.RepositoryNotFoundError():
+            return "has no such model, or only for others (HF_TOKEN)"
+        case errors.RevisionNotFoundError():
+            return "has the model, but not this revision"
+        case errors.OfflineModeIsEnabled():
+            return "is switched off by HF_HUB_OFFLINE"
+        case errors.HFValidationError():
+            return "has no models of such a name"
+        case _:
+            first_line = str(error).partition("\n")[0]
+            return f"cannot be reached ({type(error).__name__}: {first_line})"

@@ -1,0 +1,142 @@
+"""recipe.yaml -> Recipe: reading, overrides, and pydantic's findings in our own words."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from speccompile.errors import RecipeError
+from speccompile.recipe.refusal import Origin, nearest, shown
+from speccompile.recipe.schema import Recipe, field_at, key_paths, section_at
+
+FILE_NAME = "recipe.yaml"
+
+
+def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
+    """Read a recipe, or the `recipe.yaml` of a folder, and set what `overrides` ("drafter.tokens=4") say.
+
+    Raises RecipeError for what is wrong in the form: text, keys, types, ranges. `make_plan` judges the rest.
+    """
+    file = path / FILE_NAME if path.is_dir() else path
+    data = _parse(_read(file), str(file))
+    if not isinstance(data, dict):
+        raise RecipeError(
+            f"{file}: received {shown(data)}, expected a mapping of keys",
+            hint="start with two lines: `name: demo` and `target: {model: FOLDER}`",
+        )
+    origin = Origin(file, tuple(_override(data, text) for text in overrides))
+    try:
+        recipe = Recipe.model_validate(data)
+    except ValidationError as error:
+        raise _refuse(error, origin) from None
+    recipe._origin = origin
+    return recipe
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML's safe subset without dates, which no key takes; a key that stands twice is an error."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012 (the name and form are PyYAML's)
+        first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key '{key.value}' stands twice", key.start_mark
+                )
+            seen.add(key.value if isinstance(key, yaml.ScalarNode) else key)
+        return super().construct_mapping(node, deep)
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_bytes().decode("utf-8-sig")
+    except FileNotFoundError:
+        raise RecipeError(
+            f"received the recipe '{file}', expected a file or a folder with {FILE_NAME}: nothing lies there",
+            hint="give the path of a recipe, for example recipes/demo",
+        ) from None
+    except UnicodeDecodeError as error:
+        raise RecipeError(
+            f"{file}: received bytes that are not UTF-8 (at byte {error.start}), expected a text file",
+            hint="save the recipe as UTF-8",
+        ) from None
+
+
+def _parse(text: str, where: str) -> Any:
+    try:
+        return yaml.load(text, _Loader)  # noqa: S506 (a subclass of SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        problem = error.problem
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        place, problem = "", str(error).partition("\n")[0]
+    raise RecipeError(
+        f"{where}{place}: received text that is not YAML, expected `key: value` lines: {problem}",
+        hint="check indentation, quotes and brackets there",
+    )
+
+
+def _override(data: dict[str, Any], text: str) -> str:
+    """Set one "a.b=value" in `data`; returns its key path. Sections and one more list entry are made as needed."""
+    key, separator, value = text.partition("=")
+    if not separator or not key:
+        raise RecipeError(f"--set: received '{text}', expected KEY=VALUE", hint="for example --set drafter.tokens=4")
+    parts = key.split(".")
+    node: Any = data
+    for part, below in pairwise(parts):
+        slot = _slot(node, part, key)
+        if (node.get(slot) if isinstance(node, dict) else node[slot]) is None:
+            node[slot] = [] if below.isdecimal() else {}
+        node = node[slot]
+    node[_slot(node, parts[-1], key)] = _parse(value, f"--set {key}")
+    return key
+
+
+def _slot(node: Any, part: str, key: str) -> str | int:
+    """The key or index that `part` names in `node`; an index may be one past the end."""
+    if isinstance(node, dict):
+        return part
+    if isinstance(node, list) and part.isdecimal() and int(part) <= len(node):
+        if int(part) == len(node):
+            node.append(None)
+        return int(part)
+    raise RecipeError(
+        f"--set {key}: received the part '{part}' below {shown(node)}, expected a key of the recipe",
+        hint="write keys as in the recipe, list entries by index: --set engines.0.provider=cpu",
+    )
+
+
+def _refuse(error: ValidationError, origin: Origin) -> RecipeError:
+    # A misspelled key often leaves a required one missing: the misspelling is what the user wants to hear of.
+    findings = sorted(error.errors(include_url=False), key=lambda finding: finding["type"] != "extra_forbidden")
+    finding = findings[0]
+    location = finding["loc"]
+    if finding["type"] in ("extra_forbidden", "invalid_key"):
+        return _unknown_key(location, origin)
+    key = ".".join(map(str, location))
+    field = field_at(location)
+    received = "nothing" if finding["type"] == "missing" else shown(finding["input"])
+    hint = f"for example `{location[-1]}: {field.examples[0]}`" if field.examples else ""
+    if finding["type"] == "string_type" and isinstance(finding["input"], int | float):
+        hint = "put the value in quotes"
+    return origin.refusal(key, received, field.description or "", hint)
+
+
+def _unknown_key(location: tuple[int | str, ...], origin: Origin) -> RecipeError:
+    *parents, name = location
+    siblings = list(section_at(tuple(parents)).model_fields)
+    prefix = "".join(f"{part}." for part in parents)
+    guess = nearest(str(name), siblings)
+    elsewhere = next((path for path in key_paths() if path.split(".")[-1] == str(name)), None)
+    known = prefix + guess if guess else elsewhere
+    hint = f"did you mean {known}?" if known else "remove it, or use one of these keys"
+    return origin.refusal(f"{prefix}{name}", "an unknown key", f"one of {', '.join(siblings)}", hint)

@@ -1,0 +1,114 @@
+"""What a build will do, with every default decided. Frozen; made by `make_plan` alone."""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class CheckpointFacts:
+    """What a checkpoint's files say about the model. `positions` is None where the config sets no limit."""
+
+    architecture: str
+    model_type: str
+    vocabulary_size: int
+    positions: int | None
+    eos_token_ids: tuple[int, ...]
+    weight_bytes: int
+    tokenizer: bool
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self) | {"eos_token_ids": list(self.eos_token_ids)}
+
+
+@dataclass(frozen=True)
+class ModelPlan:
+    """One model: `reference` as written, `commit` when it comes from the Hub, `files` relative to `folder`."""
+
+    reference: str
+    revision: str | None
+    commit: str | None
+    folder: Path
+    files: tuple[Path, ...]
+    precision: str
+    facts: CheckpointFacts
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "reference": self.reference,
+            "revision": self.revision,
+            "commit": self.commit,
+            "files": [file.as_posix() for file in self.files],
+            "precision": self.precision,
+            "facts": self.facts.to_json(),
+        }
+
+
+@dataclass(frozen=True)
+class DrafterPlan:
+    """The drafter: `tokens` drafts per round (0 for kind none), `ngram` for prompt_lookup, `model` for kind model."""
+
+    kind: str
+    tokens: int
+    ngram: int | None
+    model: ModelPlan | None
+
+    def to_json(self) -> dict[str, Any]:
+        model = self.model.to_json() if self.model else None
+        return {"kind": self.kind, "tokens": self.tokens, "ngram": self.ngram, "model": model}
+
+
+@dataclass(frozen=True)
+class EnginePlan:
+    """One engine to build; `name` is unique in the bundle."""
+
+    name: str
+    backend: str
+    provider: str
+
+
+@dataclass(frozen=True)
+class ProvePlan:
+    """The proof: `prompts` is the file (None: the build's own prompts), `reference` the same as written."""
+
+    prompts: Path | None
+    max_new_tokens: int
+    reference: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {"prompts": self.reference, "max_new_tokens": self.max_new_tokens}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that `build` needs to know. Lengths are in tokens; `exact` says that speculation changes nothing."""
+
+    name: str
+    target: ModelPlan
+    drafter: DrafterPlan
+    decoding: str
+    verify_method: str
+    exact: bool
+    max_length: int
+    batch_size: int
+    prefill_chunk: int
+    engines: tuple[EnginePlan, ...]
+    prove: ProvePlan
+    notes: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Every decided value and nothing of the machine: the same for the same recipe and files, wherever it runs."""
+        return {
+            "name": self.name,
+            "target": self.target.to_json(),
+            "drafter": self.drafter.to_json(),
+            "decoding": self.decoding,
+            "verify_method": self.verify_method,
+            "exact": self.exact,
+            "max_length": self.max_length,
+            "batch_size": self.batch_size,
+            "prefill_chunk": self.prefill_chunk,
+            "engines": [asdict(engine) for engine in self.engines],
+            "prove": self.prove.to_json(),
+            "notes": list(self.notes),
+        }

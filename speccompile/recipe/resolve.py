@@ -1,0 +1,57 @@
+"""The word after `model:` -> a folder with a whole checkpoint: a local folder, or a model of the Hub."""
+
+from pathlib import Path
+
+from speccompile.errors import CheckpointError, RecipeError
+from speccompile.recipe.checkpoint import read_checkpoint
+from speccompile.recipe.hub import fetch_snapshot
+from speccompile.recipe.plan import ModelPlan
+from speccompile.recipe.refusal import Origin
+
+
+def resolve_model(section: str, reference: str, revision: str | None, precision: str, origin: Origin) -> ModelPlan:
+    """Find and check the model of `section` ("target" or "drafter").
+
+    A folder beside the recipe comes first; a name that is not a path is then asked for at the Hub. Raises RecipeError
+    for a model that is in neither, CheckpointError for a folder that is not a whole checkpoint.
+    """
+    folder = origin.resolve(reference)
+    commit = None
+    if folder.is_dir():
+        _refuse_revision(section, reference, revision, origin)
+    elif folder.exists() or _is_path(reference):
+        found = f"{'a file' if folder.exists() else 'nothing'} lies at {folder}"
+        raise _missing(section, reference, found, "a model folder", origin)
+    else:
+        folder, commit = _fetch(section, reference, revision, folder, origin)
+    files, facts = read_checkpoint(folder)
+    return ModelPlan(reference, revision, commit, folder, files, precision, facts)
+
+
+def _fetch(section: str, reference: str, revision: str | None, folder: Path, origin: Origin) -> tuple[Path, str]:
+    try:
+        return fetch_snapshot(reference, revision)
+    except CheckpointError as error:
+        found = f"nothing lies at {folder}, and {error}"
+        raise _missing(section, reference, found, "a model folder or a Hub id", origin) from None
+
+
+def _is_path(reference: str) -> bool:
+    """Whether a reference can only be a path: Hub ids are `name` or `organisation/name`."""
+    return reference.startswith((".", "/", "~")) or reference.count("/") > 1
+
+
+def _refuse_revision(section: str, reference: str, revision: str | None, origin: Origin) -> None:
+    if revision is not None:
+        raise origin.refusal(
+            f"{section}.revision",
+            f"'{revision}'",
+            f"no revision, because the model '{reference}' is a local folder",
+            f"remove {section}.revision",
+        )
+
+
+def _missing(section: str, reference: str, found: str, expected: str, origin: Origin) -> RecipeError:
+    key = f"{section}.model"
+    hint = f"correct {key}; a relative path starts at the folder of the recipe"
+    return origin.refusal(key, f"'{reference}' ({found})", expected, hint)

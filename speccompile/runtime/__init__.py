@@ -1,0 +1,6 @@
+"""Run bundles: `Bundle.open(folder).generate(prompt)`. Needs numpy, an engine library and tokenizers; never torch."""
+
+from speccompile.runtime.bundle import Bundle, TextStream
+from speccompile.runtime.generation import Generation
+
+__all__ = ["Bundle", "Generation", "TextStream"]

@@ -1,0 +1,82 @@
+"""What is asked of a generation, how far each row is, and what comes out."""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from speccompile.runtime.text import Stream
+
+
+@dataclass(frozen=True)
+class Generation:
+    """One finished generation. The first fields are what `speccompile generate --json` prints."""
+
+    text: str | None
+    """None where the bundle has no tokenizer."""
+    token_ids: list[int]
+    """New tokens only; an end-of-sequence token, if one came, is the last."""
+    prompt_tokens: int
+    rounds: int
+    """Runs of `verify` after the prefill."""
+    mean_accepted: float | None
+    """New tokens per round, the bonus token included; the prefill's token is not counted. None without a round."""
+    seconds: float
+    tokens_per_second: float
+    finish_reason: str
+    """length | stop | capacity"""
+    mode: str
+    """speculative | autoregressive"""
+    engine: str
+    prefill_seconds: float = field(kw_only=True)
+    verify_seconds: float = field(kw_only=True)
+    draft_seconds: float = field(kw_only=True)
+    path_lengths: list[int] = field(kw_only=True)
+    """Tokens that each round verified, the bonus token included, before the end cut any off."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The documented object of `generate --json`."""
+        shown = [f.name for f in dataclasses.fields(self) if not f.kw_only]
+        return {name: getattr(self, name) for name in shown}
+
+
+class Row:
+    """One row of a batch: a prompt, its new tokens, and why it ended."""
+
+    def __init__(
+        self,
+        prompt: Sequence[int],
+        max_new_tokens: int,
+        capacity: int,
+        eos_token_ids: Sequence[int],
+        stream: Stream | None,
+    ) -> None:
+        """capacity: the most tokens, prompt and new together, that the buffers hold."""
+        self.prompt, self.stream, self.token_ids = list(prompt), stream, list[int]()
+        self.room = min(max_new_tokens, capacity - len(self.prompt))
+        self.reason_when_full = "length" if max_new_tokens <= capacity - len(self.prompt) else "capacity"
+        self.finish_reason = "" if self.room else self.reason_when_full  # empty while the row is active
+        self.pieces: list[str] = []
+        self.path_lengths: list[int] = []  # the prefill's single token first
+        self._eos = frozenset(eos_token_ids)
+
+    @property
+    def active(self) -> bool:
+        return not self.finish_reason
+
+    def take(self, tokens: list[int]) -> None:
+        """Append the tokens of a round, up to whatever ends the generation first."""
+        self.path_lengths.append(len(tokens))
+        tokens = tokens[: self.room - len(self.token_ids)]
+        end = next((i for i, token in enumerate(tokens) if token in self._eos), None)
+        if end is not None:
+            tokens, self.finish_reason = tokens[: end + 1], "stop"
+        if self.stream is not None:
+            self.pieces.append(self.stream.push(tokens))
+            if self.stream.stopped:
+                tokens, self.finish_reason = tokens[: self.stream.kept - len(self.token_ids)], "stop"
+        self.token_ids += tokens
+        if self.active and len(self.token_ids) == self.room:
+            self.finish_reason = self.reason_when_full
+        if not self.active and self.stream is not None:
+            self.pieces.append(self.stream.finish())

@@ -1,0 +1,60 @@
+"""A small bundle that has everything a bundle can have, for the tests of those who read and write bundles."""
+
+from pathlib import Path
+
+from speccompile import contract
+from speccompile.bundle import BundleWriter, EngineEntry, Manifest
+from speccompile.bundle.manifest import FORMAT
+from speccompile.contract import Graph, Tensor
+
+LOCK = {"versions": {"torch": "2.13.0"}, "inputs": {"target": {"model.safetensors": "ab12"}}}
+PROOF = {"speculative": {"prompts": 3, "equal": 3}, "prompts": ["def", "größe", "你好"]}
+WEIGHTS = bytes(range(256)) * 8
+
+
+def verify_graph() -> Graph:
+    window = Tensor("window", "int64", (1, "window"), "window", "io")
+    cache = Tensor("target.key.0", "float32", (1, 2, 32, 4), "target.key.0", "state")
+    path = Tensor("path", "int64", (1, "window+1"), "path", "io")
+    committed = Tensor("target.key.0.out", "float32", (1, 2, 32, 4), "target.key.0", "state")
+    return Graph("verify", (window, cache), (path, committed))
+
+
+def manifest(**changes: object) -> Manifest:
+    values: dict[str, object] = {
+        "format": FORMAT,
+        "contract": contract.VERSION,
+        "speccompile": "0.1.0",
+        "name": "demo",
+        "exact": True,
+        "decoding": "greedy",
+        "method": "exact",
+        "batch_size": 1,
+        "max_length": 32,
+        "prefill_chunk": 16,
+        "tokens": 4,
+        "catch_up": 2,
+        "vocabulary_size": 100,
+        "eos_token_ids": (2, 3),
+        "tokenizer": True,
+        "precision": {"target": "float32", "drafter": "float32"},
+        "graphs": (verify_graph(),),
+        "engines": (EngineEntry("onnxruntime-cpu", "onnxruntime", "cpu", {"verify": "graphs/verify.onnx"}),),
+        "plan": {"name": "größe", "cache": {"max_length": 32}},
+    }
+    return Manifest(**(values | changes))  # type: ignore[arg-type]
+
+
+def fill(folder: Path) -> None:
+    (folder / "graphs").mkdir()
+    (folder / "graphs" / "verify.onnx").write_bytes(b"graph")
+    (folder / "graphs" / "weights.bin").write_bytes(WEIGHTS)
+    (folder / "tokenizer").mkdir()
+    (folder / "tokenizer" / "tokenizer.json").write_bytes(b"{}")
+
+
+def write_bundle(output: Path, **changes: object) -> Path:
+    with BundleWriter(output) as writer:
+        fill(writer.folder)
+        writer.finish(manifest(**changes), LOCK, PROOF)
+    return output

@@ -1,0 +1,59 @@
+"""Tiny checkpoint folders and recipes beside them."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from safetensors.numpy import save_file
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+
+WORDS = ("<s>", "</s>", "def", "return", "self", "import", "if", "else")
+
+
+def _save_tokenizer(folder: Path, words: tuple[str, ...]) -> None:
+    vocabulary = {word: token_id for token_id, word in enumerate(words)}
+    tokenizer = Tokenizer(WordLevel(vocabulary, unk_token=words[0]))
+    tokenizer.add_special_tokens(list(words[:2]))
+    tokenizer.save(str(folder / "tokenizer.json"))
+
+
+@pytest.fixture
+def make_checkpoint() -> Callable[..., Path]:
+    """Write a checkpoint of a few hundred bytes; `words=None` leaves the tokenizer out, keywords go to the config."""
+
+    def make(folder: Path, words: tuple[str, ...] | None = WORDS, **config: Any) -> Path:
+        folder.mkdir(parents=True)
+        config = {
+            "architectures": ["LlamaForCausalLM"],
+            "model_type": "llama",
+            "vocab_size": len(WORDS),
+            "max_position_embeddings": 64,
+            "eos_token_id": 1,
+        } | config
+        (folder / "config.json").write_text(json.dumps(config))
+        weights = {"embed.weight": np.zeros((8, 4), np.float32), "norm.weight": np.ones(4, np.float16)}
+        save_file(weights, folder / "model.safetensors")
+        if words is not None:
+            _save_tokenizer(folder, words)
+        return folder
+
+    return make
+
+
+@pytest.fixture
+def make_recipe(tmp_path: Path, make_checkpoint: Callable[..., Path]) -> Callable[..., Path]:
+    """Write recipe.yaml, a mapping or YAML text, in `tmp_path` beside the checkpoints `target` and `drafter`."""
+    for name in ("target", "drafter"):
+        make_checkpoint(tmp_path / name)
+
+    def make(text: str = "", **keys: Any) -> Path:
+        path = tmp_path / "recipe.yaml"
+        path.write_text(text or yaml.safe_dump({"name": "demo", "target": {"model": "target"}} | keys))
+        return path
+
+    return make

@@ -1,0 +1,269 @@
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from speccompile import contract
+from speccompile.bundle import open_bundle
+from speccompile.bundle.hashes import hash_folder, write_hashes
+from speccompile.bundle.manifest import FORMAT, canonical_json
+from speccompile.errors import BundleError
+from tests.light.bundle_example import LOCK, PROOF, WEIGHTS, manifest, write_bundle
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory) -> Path:
+    return write_bundle(tmp_path_factory.mktemp("built") / "demo")
+
+
+@pytest.fixture
+def bundle(built: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(built, tmp_path / "demo")
+
+
+def edit(path: Path, change) -> None:
+    data = json.loads(path.read_bytes())
+    change(data)
+    path.write_bytes(canonical_json(data))
+
+
+def hash_again(bundle: Path) -> None:
+    write_hashes(bundle, hash_folder(bundle))
+
+
+def test_what_was_written_is_read(bundle):
+    opened = open_bundle(bundle)
+    assert (opened.manifest, opened.lock, opened.proof) == (manifest(), LOCK, PROOF)
+    assert opened.path("graphs/weights.bin").read_bytes() == WEIGHTS
+
+
+def test_every_file_but_the_hashes_is_listed(bundle):
+    files = {path.relative_to(bundle).as_posix() for path in bundle.rglob("*") if path.is_file()}
+    assert set(open_bundle(bundle).hashes.files) == files - {"hashes.json"}
+
+
+def test_one_flipped_byte_anywhere_is_refused(bundle):
+    for path in [path for path in bundle.rglob("*") if path.is_file()]:
+        content = path.read_bytes()
+        for offset in {0, 1, len(content) // 3, len(content) // 2, len(content) - 2, len(content) - 1}:
+            for mask in (0x01, 0x20, 0x80):
+                flipped = bytearray(content)
+                flipped[offset] ^= mask
+                path.write_bytes(flipped)
+                with pytest.raises(BundleError) as caught:
+                    open_bundle(bundle)
+                assert path.name in str(caught.value)
+                assert caught.value.hint
+        path.write_bytes(content)
+    open_bundle(bundle)
+
+
+def test_an_edited_file_is_named(bundle):
+    weights = bundle / "graphs" / "weights.bin"
+    weights.write_bytes(b"\xff" + WEIGHTS[1:])
+    with pytest.raises(BundleError, match=r"weights\.bin: the file was edited: BLAKE3 \w{64}, expected \w{64}"):
+        open_bundle(bundle)
+
+
+def test_without_verification_an_edit_passes(bundle):
+    (bundle / "graphs" / "weights.bin").write_bytes(b"\xff" + WEIGHTS[1:])
+    assert open_bundle(bundle, verify=False).manifest == manifest()
+
+
+@pytest.mark.parametrize("verify", [True, False])
+def test_a_truncated_file_is_refused_with_both_sizes(bundle, verify):
+    (bundle / "graphs" / "weights.bin").write_bytes(WEIGHTS[:-1])
+    with pytest.raises(BundleError, match=r"graphs/weights\.bin: has 2047 bytes, expected 2048"):
+        open_bundle(bundle, verify=verify)
+
+
+@pytest.mark.parametrize("verify", [True, False])
+def test_a_missing_file_is_named(bundle, verify):
+    (bundle / "graphs" / "weights.bin").unlink()
+    with pytest.raises(BundleError, match=r"graphs/weights\.bin: the file is missing; hashes\.json lists it"):
+        open_bundle(bundle, verify=verify)
+
+
+def test_a_missing_list_of_hashes_is_named(bundle):
+    (bundle / "hashes.json").unlink()
+    with pytest.raises(BundleError, match=r"hashes\.json: the file is missing$"):
+        open_bundle(bundle)
+
+
+def test_a_missing_folder_is_refused(tmp_path):
+    with pytest.raises(BundleError, match=r"demo: expected the folder of a bundle, it does not exist"):
+        open_bundle(tmp_path / "demo")
+
+
+def test_a_file_is_no_bundle(tmp_path):
+    (tmp_path / "demo").write_text("x")
+    with pytest.raises(BundleError, match=r"demo: expected the folder of a bundle, it is a file"):
+        open_bundle(tmp_path / "demo")
+
+
+def test_another_folder_is_no_bundle(tmp_path):
+    with pytest.raises(BundleError, match=r"not a bundle: it has no manifest\.json") as caught:
+        open_bundle(tmp_path)
+    assert caught.value.hint == "give the folder that `speccompile build` wrote"
+
+
+@pytest.mark.parametrize(("name", "ours"), [("format", FORMAT), ("contract", contract.VERSION)])
+@pytest.mark.parametrize(("step", "hint"), [(1, "upgrade speccompile"), (-1, "build the bundle again")])
+def test_another_version_is_refused_with_both_versions(bundle, name, ours, step, hint):
+    edit(bundle / "manifest.json", lambda data: data.update({name: ours + step, "news": 1}))
+    hash_again(bundle)
+    message = (
+        rf"manifest\.json: the bundle has {name} version {ours + step}, this speccompile reads {name} version {ours}"
+    )
+    with pytest.raises(BundleError, match=message) as caught:
+        open_bundle(bundle)
+    assert hint in caught.value.hint
+
+
+def test_a_manifest_of_something_else_is_refused(bundle):
+    edit(bundle / "manifest.json", lambda data: data.pop("format"))
+    with pytest.raises(BundleError, match=r"manifest\.json: expected a number in 'format', got None"):
+        open_bundle(bundle)
+
+
+@pytest.mark.parametrize("content", [b"{", b"\xff", b"[" * 100_000])
+def test_what_is_no_json_is_named(bundle, content):
+    (bundle / "manifest.json").write_bytes(content)
+    with pytest.raises(BundleError, match=r"manifest\.json: expected JSON: "):
+        open_bundle(bundle)
+
+
+def test_json_of_another_kind_is_named(bundle):
+    (bundle / "proof.json").write_bytes(b"[]\n")
+    hash_again(bundle)
+    with pytest.raises(BundleError, match=r"proof\.json: expected a JSON object, got list"):
+        open_bundle(bundle)
+
+
+def test_a_folder_in_the_place_of_a_file_is_refused(bundle):
+    (bundle / "hashes.json").unlink()
+    (bundle / "hashes.json").mkdir()
+    with pytest.raises(BundleError, match=r"hashes\.json: cannot be read: Is a directory"):
+        open_bundle(bundle)
+
+
+@pytest.mark.parametrize("verify", [True, False])
+def test_hashes_in_another_form_are_refused(bundle, verify):
+    path = bundle / "hashes.json"
+    path.write_text(json.dumps(json.loads(path.read_bytes())))
+    with pytest.raises(BundleError, match=r"hashes\.json: the file was edited: it is not canonical JSON"):
+        open_bundle(bundle, verify=verify)
+
+
+def test_a_changed_list_of_hashes_is_refused(bundle):
+    edit(bundle / "hashes.json", lambda data: data["files"].pop("graphs/weights.bin"))
+    with pytest.raises(BundleError, match=r"hashes\.json: the file was edited: digest \w+, its files give \w+"):
+        open_bundle(bundle)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda data: data.update(more=1), r'expected {"digest": text, "files": object} and nothing else'),
+        (lambda data: data["files"].update(x=1), r'x: expected {"blake3": text, "bytes": number}, got 1'),
+        (lambda data: data["files"].update(x={"blake3": "", "bytes": True}), r"x: expected {.*}, got {"),
+    ],
+)
+def test_hashes_of_another_structure_are_refused(bundle, change, message):
+    edit(bundle / "hashes.json", change)
+    with pytest.raises(BundleError, match=message):
+        open_bundle(bundle, verify=False)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["/etc/passwd", "../x", "graphs/../../x", "graphs\\x", "C:/x", "", ".", "a//b", "./a", "a\0b", "hashes.json"],
+)
+@pytest.mark.parametrize("verify", [True, False])
+def test_a_listed_path_that_escapes_is_refused(bundle, name, verify):
+    edit(bundle / "hashes.json", lambda data: data["files"].update({name: {"blake3": "00", "bytes": 1}}))
+    with pytest.raises(BundleError, match=r"hashes\.json: the path .* leads out of the bundle or is not plain"):
+        open_bundle(bundle, verify=verify)
+
+
+@pytest.mark.parametrize("verify", [True, False])
+def test_a_link_out_of_the_bundle_is_refused(bundle, tmp_path, verify):
+    weights = bundle / "graphs" / "weights.bin"
+    shutil.move(weights, tmp_path / "elsewhere")
+    weights.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(BundleError, match=r"weights\.bin: leads out of the bundle, to .*elsewhere"):
+        open_bundle(bundle, verify=verify)
+
+
+def test_a_bundle_behind_a_link_is_read(bundle, tmp_path):
+    (tmp_path / "link").symlink_to(bundle)
+    assert open_bundle(tmp_path / "link").manifest == manifest()
+
+
+@pytest.mark.parametrize("file", ["../outside.onnx", "graphs/other.onnx"])
+def test_an_engine_file_that_is_not_listed_is_refused(bundle, file):
+    edit(bundle / "manifest.json", lambda data: data["engines"][0]["files"].update(verify=file))
+    hash_again(bundle)
+    with pytest.raises(
+        BundleError, match=rf"manifest\.json: the bundle needs '{file}', which hashes\.json does not list"
+    ):
+        open_bundle(bundle)
+
+
+@pytest.mark.parametrize("file", ["lock.json", "tokenizer/tokenizer.json"])
+def test_a_necessary_file_that_is_not_listed_is_refused(bundle, file):
+    content = (bundle / file).read_bytes()
+    (bundle / file).unlink()
+    hash_again(bundle)
+    (bundle / file).write_bytes(content)
+    with pytest.raises(BundleError, match=rf"the bundle needs '{file}'"):
+        open_bundle(bundle)
+
+
+def test_an_engine_without_a_graph_is_refused(bundle):
+    edit(bundle / "manifest.json", lambda data: data["engines"][0]["files"].clear())
+    hash_again(bundle)
+    with pytest.raises(BundleError, match=r"engine 'onnxruntime-cpu' has files for \[\], the graphs are \['verify'\]"):
+        open_bundle(bundle)
+
+
+def test_a_file_that_the_bundle_has_not_is_refused(bundle):
+    with pytest.raises(BundleError, match=r"demo: the bundle has no file 'graphs/draft\.onnx'"):
+        open_bundle(bundle).path("graphs/draft.onnx")
+
+
+def test_without_the_hash_library_only_the_unverified_open_works(bundle, monkeypatch):
+    monkeypatch.setitem(sys.modules, "blake3", None)
+    with pytest.raises(BundleError, match="expected the Python package blake3, which is not installed") as caught:
+        open_bundle(bundle)
+    assert "pip install blake3" in caught.value.hint
+    assert open_bundle(bundle, verify=False).manifest == manifest()
+
+
+def test_hashes_are_those_of_the_reference_implementation(bundle):
+    from blake3 import blake3
+
+    files = json.loads((bundle / "hashes.json").read_bytes())["files"]
+    assert files["graphs/weights.bin"] == {"blake3": blake3(WEIGHTS).hexdigest(), "bytes": len(WEIGHTS)}
+
+
+def test_a_file_that_cannot_be_read_is_named(bundle, monkeypatch):
+    class Unreadable:
+        AUTO = -1
+
+        def __init__(self, **_): ...
+
+        def update(self, _):
+            return self
+
+        def hexdigest(self):
+            return json.loads((bundle / "hashes.json").read_bytes())["digest"]
+
+        def update_mmap(self, _):
+            raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr("blake3.blake3", Unreadable)
+    with pytest.raises(BundleError, match=r"graphs/verify\.onnx: cannot be read: Input/output error"):
+        open_bundle(bundle)

@@ -1,0 +1,168 @@
+import sys
+from datetime import datetime
+
+import pytest
+from tokenizers import Tokenizer, models
+from transformers import PreTrainedTokenizerFast
+
+from speccompile.errors import BundleError, EngineError, PromptError
+from speccompile.runtime import chat
+from speccompile.runtime.chat import apply_chat_template, read_chat
+
+SPECIAL = {"bos_token": "<s>", "eos_token": "</s>"}
+
+CHATML = """{% for message in messages %}
+    {{- '<|im_start|>' + message.role + '\\n' + message.content | trim + '<|im_end|>' + '\\n' }}
+{% endfor %}
+{% if add_generation_prompt %}
+    {{- '<|im_start|>assistant\\n' }}
+{% endif %}"""
+
+LLAMA_3 = """{{- bos_token }}
+{%- if not date_string is defined %}{% set date_string = strftime_now("%d %b %Y") %}{% endif %}
+{%- if messages[0]['role'] == 'system' %}
+    {%- set system_message = messages[0]['content'] | trim %}
+    {%- set messages = messages[1:] %}
+{%- else %}
+    {%- set system_message = "" %}
+{%- endif %}
+{{- "<|start_header_id|>system<|end_header_id|>\\n\\n" }}
+{%- if tools is not none %}{{- "Environment: ipython\\n" }}{% endif %}
+{{- "Today Date: " + date_string + "\\n\\n" + system_message + "<|eot_id|>" }}
+{%- for message in messages %}
+    {{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n' }}
+    {%- if message.tool_calls is defined %}
+        {%- for call in message.tool_calls %}{{ call | tojson(indent=2) }}{% endfor %}
+    {%- else %}
+        {{- message['content'] | trim }}
+    {%- endif %}
+    {{- '<|eot_id|>' }}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}
+{%- endif %}"""
+
+MISTRAL = """{{ bos_token }}{% set state = namespace(previous='assistant') %}
+{% for message in messages %}
+    {% if message['role'] == state.previous %}
+        {{ raise_exception('Roles must alternate: user/assistant/user/...') }}
+    {% endif %}
+    {% set state.previous = message['role'] %}
+    {% if message['role'] == 'system' %}{% continue %}{% endif %}
+    {% if message['role'] == 'user' %}
+        {{- '[INST] ' + message['content'] + ' [/INST]' }}
+    {% else %}
+        {% generation %}{{ message['content'] + eos_token }}{% endgeneration %}
+    {%- endif %}
+{% endfor %}"""
+
+CONVERSATIONS = {
+    "question": [{"role": "user", "content": " What is <b>größer</b> & 'better'? 你好 "}],
+    "system": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi\n"}],
+    "turns": [
+        {"role": "user", "content": "1 < 2?"},
+        {"role": "assistant", "content": "yes"},
+        {"role": "user", "content": "sure?"},
+    ],
+    "tools": [{"role": "user", "content": "x", "tool_calls": [{"name": "größe", "arguments": {"a": [1, 2.5, None]}}]}],
+}
+
+
+@pytest.fixture(scope="module")
+def reference() -> PreTrainedTokenizerFast:
+    return PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE()), **SPECIAL)
+
+
+@pytest.mark.parametrize("template", [CHATML, LLAMA_3, MISTRAL], ids=["chatml", "llama_3", "mistral"])
+@pytest.mark.parametrize("conversation", CONVERSATIONS)
+@pytest.mark.parametrize("add_generation_prompt", [True, False])
+def test_prompts_are_those_of_transformers(reference, template, conversation, add_generation_prompt):
+    messages = CONVERSATIONS[conversation]
+    expected = reference.apply_chat_template(
+        messages, chat_template=template, tokenize=False, add_generation_prompt=add_generation_prompt
+    )
+    assert apply_chat_template(template, messages, SPECIAL, add_generation_prompt) == expected
+
+
+def test_a_template_may_know_the_day():
+    written = apply_chat_template("{{ strftime_now(format='%Y') }}", [], {})
+    assert int(written) in (datetime.now().year, datetime.now().year - 1)
+
+
+def test_a_template_that_refuses_says_why():
+    messages = [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]
+    message = "the chat template does not take these messages: Roles must alternate: user/assistant/user/"
+    with pytest.raises(PromptError, match=message) as caught:
+        apply_chat_template(MISTRAL, messages, SPECIAL)
+    assert caught.value.hint == "change the messages, or leave --chat out"
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ messages.__class__.__mro__[1].__subclasses__() }}",
+        "{{ ''['__class__'].mro() }}",
+        "{{ messages[0] | attr('__class__') }}{{ messages.__init__.__globals__ }}",
+        "{{ raise_exception.__globals__['json'] }}",
+        "{{ strftime_now.__globals__.json.codecs.open('/etc/passwd') }}",
+        "{{ '{0.__class__.__init__.__globals__}'.format(raise_exception) }}",
+        "{{ messages.append(1) }}",
+        "{{ cycler.__init__.__globals__.os.system('true') }}",
+    ],
+)
+def test_a_template_that_reaches_into_python_is_refused(template):
+    with pytest.raises(
+        PromptError, match=r"the chat template does not take these messages: .*(unsafe|undefined|not safe)"
+    ):
+        apply_chat_template(template, [{"role": "user", "content": "a"}], {})
+
+
+@pytest.mark.parametrize(
+    "template", ["{% include '/etc/passwd' %}", "{{ open('/etc/passwd') }}", "{{ 1 + messages }}", "{{ 1 // 0 }}"]
+)
+def test_a_template_that_fails_is_a_refusal(template):
+    with pytest.raises(PromptError, match=r"the chat template does not take these messages: ."):
+        apply_chat_template(template, [], {})
+
+
+@pytest.mark.parametrize("template", ["a\n{% if %}", "a\n{{ 1 | nothing }}", "a\n{% for x in y %}"])
+def test_a_broken_template_says_the_line(template):
+    with pytest.raises(PromptError, match="the chat template is broken in line 2: "):
+        apply_chat_template(template, [], {})
+
+
+def test_messages_that_are_no_plain_data_are_refused():
+    with pytest.raises(PromptError, match="does not take these messages: Object of type object is not JSON"):
+        apply_chat_template(CHATML, [{"role": "user", "content": object()}], {})
+
+
+def test_a_missing_package_is_named(monkeypatch):
+    chat._compile.cache_clear()
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(EngineError, match="chat templates need the Python package jinja2, which is not installed"):
+        apply_chat_template(CHATML, [], {})
+
+
+def test_a_chat_file_is_read(tmp_path):
+    (tmp_path / "chat.json").write_text('{"template": "größe", "special_tokens": {"bos_token": "<s>"}}', "utf-8")
+    assert read_chat(tmp_path / "chat.json") == ("größe", {"bos_token": "<s>"})
+
+
+@pytest.mark.parametrize("content", ["[]", '{"template": 1, "special_tokens": {}}', '{"template": ""}'])
+def test_a_chat_file_of_another_structure_is_named(tmp_path, content):
+    (tmp_path / "chat.json").write_text(content)
+    with pytest.raises(BundleError, match=r'chat\.json: expected {"template": text, "special_tokens": {name: text}}'):
+        read_chat(tmp_path / "chat.json")
+
+
+def test_a_chat_file_with_other_tokens_is_named(tmp_path):
+    (tmp_path / "chat.json").write_text('{"template": "", "special_tokens": {"bos_token": 1}}')
+    with pytest.raises(BundleError, match=r'chat\.json: expected {"template"'):
+        read_chat(tmp_path / "chat.json")
+
+
+@pytest.mark.parametrize("content", [b"{", b"\xff"])
+def test_a_chat_file_that_is_no_json_is_named(tmp_path, content):
+    (tmp_path / "chat.json").write_bytes(content)
+    with pytest.raises(BundleError, match=r"chat\.json: expected JSON: "):
+        read_chat(tmp_path / "chat.json")

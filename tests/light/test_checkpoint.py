@@ -1,0 +1,202 @@
+"""Checkpoint folders: facts, and files that are missing, truncated or corrupt."""
+
+import json
+import struct
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from speccompile.errors import CheckpointError, UnsupportedModelError
+from speccompile.recipe.checkpoint import read_checkpoint
+from speccompile.recipe.weights import read_header
+
+
+@pytest.fixture
+def folder(tmp_path, make_checkpoint):
+    return make_checkpoint(tmp_path / "model")
+
+
+def shard(folder):
+    """Turn the weights of a checkpoint into two shards and an index."""
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    weight_map = {name: f"model-0000{number}-of-00002.safetensors" for number, name in enumerate(sorted(tensors), 1)}
+    for name, file in weight_map.items():
+        save_file({name: tensors[name]}, folder / file)
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+    return weight_map
+
+
+def write_safetensors(path, header, data_bytes):
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + bytes(data_bytes))
+
+
+def test_facts_of_a_whole_checkpoint(folder):
+    files, facts = read_checkpoint(folder)
+    assert [str(file) for file in files] == ["config.json", "model.safetensors", "tokenizer.json"]
+    assert (facts.architecture, facts.model_type) == ("LlamaForCausalLM", "llama")
+    assert (facts.vocabulary_size, facts.positions, facts.eos_token_ids) == (8, 64, (1,))
+    assert facts.weight_bytes == 8 * 4 * 4 + 4 * 2
+    assert facts.tokenizer
+
+
+def test_the_generation_config_says_what_ends_a_text(folder):
+    (folder / "generation_config.json").write_text('{"eos_token_id": [1, 5]}')
+    assert read_checkpoint(folder)[1].eos_token_ids == (1, 5)
+    (folder / "generation_config.json").write_text('{"eos_token_id": null}')
+    assert read_checkpoint(folder)[1].eos_token_ids == (1,)
+
+
+@pytest.mark.parametrize(
+    ("config", "positions"),
+    [
+        ({"max_position_embeddings": None, "n_positions": 32, "n_ctx": 16}, 32),
+        ({"max_position_embeddings": None, "n_ctx": 16}, 16),
+        ({"max_position_embeddings": None}, None),
+    ],
+)
+def test_positions_go_by_many_names(tmp_path, make_checkpoint, config, positions):
+    assert read_checkpoint(make_checkpoint(tmp_path / "model", **config))[1].positions == positions
+
+
+def test_sharded_weights_are_all_read(folder):
+    weight_map = shard(folder)
+    files, facts = read_checkpoint(folder)
+    assert [str(file) for file in files[1:-1]] == ["model.safetensors.index.json", *weight_map.values()]
+    assert facts.weight_bytes == 8 * 4 * 4 + 4 * 2
+
+
+def test_a_folder_without_config_is_refused(folder):
+    (folder / "config.json").unlink()
+    with pytest.raises(CheckpointError, match=r"model: received a folder without config\.json, expected a model"):
+        read_checkpoint(folder)
+
+
+@pytest.mark.parametrize("content", [b"{", b"\xff\xfe{}", b""])
+def test_a_config_that_is_not_json_is_refused(folder, content):
+    (folder / "config.json").write_bytes(content)
+    with pytest.raises(CheckpointError, match=r"config\.json: received text that is not JSON, expected a JSON object"):
+        read_checkpoint(folder)
+
+
+def test_a_config_of_another_type_is_refused(folder):
+    (folder / "config.json").write_text("[]")
+    with pytest.raises(CheckpointError, match=r"config\.json: received JSON of type list, expected a JSON object"):
+        read_checkpoint(folder)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"architectures": None}, "received architectures: None, expected a list"),
+        ({"architectures": []}, r"received architectures: \[\], expected a list"),
+        ({"model_type": None}, "received model_type: None, expected text"),
+        ({"vocab_size": None}, "received vocab_size: None, expected a whole number above zero"),
+        ({"vocab_size": 0}, "received vocab_size: 0, expected a whole number above zero"),
+        ({"eos_token_id": "</s>"}, "received eos_token_id: '</s>', expected a token id, a list of token ids or null"),
+    ],
+)
+def test_a_config_with_a_wrong_value_is_refused(tmp_path, make_checkpoint, config, message):
+    with pytest.raises(CheckpointError, match=rf"config\.json: {message}") as caught:
+        read_checkpoint(make_checkpoint(tmp_path / "model", **config))
+    assert caught.value.hint
+
+
+def test_a_multimodal_checkpoint_is_refused(tmp_path, make_checkpoint):
+    folder = make_checkpoint(tmp_path / "model", vocab_size=None, text_config={"vocab_size": 8})
+    with pytest.raises(UnsupportedModelError, match=r"received a multimodal checkpoint .* expected a language model"):
+        read_checkpoint(folder)
+
+
+def test_weights_that_are_missing_or_pickled_are_refused(folder):
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(CheckpointError, match=r"received neither, expected model\.safetensors or model"):
+        read_checkpoint(folder)
+    (folder / "pytorch_model.bin").write_bytes(b"\x80\x04.")
+    with pytest.raises(
+        CheckpointError, match=r"received only pytorch_model\.bin \(pickle files can run code"
+    ) as caught:
+        read_checkpoint(folder)
+    assert "convert" in caught.value.hint
+
+
+@pytest.mark.parametrize("kept", [0, 5, 60, -1])
+def test_truncated_weights_are_refused(folder, kept):
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:kept])
+    with pytest.raises(CheckpointError, match=r"model\.safetensors: truncated or corrupt: received"):
+        read_checkpoint(folder)
+
+
+def entry(dtype="F32", shape=(2,), data_offsets=(0, 8)):
+    return {"dtype": dtype, "shape": list(shape), "data_offsets": list(data_offsets)}
+
+
+@pytest.mark.parametrize(
+    ("header", "message"),
+    [
+        (b"{nonsense", "received a header that is not JSON, expected a JSON object"),
+        (b"[1, 2]", "received a header that is not JSON, expected a JSON object"),
+        ({"a": entry(dtype="F33")}, "received tensor 'a' as .*F33.* expected a known dtype, a shape and two offsets"),
+        ({"a": entry(shape=(-2,))}, "received tensor 'a' as .* expected a known dtype"),
+        ({"a": entry(shape=("x",))}, "received tensor 'a' as .* expected a known dtype"),
+        ({"a": 3}, "received tensor 'a' as 3, expected a known dtype"),
+        ({"a": entry(shape=(3,))}, r"received tensor 'a' in 8 bytes, expected 12 for F32 \[3\]"),
+        ({"a": entry(data_offsets=(8, 0))}, "received tensor 'a' in -8 bytes, expected 8"),
+        ({"a": entry(data_offsets=(4, 12))}, "received tensor 'a' at offset 4, expected offset 0, where"),
+        ({"a": entry(), "b": entry(data_offsets=(4, 12))}, "received tensor 'b' at offset 4, expected offset 8"),
+        ({"a": entry(), "b": entry(data_offsets=(8, 16))}, "received 12 bytes of tensor data, expected 16 bytes"),
+        ({"a": entry()}, "received 12 bytes of tensor data, expected 8 bytes, as its header says"),
+    ],
+)
+def test_corrupt_headers_are_refused(tmp_path, header, message):
+    path = tmp_path / "model.safetensors"
+    write_safetensors(path, header, 12)
+    with pytest.raises(CheckpointError, match=message) as caught:
+        read_header(path)
+    assert caught.value.hint == "copy or download the file again"
+
+
+def test_a_header_longer_than_its_file_is_refused(tmp_path):
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(struct.pack("<Q", 2**60) + b"{}")
+    with pytest.raises(CheckpointError, match="a file of 10 bytes with a header of 1152921504606846976, expected the"):
+        read_header(path)
+
+
+def test_headers_agree_with_what_safetensors_writes(tmp_path):
+    tensors = {"b": np.zeros((3, 5), np.int8), "a": np.zeros((), np.float64), "empty": np.zeros((0, 4), np.float32)}
+    save_file(tensors, tmp_path / "x.safetensors", metadata={"format": "np"})
+    assert read_header(tmp_path / "x.safetensors") == {name: tensor.nbytes for name, tensor in tensors.items()}
+
+
+def test_a_missing_shard_is_refused(folder):
+    weight_map = shard(folder)
+    (folder / weight_map["norm.weight"]).unlink()
+    with pytest.raises(CheckpointError, match=r"received 1 of 2 shards, expected all .*: model-00002-of.* is missing"):
+        read_checkpoint(folder)
+
+
+def test_a_shard_without_its_tensor_is_refused(folder):
+    weight_map = shard(folder)
+    save_file({"other": np.zeros(2, np.float32)}, folder / weight_map["norm.weight"])
+    with pytest.raises(CheckpointError, match=r"received no tensor 'norm\.weight', expected it there, as model\.safe"):
+        read_checkpoint(folder)
+
+
+@pytest.mark.parametrize("index", ["{", "{}", "[]", '{"weight_map": 3}', '{"weight_map": {"a": []}}'])
+def test_an_index_that_is_none_is_refused(folder, index):
+    shard(folder)
+    (folder / "model.safetensors.index.json").write_text(index)
+    with pytest.raises(CheckpointError, match="received no map of tensors to files, expected"):
+        read_checkpoint(folder)
+
+
+@pytest.mark.parametrize("name", ["../model.safetensors", "sub/model.safetensors", 3])
+def test_an_index_that_leaves_its_folder_is_refused(folder, name):
+    shard(folder)
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": name}}))
+    with pytest.raises(CheckpointError, match=r"received the shard .*, expected a file name without folders"):
+        read_checkpoint(folder)

@@ -1,0 +1,197 @@
+"""The command line's edge: exit codes, hints, progress, and what is imported when."""
+
+import errno
+import logging
+import os
+import signal
+import subprocess
+import sys
+
+import click
+import pytest
+
+from speccompile import __version__
+from speccompile.cli import edge, main
+from speccompile.errors import BundleError, ProofError
+from speccompile.progress import LOGGER, step
+
+MODULES_AFTER = """
+import sys
+from speccompile.cli import main
+try:
+    main(sys.argv[1:])
+except SystemExit as leaving:
+    assert leaving.code == 0, leaving.code
+print("MODULES", *sys.modules)
+"""
+
+
+def speccompile(*arguments, **options):
+    command = [sys.executable, "-c", "from speccompile.cli import main; main()", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, **options)
+
+
+def modules_after(*arguments):
+    run = subprocess.run(
+        [sys.executable, "-c", MODULES_AFTER, *map(str, arguments)], capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    return set(run.stdout.rpartition("MODULES")[2].split())
+
+
+def run_with(function, *arguments):
+    """The exit code of a command line whose only command is this function."""
+    group = click.Group(commands=[click.Command("act", callback=function)])
+    return edge.run(group, arguments or ["act"])
+
+
+def raises(error):
+    def act():
+        raise error
+
+    return act
+
+
+def test_help_lists_the_commands_in_order_and_imports_nothing_heavy(capsys):
+    with pytest.raises(SystemExit) as leaving:
+        main(["--help"])
+    assert leaving.value.code == 0
+    names = [line.split()[0] for line in capsys.readouterr().out.partition("Commands:")[2].splitlines()[1:8]]
+    assert names == ["build", "plan", "generate", "prove", "bench", "inspect", "doctor"]
+    heavy = {"numpy", "pydantic", "yaml", "onnxruntime", "onnx", "torch", "transformers", "tokenizers"}
+    assert not modules_after("--help") & heavy
+
+
+def test_no_command_shows_the_help(capsys):
+    with pytest.raises(SystemExit) as leaving:
+        main([])
+    assert leaving.value.code == 0
+    assert "Usage: speccompile [OPTIONS] COMMAND" in capsys.readouterr().out.replace("[COMMAND]", "COMMAND")
+
+
+def test_version():
+    run = speccompile("--version")
+    assert (run.returncode, run.stdout) == (0, f"speccompile, version {__version__}\n")
+
+
+def test_plan_imports_no_compiler(make_recipe):
+    recipe = make_recipe(drafter={"kind": "model", "model": "drafter"})
+    assert not modules_after("plan", recipe) & {"torch", "transformers", "onnx", "onnxruntime", "huggingface_hub"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "hint"),
+    [
+        (["pln"], "received the command 'pln', expected one of build, plan,", "did you mean 'speccompile plan'?"),
+        (["xyzzy"], "received the command 'xyzzy', expected one of", "see speccompile --help"),
+        (["--quite"], "No such option '--quite'.", "did you mean --quiet?"),
+        (["plan", "--jsn"], "No such option '--jsn'.", "did you mean --json?"),
+        (["plan", "--xyzzy"], "No such option '--xyzzy'.", "see speccompile plan --help"),
+        (["plan"], "Missing argument 'RECIPE'.", "see speccompile plan --help"),
+        (["plan", "recipe", "--set"], "Option '--set' requires an argument.", "see speccompile --help"),
+    ],
+)
+def test_a_wrong_command_line_exits_with_2(arguments, error, hint, capsys):
+    with pytest.raises(SystemExit) as leaving:
+        main(arguments)
+    assert leaving.value.code == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    lines = captured.err.splitlines()
+    assert lines[0].startswith(f"error: {error}")
+    assert lines[1:] == [f"hint: {hint}"]
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "told"),
+    [
+        (BundleError("x is no bundle", hint="build it"), 1, "error: x is no bundle\nhint: build it\n"),
+        (ProofError("token 3 differs"), 3, "error: token 3 differs\n"),
+        (KeyboardInterrupt(), 1, "\ninterrupted; nothing was kept\n"),
+        (
+            OSError(errno.ENOSPC, "No space left on device", "build/x"),
+            1,
+            "error: build/x: No space left on device\n"
+            "hint: free some disk space, or choose an output folder elsewhere\n",
+        ),
+        (
+            PermissionError(errno.EACCES, "Permission denied"),
+            1,
+            "error: Permission denied\nhint: check the permissions, or choose another path\n",
+        ),
+        (IsADirectoryError(errno.EISDIR, "Is a directory", "x"), 1, "error: x: Is a directory\n"),
+        (
+            ModuleNotFoundError("No module named 'onnx.defs'", name="onnx.defs"),
+            1,
+            "error: received an installation without onnx.defs, expected the extra 'compile', "
+            "which this command needs\n"
+            "hint: pip install 'speccompile[compile]'\n",
+        ),
+    ],
+)
+def test_what_an_error_tells_and_exits_with(error, code, told, capsys):
+    assert run_with(raises(error)) == code
+    assert capsys.readouterr() == ("", told)
+
+
+@pytest.mark.parametrize("error", [ValueError("of ours"), OSError("of ours"), ModuleNotFoundError("of ours", name="x")])
+def test_a_defect_shows_its_trace(error, capsys):
+    assert run_with(raises(error)) == 70
+    told = capsys.readouterr().err
+    assert told.startswith("Traceback (most recent call last):")
+    assert told.endswith("of ours\nthis is a defect of speccompile: please report it with the lines above\n")
+
+
+def test_a_termination_ends_as_an_interrupt_does(capsys):
+    before = signal.getsignal(signal.SIGTERM)
+    assert run_with(lambda: os.kill(os.getpid(), signal.SIGTERM)) == 1
+    assert capsys.readouterr().err.endswith("interrupted; nothing was kept\n")
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_reader_that_leaves_is_no_error(make_recipe):
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-c", "from speccompile.cli import main; main()", "plan", str(make_recipe())]
+    run = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writing)
+    assert run.stderr == ""
+
+
+def test_progress_goes_to_stderr_and_quiet_keeps_it_away(capsys):
+    def act():
+        with step("export the target"):
+            LOGGER.warning("a warning")
+
+    assert run_with(act) == 0
+    assert capsys.readouterr() == ("", "export the target ...\na warning\n")
+
+    def act_quietly():
+        edge.silence_progress()
+        act()
+
+    assert run_with(act_quietly) == 0
+    assert capsys.readouterr() == ("", "a warning\n")
+    assert LOGGER.handlers == []
+
+
+def test_quiet_silences_the_whole_run(make_recipe, monkeypatch, capsys):
+    def look(*arguments):
+        with step("look"):
+            raise BundleError("stopped here")
+
+    monkeypatch.setattr("speccompile.recipe.make_plan", look)
+    for arguments, told in ((["-q"], ""), ([], "look ...\n")):
+        with pytest.raises(SystemExit):
+            main([*arguments, "plan", str(make_recipe())])
+        assert capsys.readouterr().err == f"{told}error: stopped here\n"
+
+
+def test_steps_over_a_second_tell_how_long_they_took(monkeypatch, caplog):
+    caplog.set_level(logging.INFO, "speccompile")
+    times = iter([10.0, 13.2, 20.0, 20.9])
+    monkeypatch.setattr("time.perf_counter", lambda: next(times))
+    for title in ("long", "short"):
+        with step(title):
+            pass
+    assert caplog.messages == ["long ...", "long: 3.2 s", "short ..."]

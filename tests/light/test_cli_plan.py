@@ -1,0 +1,122 @@
+"""`speccompile plan`, as its user sees it."""
+
+import json
+
+import pytest
+
+from speccompile.cli import main
+from speccompile.recipe import load_recipe, make_plan
+
+
+@pytest.fixture
+def plan(capsys):
+    """Run `speccompile plan`; returns exit code, stdout and stderr."""
+
+    def plan(*arguments):
+        with pytest.raises(SystemExit) as leaving:
+            main(["plan", *map(str, arguments)])
+        captured = capsys.readouterr()
+        return leaving.value.code, captured.out, captured.err
+
+    return plan
+
+
+def test_the_table_shows_every_value_and_who_decided_it(plan, make_recipe):
+    recipe = make_recipe(drafter={"kind": "model", "model": "drafter"})
+    code, out, err = plan(recipe, "--set", "drafter.tokens=6")
+    assert (code, err) == (0, "")
+    rows = {line.split()[0]: line.split()[1:] for line in out.splitlines() if not line.startswith(" ")}
+    assert rows["name"] == ["demo", "recipe"]
+    assert rows["drafter.tokens"] == ["6", "--set"]
+    assert rows["cache.max_length"] == ["64", "default"]
+    assert rows["engines.0.provider"] == ["cpu", "default"]
+    assert rows["precision.drafter"] == ["float32", "default"]
+    assert "  vocabulary          8" in out
+
+
+def test_the_table_ends_with_the_notes(plan, make_recipe, make_checkpoint, tmp_path):
+    make_checkpoint(tmp_path / "mute", words=None)
+    code, out, _ = plan(make_recipe(drafter={"kind": "model", "model": "mute"}))
+    assert code == 0
+    assert out.endswith("note: no tokenizer.json in drafter: only the sizes of the vocabularies were compared\n")
+
+
+def test_lookup_drafters_and_hub_models_have_their_rows(plan, make_recipe, make_checkpoint, tmp_path, monkeypatch):
+    commit = make_checkpoint(tmp_path / "abc123")
+    monkeypatch.setattr("speccompile.recipe.resolve.fetch_snapshot", lambda *_: (commit, "abc123"))
+    code, out, _ = plan(make_recipe(target={"model": "organisation/name"}, drafter={"kind": "prompt_lookup"}))
+    assert code == 0
+    rows = [line.split() for line in out.splitlines()]
+    assert ["drafter.ngram", "3", "default"] in rows
+    assert ["target.revision", "main", "default"] in rows
+    assert ["commit", "abc123", "Hub"] in rows
+
+
+def test_json_is_the_plans_own(plan, make_recipe):
+    recipe = make_recipe()
+    code, out, _ = plan(recipe, "--json", "--set", "cache.max_length=32")
+    assert code == 0
+    assert json.loads(out) == make_plan(load_recipe(recipe, ["cache.max_length=32"])).to_json()
+
+
+def break_config(folder):
+    (folder / "target" / "config.json").unlink()
+
+
+def truncate_weights(folder):
+    path = folder / "target" / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:50])
+
+
+def write_wrong_prompts(folder):
+    (folder / "prompts.jsonl").write_bytes(b'{"prompt": "\xff"}')
+
+
+BAD_INPUTS = [
+    ("name: [", None, 2, "received text that is not YAML"),
+    ("name: a\ntarget: {model: target}\ncach: {}", None, 2, "cach: received an unknown key"),
+    (
+        "name: a\ntarget: {model: target}\ncache: {max_length: long}",
+        None,
+        2,
+        "received 'long', expected a whole number",
+    ),
+    ("name: a\ntarget: {model: target}\ndrafter: {tokens: 0}", None, 2, "drafter.tokens: received 0"),
+    ("name: a\ntarget: {model: target}\ncache: {max_length: -1}", None, 2, "cache.max_length: received -1"),
+    ("name: a\ntarget: {model: target}\ncache: {batch_size: 0}", None, 2, "cache.batch_size: received 0"),
+    ("name: a\ntarget: {model: ./gone}", None, 2, "target.model: received './gone' (nothing lies at"),
+    ("name: a\ntarget: {model: target}", break_config, 1, "received a folder without config.json"),
+    ("name: a\ntarget: {model: target}", truncate_weights, 1, "model.safetensors: truncated or corrupt"),
+    ("name: a\ntarget: {model: target}\ncache: {max_length: 99}", None, 2, "received 99, expected at most 64"),
+    (
+        "name: a\ntarget: {model: target}\nengines: [{backend: x}]",
+        None,
+        2,
+        "engines.0.backend: received 'x', which is unk",
+    ),
+    (
+        "name: a\ntarget: {model: target}\nengines: [{provider: x}]",
+        None,
+        2,
+        "engines.0.provider: received 'x', which is",
+    ),
+    (
+        "name: a\ntarget: {model: target}\nprove: {prompts: prompts.jsonl}",
+        write_wrong_prompts,
+        2,
+        "line 1: received bytes",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "damage", "code", "message"), BAD_INPUTS)
+def test_bad_input_ends_in_one_error_and_a_hint(plan, make_recipe, tmp_path, text, damage, code, message):
+    recipe = make_recipe(text)
+    if damage:
+        damage(tmp_path)
+    left = sorted(tmp_path.rglob("*"))
+    received, out, err = plan(recipe)
+    assert (received, out) == (code, "")
+    assert [line.partition(": ")[0] for line in err.splitlines()] == ["error", "hint"]
+    assert message in err
+    assert sorted(tmp_path.rglob("*")) == left

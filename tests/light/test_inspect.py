@@ -1,0 +1,101 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from speccompile.bundle import BundleWriter, open_bundle
+from speccompile.cli.inspect import Buffer, buffers, command
+from speccompile.contract import Graph, Tensor
+from speccompile.errors import BundleError
+from tests.light.bundle_example import LOCK, PROOF, fill, manifest, verify_graph, write_bundle
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory) -> Path:
+    return write_bundle(tmp_path_factory.mktemp("built") / "demo")
+
+
+def inspect(*arguments: str) -> Result:
+    return CliRunner().invoke(command, arguments)
+
+
+def test_buffers_have_their_bytes():
+    wide = Tensor("path", "int64", (2, "window+1"), "path", "io")
+    cache = Tensor("target.key.0.out", "float32", (1, 2, 32, 4), "target.key.0", "state")
+    second = Graph("draft", (wide,), (cache,))
+    assert buffers([verify_graph(), second]) == [
+        Buffer("window", "int64", (1, "window"), "io", "8*window"),
+        Buffer("path", "int64", (1, "window+1"), "io", "8*(window+1)"),
+        Buffer("path", "int64", (2, "window+1"), "io", "16*(window+1)"),
+        Buffer("target.key.0", "float32", (1, 2, 32, 4), "state", 4 * 1 * 2 * 32 * 4),
+    ]
+
+
+def test_a_dtype_without_a_size_is_refused():
+    odd = replace(verify_graph().inputs[0], dtype="float5")
+    message = r"manifest\.json: tensor 'window' has dtype 'float5', expected float32 or int64"
+    with pytest.raises(BundleError, match=message) as caught:
+        buffers([Graph("verify", (odd,), ())])
+    assert caught.value.hint == "upgrade speccompile"
+
+
+def test_the_object_is_the_bundle(bundle):
+    printed = json.loads(inspect(str(bundle), "--json").stdout)
+    assert list(printed) == ["digest", "verified", "manifest", "buffers", "files", "lock", "proof"]
+    assert (printed["lock"], printed["proof"]) == (LOCK, PROOF)
+    assert printed["manifest"] == manifest().to_json()
+    assert {"digest": printed["digest"], "files": printed["files"]} == json.loads((bundle / "hashes.json").read_bytes())
+    assert printed["buffers"][0] == {
+        "name": "window",
+        "dtype": "int64",
+        "shape": [1, "window"],
+        "role": "io",
+        "bytes": "8*window",
+    }
+
+
+def test_people_see_everything_that_matters(bundle):
+    lines = inspect(str(bundle)).stdout.splitlines()
+    record = open_bundle(bundle).hashes
+    for line in (
+        "name        demo",
+        "exact       yes",
+        f"digest      {record.digest} (verified)",
+        "  onnxruntime-cpu  onnxruntime  cpu  verify=graphs/verify.onnx",
+        "  out  target.key.0.out  float32  [1, 2, 32, 4]  updates target.key.0 in place",
+        "  window             int64    [1, window]    8*window bytes",
+        f"  graphs/weights.bin        2048 bytes  {record.files['graphs/weights.bin'].blake3}",
+        "  versions.torch                   2.13.0",
+        "  speculative.equal    3",
+        "  prompts              def, größe, 你好",
+    ):
+        assert line in lines
+
+
+def test_what_is_not_exact_and_has_no_drafts_says_so(tmp_path):
+    changed = manifest(exact=False, tokens=0, tokenizer=False, eos_token_ids=())
+    with BundleWriter(tmp_path / "demo") as writer:
+        fill(writer.folder)
+        (writer.folder / "graphs" / "weights.bin").write_bytes(bytes(1_500_000))
+        writer.finish(changed, {}, {"prompts": [{"text": "a"}], "passed": True})
+    printed = inspect(str(tmp_path / "demo")).stdout
+    for words in ("no: speculation may change the output", "drafts      none", "end tokens none", "no: token ids only"):
+        assert words in printed
+    for words in ("1.50 MB", "  empty  {}", "  passed   true", "  prompts  1 entries"):
+        assert words in printed
+
+
+def test_an_edited_bundle_is_shown_only_on_request(tmp_path):
+    weights = write_bundle(tmp_path / "demo") / "graphs" / "weights.bin"
+    weights.write_bytes(weights.read_bytes()[::-1])
+    refused = inspect(str(tmp_path / "demo"))
+    assert isinstance(refused.exception, BundleError)
+    assert refused.stdout == ""
+    assert "(not verified)" in inspect(str(tmp_path / "demo"), "--no-verify").stdout
+    assert json.loads(inspect(str(tmp_path / "demo"), "--no-verify", "--json").stdout)["verified"] is False
+
+
+def test_the_help_has_an_example():
+    assert "speccompile inspect build/demo --json" in inspect("--help").stdout

@@ -1,0 +1,221 @@
+"""Recipe -> Plan: defaults, and what is refused before any work."""
+
+import json
+
+import pytest
+
+from speccompile.errors import CheckpointError, PromptError, RecipeError
+from speccompile.recipe import load_recipe, make_plan
+from speccompile.recipe.capabilities import ROWS
+
+DRAFTER = {"kind": "model", "model": "drafter"}
+
+
+def plan(path, *overrides):
+    return make_plan(load_recipe(path, overrides))
+
+
+def refusal(path, *overrides, error=RecipeError):
+    with pytest.raises(error) as caught:
+        plan(path, *overrides)
+    assert caught.value.hint
+    return str(caught.value)
+
+
+def test_defaults_of_the_smallest_recipe(make_recipe):
+    decided = plan(make_recipe())
+    assert (decided.name, decided.target.reference, decided.target.precision) == ("demo", "target", "float32")
+    assert (decided.drafter.kind, decided.drafter.tokens, decided.drafter.model) == ("none", 0, None)
+    assert (decided.decoding, decided.verify_method, decided.exact) == ("greedy", "exact", True)
+    assert (decided.max_length, decided.batch_size, decided.prefill_chunk) == (64, 1, 64)
+    assert [(engine.name, engine.backend, engine.provider) for engine in decided.engines] == [
+        ("onnxruntime-cpu", "onnxruntime", "cpu")
+    ]
+    assert (decided.prove.prompts, decided.prove.max_new_tokens) == (None, 64)
+    assert decided.notes == ()
+
+
+def test_defaults_of_drafters(make_recipe):
+    drafter = plan(make_recipe(drafter=DRAFTER)).drafter
+    assert (drafter.tokens, drafter.ngram, drafter.model.reference) == (4, None, "drafter")
+    drafter = plan(make_recipe(drafter={"kind": "prompt_lookup"})).drafter
+    assert (drafter.tokens, drafter.ngram, drafter.model) == (4, 3, None)
+
+
+def test_written_values_are_kept(make_recipe):
+    cache = {"max_length": 40, "batch_size": 3, "prefill_chunk": 16}
+    decided = plan(
+        make_recipe(drafter=DRAFTER | {"tokens": 16, "sample": False}, cache=cache, engines=[{"name": "one"}])
+    )
+    assert (decided.drafter.tokens, decided.max_length, decided.batch_size, decided.prefill_chunk) == (16, 40, 3, 16)
+    assert decided.engines[0].name == "one"
+
+
+def test_the_default_length_is_what_both_models_can_take(make_recipe, make_checkpoint, tmp_path):
+    make_checkpoint(tmp_path / "short", max_position_embeddings=32)
+    make_checkpoint(tmp_path / "endless", max_position_embeddings=None)
+    assert plan(make_recipe(drafter={"kind": "model", "model": "short"})).max_length == 32
+    decided = plan(make_recipe(target={"model": "endless"}))
+    assert (decided.max_length, decided.prefill_chunk) == (2048, 128)
+
+
+def test_the_json_of_a_plan_is_the_same_on_every_machine(make_recipe, tmp_path):
+    (tmp_path / "prompts.jsonl").write_text('{"prompt": "def"}\n')
+    path = make_recipe(drafter=DRAFTER, prove={"prompts": "prompts.jsonl"})
+    data = plan(path).to_json()
+    assert json.loads(json.dumps(data)) == data
+    assert data["prove"] == {"prompts": "prompts.jsonl", "max_new_tokens": 64}
+    assert data["drafter"]["model"]["files"] == ["config.json", "model.safetensors", "tokenizer.json"]
+    assert data["target"]["facts"]["eos_token_ids"] == [1]
+    assert str(tmp_path) not in json.dumps(data)
+
+
+@pytest.mark.parametrize(
+    ("override", "possible"),
+    [
+        ("drafter.kind=medusa", "none, model or prompt_lookup"),
+        ("drafter.kind=eagle", "none, model or prompt_lookup"),
+        ("drafter.kind=eagle3", "none, model or prompt_lookup"),
+        ("verify.method=typical", "exact"),
+        ("decoding=sampling", "greedy"),
+        ("precision.target=float16", "float32"),
+        ("precision.target=int4", "float32"),
+        ("precision.drafter=fp8", "float32"),
+        ("engines.0.backend=tensorrt", "onnxruntime"),
+        ("engines.0.backend=tensorrt_rtx", "onnxruntime"),
+        ("engines.0.provider=cuda", "cpu"),
+        ("engines.0.provider=nv_tensorrt_rtx", "cpu"),
+    ],
+)
+def test_what_the_design_names_and_this_version_lacks(make_recipe, override, possible):
+    key, _, word = override.partition("=")
+    message = refusal(make_recipe(), override)
+    assert message == f"--set {key}: received '{word}', which is not available in this version, expected {possible}"
+
+
+@pytest.mark.parametrize(
+    ("override", "guess"),
+    [
+        ("drafter.kind=modle", "did you mean 'model'?"),
+        ("drafter.kind=eagel3", "did you mean 'eagle3'?"),
+        ("verify.method=exakt", "did you mean 'exact'?"),
+        ("decoding=greedily", "did you mean 'greedy'?"),
+        ("precision.target=float23", "did you mean 'float32'?"),
+        ("engines.0.backend=onnx-runtime", "did you mean 'onnxruntime'?"),
+        ("engines.0.backend=xyz", "set engines.0.backend to onnxruntime"),
+        ("engines.0.provider=cpuu", "did you mean 'cpu'?"),
+    ],
+)
+def test_unknown_words_are_refused_with_the_nearest(make_recipe, override, guess):
+    with pytest.raises(RecipeError, match="which is unknown, expected") as caught:
+        plan(make_recipe(), override)
+    assert caught.value.hint == guess
+
+
+@pytest.mark.parametrize(
+    ("drafter", "message"),
+    [
+        (
+            {"kind": "model", "ngram": 2},
+            "drafter.ngram: .* expected it only with drafter.kind prompt_lookup, not model",
+        ),
+        ({"kind": "prompt_lookup", "model": "drafter"}, "drafter.model: .* drafter.kind model, not prompt_lookup"),
+        ({"kind": "prompt_lookup", "sample": False}, "drafter.sample: .* drafter.kind model, not prompt_lookup"),
+        ({"model": "drafter"}, "drafter.model: received a key that means nothing .*kind model, not none"),
+        ({"kind": "none", "tokens": 4}, "drafter.tokens: .* drafter.kind model or prompt_lookup, not none"),
+        ({"kind": "model", "revision": "a"}, "drafter.model: received nothing, expected the model that drafter.kind"),
+        (DRAFTER | {"sample": True}, "drafter.sample: received true, but sampled drafts are not available in this"),
+        (DRAFTER | {"tree": [2, 2]}, "drafter.tree: received a tree, which is not available in this version"),
+        (DRAFTER | {"revision": "a"}, "drafter.revision: received 'a', expected no revision, because the model 'dr"),
+        (DRAFTER | {"model": "./nowhere"}, r"drafter\.model: received './nowhere' \(nothing lies at .*nowhere\)"),
+    ],
+)
+def test_keys_that_do_not_fit_the_drafter(make_recipe, drafter, message):
+    with pytest.raises(RecipeError, match=message):
+        plan(make_recipe(drafter=drafter))
+
+
+def test_a_precision_for_a_drafter_without_weights_is_refused(make_recipe):
+    message = refusal(make_recipe(precision={"drafter": "float32"}))
+    assert "precision.drafter: received a key that means nothing for this drafter" in message
+    assert plan(make_recipe(precision={"drafter": "float32"}, drafter=DRAFTER)).drafter.model.precision == "float32"
+
+
+def test_engines_that_cannot_be_told_apart_are_refused(make_recipe, monkeypatch):
+    message = refusal(make_recipe(engines=[{"name": "a"}, {"name": "b"}]))
+    assert "engines.1: received onnxruntime on cpu a second time, expected engines that differ" in message
+    # A second engine, as a later version will have it, to tell names from engines.
+    monkeypatch.setattr("speccompile.recipe.decide.ROWS", (*ROWS, {**ROWS[0], "provider": ("cuda",)}))
+    message = refusal(make_recipe(engines=[{"name": "a"}, {"name": "a", "provider": "cuda"}]))
+    assert "engines.1.name: received 'a' a second time, expected a name of its own" in message
+
+
+def test_a_compute_capability_is_refused_on_a_cpu(make_recipe):
+    message = refusal(make_recipe(engines=[{"compute_capability": "8.9"}]))
+    assert "engines.0.compute_capability: received '8.9', expected nothing, because onnxruntime on cpu" in message
+
+
+@pytest.mark.parametrize("reference", ["./nowhere", "../nowhere", "~/nowhere", "a/b/nowhere", "."])
+def test_a_missing_model_folder_is_refused(make_recipe, reference, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    make_recipe()
+    path = make_recipe(target={"model": reference})
+    if reference == ".":
+        assert "received a folder without config.json" in refusal(path, error=CheckpointError)
+    else:
+        assert f"target.model: received '{reference}' (nothing lies at" in refusal(path)
+
+
+def test_a_file_is_no_model_folder(make_recipe):
+    message = refusal(make_recipe(target={"model": "target/config.json"}))
+    assert "(a file lies at" in message
+    assert message.endswith("expected a model folder")
+
+
+def test_a_length_past_the_positions_is_refused(make_recipe, make_checkpoint, tmp_path):
+    make_checkpoint(tmp_path / "short", max_position_embeddings=32)
+    message = refusal(make_recipe(cache={"max_length": 65}))
+    assert message.endswith("max_length: received 65, expected at most 64, the positions of the target 'target'")
+    message = refusal(make_recipe(cache={"max_length": 33}, drafter={"kind": "model", "model": "short"}))
+    assert message.endswith("max_length: received 33, expected at most 32, the positions of the drafter 'short'")
+
+
+def test_a_chunk_past_the_length_is_refused(make_recipe):
+    message = refusal(make_recipe(cache={"max_length": 16, "prefill_chunk": 17}))
+    assert "prefill_chunk: received 17, expected at most cache.max_length, which is 16" in message
+
+
+def test_a_missing_prompts_file_is_refused(make_recipe):
+    message = refusal(make_recipe(prove={"prompts": "nowhere.jsonl"}))
+    assert "prove.prompts: received 'nowhere.jsonl' (no file lies at" in message
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("nonsense", r"prompts\.jsonl, line 2: received nonsense, expected \{\"prompt\""),
+        ('{"prompt": ""}', "line 2: received an empty prompt, expected text"),
+        ('{"token_ids": [3, 8]}', "received token id 8 in prompt 2, expected ids below 8, the size of the target's"),
+    ],
+)
+def test_wrong_prompts_are_refused_by_the_plan(make_recipe, tmp_path, line, message):
+    (tmp_path / "prompts.jsonl").write_text(f'{{"prompt": "def"}}\n{line}\n')
+    with pytest.raises(PromptError, match=message) as caught:
+        plan(make_recipe(prove={"prompts": "prompts.jsonl"}))
+    assert caught.value.exit_code == 2
+
+
+def test_prompts_as_text_need_a_tokenizer(make_recipe, make_checkpoint, tmp_path):
+    make_checkpoint(tmp_path / "mute", words=None)
+    (tmp_path / "prompts.jsonl").write_text('{"token_ids": [7]}\n{"prompt": "def"}\n')
+    path = make_recipe(target={"model": "mute"}, prove={"prompts": "prompts.jsonl"})
+    message = refusal(path, error=PromptError)
+    assert "received prompt 2 as text, but the target has no tokenizer.json, expected token ids" in message
+
+
+def test_a_corrupt_checkpoint_is_not_the_recipes_fault(make_recipe, tmp_path):
+    weights = tmp_path / "target" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-4])
+    with pytest.raises(CheckpointError, match="truncated or corrupt") as caught:
+        plan(make_recipe())
+    assert caught.value.exit_code == 1

@@ -1,0 +1,214 @@
+"""recipe.yaml -> Recipe: the form of the file, and what is said about a wrong one."""
+
+from pathlib import Path
+
+import pytest
+
+from speccompile.errors import RecipeError
+from speccompile.recipe import load_recipe
+from speccompile.recipe.refusal import one_of, shown
+
+COMPLETE = """
+name: demo-1.0
+target: {model: demo/target, revision: main}
+drafter: {kind: model, model: demo/drafter, tokens: 4, sample: false}
+decoding: greedy
+verify: {method: exact}
+cache: {max_length: 2048, batch_size: 2, prefill_chunk: 64}
+precision: {target: float32, drafter: float32}
+engines:
+  - {backend: onnxruntime, provider: cpu, name: cpu}
+prove: {prompts: prompts.jsonl, max_new_tokens: 64}
+"""
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Write recipe.yaml from text or bytes."""
+
+    def write(content):
+        path = tmp_path / "recipe.yaml"
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    return write
+
+
+def refusal(path, *overrides):
+    with pytest.raises(RecipeError) as caught:
+        load_recipe(path, overrides)
+    return str(caught.value), caught.value.hint
+
+
+def test_every_key_is_read(write):
+    recipe = load_recipe(write(COMPLETE))
+    assert recipe.name == "demo-1.0"
+    assert (recipe.target.model, recipe.target.revision) == ("demo/target", "main")
+    assert (recipe.drafter.kind, recipe.drafter.tokens, recipe.drafter.sample) == ("model", 4, False)
+    assert (recipe.decoding, recipe.verify.method) == ("greedy", "exact")
+    assert (recipe.cache.max_length, recipe.cache.batch_size, recipe.cache.prefill_chunk) == (2048, 2, 64)
+    assert [(engine.backend, engine.name) for engine in recipe.engines] == [("onnxruntime", "cpu")]
+    assert (recipe.prove.prompts, recipe.prove.max_new_tokens) == ("prompts.jsonl", 64)
+
+
+def test_nothing_is_decided_for_keys_that_are_left_out(write):
+    recipe = load_recipe(write("name: demo\ntarget: {model: t}\ndrafter: null\ncache: {batch_size: 2}"))
+    assert recipe.drafter is None
+    assert recipe.engines is None
+    assert recipe.cache.max_length is None
+
+
+def test_a_folder_stands_for_its_recipe_and_a_byte_order_mark_is_no_key(write):
+    path = write(b"\xef\xbb\xbfname: demo\ntarget: {model: t}")
+    assert load_recipe(path.parent).name == "demo"
+
+
+def test_dates_are_text(write):
+    assert load_recipe(write("name: demo\ntarget: {model: t, revision: 2024-01-31}")).target.revision == "2024-01-31"
+
+
+def test_a_recipe_knows_who_decided_a_value(write):
+    recipe = load_recipe(write(COMPLETE), ["drafter.tokens=2", "verify={method: exact}"])
+    assert recipe.source("drafter.tokens") == "--set"
+    assert recipe.source("verify.method") == "--set"
+    assert recipe.source("drafter.kind") == "recipe"
+    assert recipe.source("drafter.ngram") == "default"
+    assert recipe.source("engines.0.name") == "recipe"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("name: [demo", "recipe.yaml, line 1, column 12: received text that is not YAML"),
+        ("name: demo\n\ttarget: x", "recipe.yaml, line 2, column 1: received text that is not YAML"),
+        ("name: demo\nname: other", "line 2, column 1: received text that is not YAML.*the key 'name' stands twice"),
+        ("name: d\ntarget: {model: a, model: b}", "line 2, column 20: .*the key 'model' stands twice"),
+        ("name: !!python/name:os.system x", "could not determine a constructor for the tag"),
+        ("name: \x00", "received text that is not YAML.*unacceptable character"),
+        ("[" * 5000, "received text that is not YAML.*recursion"),
+        ("name: 0b_", "received text that is not YAML.*invalid literal"),
+        (b"name: d\xe9mo", "received bytes that are not UTF-8 \\(at byte 7\\), expected a text file"),
+        ("- name: demo", "recipe.yaml: received a list, expected a mapping of keys"),
+        ("", "recipe.yaml: received null, expected a mapping of keys"),
+        ("just text", "recipe.yaml: received 'just text', expected a mapping of keys"),
+    ],
+)
+def test_text_that_is_no_recipe_is_refused(write, content, message):
+    path = write(content)
+    with pytest.raises(RecipeError, match=message) as caught:
+        load_recipe(path)
+    assert caught.value.hint
+    assert caught.value.exit_code == 2
+
+
+def test_a_missing_recipe_is_refused(tmp_path):
+    message, hint = refusal(tmp_path / "nowhere.yaml")
+    assert "nowhere.yaml', expected a file or a folder with recipe.yaml: nothing lies there" in message
+    assert "recipes/demo" in hint
+
+
+@pytest.mark.parametrize(
+    ("override", "message", "hint"),
+    [
+        ("drafter.tokns=4", "received an unknown key, expected one of kind, model", "did you mean drafter.tokens?"),
+        ("engines.0.providr=cpu", "received an unknown key", "did you mean engines.0.provider?"),
+        ("tokens=4", "received an unknown key, expected one of name, target", "did you mean drafter.tokens?"),
+        ("xyzzy=4", "received an unknown key", "remove it, or use one of these keys"),
+        ("drafter={1: 2}", "drafter.1: received an unknown key", "remove it, or use one of these keys"),
+        ("drafter.tokens=four", "received 'four', expected a whole number from 1 to 16", "for example `tokens: 4`"),
+        ("drafter.tokens=0", "received 0, expected a whole number from 1 to 16", "for example `tokens: 4`"),
+        ("drafter.tokens=-1", "received -1, expected a whole number from 1 to 16", "for example `tokens: 4`"),
+        ("drafter.tokens=17", "received 17, expected a whole number from 1 to 16", "for example `tokens: 4`"),
+        ("drafter.tokens=4.0", "received 4.0, expected a whole number from 1 to 16", "for example `tokens: 4`"),
+        ("drafter.tokens=true", "received true, expected a whole number from 1 to 16", "for example `tokens: 4`"),
+        ("drafter.ngram=6", "received 6, expected a whole number from 1 to 5", "for example `ngram: 3`"),
+        ("drafter.sample=1", "received 1, expected true or false", "for example `sample: false`"),
+        ("drafter=model", "received 'model', expected a mapping with the key kind", "`drafter: {kind: none}`"),
+        ("cache.max_length=0", "received 0, expected a whole number of tokens from 2 on", "`max_length: 2048`"),
+        ("cache.max_length=-5", "received -5, expected a whole number of tokens from 2 on", "`max_length: 2048`"),
+        ("cache.batch_size=0", "received 0, expected a whole number from 1 to 256", "`batch_size: 1`"),
+        ("cache.batch_size=-1", "received -1, expected a whole number from 1 to 256", "`batch_size: 1`"),
+        ("cache.prefill_chunk=0", "received 0, expected a whole number of tokens from 1 on", "`prefill_chunk: 128`"),
+        ("prove.max_new_tokens=0", "received 0, expected a whole number from 1 on", "`max_new_tokens: 64`"),
+        ("target.revision=123", "received 123, expected a commit, branch or tag", "put the value in quotes"),
+        ("target.model=", "received null, expected a folder in Hugging Face layout or a Hub id", "demo/target"),
+        ("target.model=[a]", "received a list, expected a folder in Hugging Face layout", "demo/target"),
+        ("target={revision: a}", "target.model: received nothing, expected a folder", "`model: demo/target`"),
+        ("name=a/b", "received 'a/b', expected a name of letters, digits", "for example `name: demo`"),
+        ("name=..", "received '..', expected a name of letters, digits", "for example `name: demo`"),
+        ("engines={}", "received a mapping, expected a list of one engine or more", "backend: onnxruntime"),
+        ("engines=[]", "received [], expected a list of one engine or more", "backend: onnxruntime"),
+        ("engines=[cpu]", "engines.0: received 'cpu', expected a list of one engine or more", "backend: onnxruntime"),
+    ],
+)
+def test_a_wrong_key_or_value_is_refused(write, override, message, hint):
+    received, received_hint = refusal(write(COMPLETE), override)
+    assert received.startswith(f"--set {override.partition('=')[0]}")
+    assert message in received
+    assert hint in received_hint
+
+
+def test_a_wrong_value_in_the_file_names_the_file_and_the_key(write):
+    message, _ = refusal(write("name: demo\ntarget: {model: t}\ncache: {max_length: long}"), "drafter.tokens=2")
+    assert message.endswith(
+        "recipe.yaml: cache.max_length: received 'long', expected a whole number of tokens from 2 on"
+    )
+
+
+def test_a_misspelled_key_is_told_rather_than_the_one_it_leaves_missing(write):
+    message, hint = refusal(write("name: demo\ntarget: {modle: t}"))
+    assert "target.modle: received an unknown key" in message
+    assert hint == "did you mean target.model?"
+
+
+def test_missing_keys_are_refused(write):
+    assert "recipe.yaml: name: received nothing, expected a name" in refusal(write("target: {model: t}"))[0]
+    assert "recipe.yaml: target: received nothing, expected a mapping with" in refusal(write("name: demo"))[0]
+
+
+def test_overrides_reach_sections_and_lists_that_the_file_lacks(write):
+    path = write("name: demo\ntarget: {model: t}\ncache:")
+    recipe = load_recipe(path, ["engines.0.provider=cpu", "engines.1.name=two", "cache.max_length=8", "drafter=null"])
+    assert [(engine.provider, engine.name) for engine in recipe.engines] == [("cpu", None), (None, "two")]
+    assert recipe.cache.max_length == 8
+    assert recipe.drafter is None
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("drafter.tokens", "--set: received 'drafter.tokens', expected KEY=VALUE"),
+        ("=4", "--set: received '=4', expected KEY=VALUE"),
+        ("target.model.x=4", "--set target.model.x: received the part 'x' below 'demo/target', expected a key"),
+        ("engines.3.name=a", "--set engines.3.name: received the part '3' below a list, expected a key"),
+        ("engines.first.name=a", "--set engines.first.name: received the part 'first' below a list, expected a key"),
+        ("name=[", "--set name, line 1, column 2: received text that is not YAML"),
+    ],
+)
+def test_a_wrong_override_is_refused(write, override, message):
+    received, hint = refusal(write(COMPLETE), override)
+    assert message in received
+    assert hint
+
+
+def test_values_and_choices_are_shown_as_people_write_them():
+    assert [shown(value) for value in (None, True, "a", 1.5, {}, [1], [])] == [
+        "null",
+        "true",
+        "'a'",
+        "1.5",
+        "a mapping",
+        "a list",
+        "[]",
+    ]
+    assert shown("x" * 100) == f"'{'x' * 80}...'"
+    assert [one_of(words) for words in (["a"], ["a", "b"], ["a", "b", "c"])] == ["a", "a or b", "a, b or c"]
+
+
+def test_paths_are_relative_to_the_recipe(write, monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    origin = load_recipe(write(COMPLETE)).origin
+    assert origin.resolve("demo/target") == tmp_path / "demo/target"
+    assert origin.resolve("~/target") == tmp_path / "home/target"
+    assert origin.resolve("~nobody-of-that-name/x") == tmp_path / "~nobody-of-that-name/x"
+    assert origin.resolve(str(tmp_path / "x")) == Path(tmp_path / "x")

@@ -1,0 +1,120 @@
+"""Pairs: vocabularies, tokenizers and special tokens of a drafter and its target."""
+
+import json
+
+import pytest
+from tokenizers import Tokenizer
+from tokenizers.models import BPE, Unigram
+
+from speccompile.errors import CheckpointError, RecipeError
+from speccompile.recipe import load_recipe, make_plan
+from speccompile.recipe.pair import read_vocabulary
+
+WORDS = ("<s>", "</s>", "def", "return", "self", "import", "if", "else")
+
+
+@pytest.fixture
+def plan_with(make_recipe, make_checkpoint, tmp_path):
+    """Plan the target with a drafter made of these arguments; `target` changes the target's config."""
+
+    def plan_with(target=None, **drafter):
+        make_checkpoint(tmp_path / "our", **(target or {}))
+        make_checkpoint(tmp_path / "their", **drafter)
+        return make_plan(load_recipe(make_recipe(target={"model": "our"}, drafter={"kind": "model", "model": "their"})))
+
+    return plan_with
+
+
+def test_a_drafter_with_another_vocabulary_is_refused(plan_with):
+    with pytest.raises(
+        RecipeError, match="received a drafter with a vocabulary of 9 tokens, expected the target's"
+    ) as e:
+        plan_with(vocab_size=9)
+    assert str(e.value).endswith(
+        "recipe.yaml: drafter.model: received a drafter with a vocabulary of 9 tokens, "
+        "expected the target's vocabulary of 8"
+    )
+    assert "trained with the target's tokenizer" in e.value.hint
+
+
+def test_a_drafter_with_another_tokenizer_of_the_same_size_is_refused(plan_with):
+    with pytest.raises(RecipeError, match="whose tokenizer has 'self' as token 3, expected the target's 'return'"):
+        plan_with(words=(*WORDS[:3], "self", "return", *WORDS[5:]))
+
+
+def test_a_drafter_with_fewer_tokens_is_refused(plan_with):
+    with pytest.raises(RecipeError, match="whose tokenizer has nothing as token 7, expected the target's 'else'"):
+        plan_with(words=WORDS[:7])
+
+
+def test_equal_tokens_in_files_that_differ_are_accepted(plan_with, tmp_path):
+    plan = plan_with()
+    path = tmp_path / "their" / "tokenizer.json"
+    path.write_text(json.dumps(json.loads(path.read_text())))
+    assert path.read_bytes() != (tmp_path / "our" / "tokenizer.json").read_bytes()
+    assert make_plan(load_recipe(tmp_path)).notes == plan.notes == ()
+
+
+def test_a_pair_without_a_tokenizer_is_noted(plan_with):
+    notes = plan_with(words=None).notes
+    assert notes == ("no tokenizer.json in drafter: only the sizes of the vocabularies were compared",)
+
+
+def test_a_pair_without_any_tokenizer_is_noted(plan_with):
+    notes = plan_with(target={"words": None}, words=None).notes
+    assert notes == ("no tokenizer.json in target and drafter: only the sizes of the vocabularies were compared",)
+
+
+@pytest.mark.parametrize(
+    "content", ["{}", '{"model": {}}', '{"model": {"vocab": 3}}', '{"model": {"vocab": {"a": "x"}}}']
+)
+def test_a_tokenizer_without_a_vocabulary_is_refused(plan_with, tmp_path, content):
+    plan_with()
+    (tmp_path / "their" / "tokenizer.json").write_text(content)
+    with pytest.raises(CheckpointError, match=r"tokenizer\.json: received no vocabulary in model\.vocab, expected"):
+        make_plan(load_recipe(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "model",
+    [BPE({"a": 0, "b": 1, "ab": 2}, [("a", "b")]), Unigram([("<unk>", 0.0), ("a", -1.0), ("b", -2.0)], 0, False)],
+    ids=["BPE", "Unigram"],
+)
+def test_vocabularies_are_those_of_the_tokenizers_library(tmp_path, model):
+    tokenizer = Tokenizer(model)
+    tokenizer.add_tokens(["one", "two"])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    expected = {token_id: token for token, token_id in tokenizer.get_vocab(with_added_tokens=True).items()}
+    assert len(expected) == 5
+    assert read_vocabulary(tmp_path / "tokenizer.json") == expected
+
+
+@pytest.mark.parametrize(
+    ("target", "drafter", "message"),
+    [
+        ({}, {"eos_token_id": 2}, "received a drafter with eos token 2, expected the target's 1"),
+        ({"eos_token_id": [1, 3]}, {"eos_token_id": [2, 4]}, "with eos token 2, 4, expected the target's 1, 3"),
+        ({"bos_token_id": 0}, {"bos_token_id": 5}, "with bos token 5, expected the target's 0"),
+        ({"pad_token_id": 0}, {"pad_token_id": 1}, "with pad token 1, expected the target's 0"),
+    ],
+)
+def test_special_tokens_that_differ_are_refused(plan_with, target, drafter, message):
+    with pytest.raises(RecipeError, match=message):
+        plan_with(target=target, **drafter)
+
+
+def test_special_tokens_that_one_model_leaves_out_are_not_compared(plan_with):
+    assert plan_with(target={"bos_token_id": 0}, eos_token_id=None).notes == ()
+
+
+def test_ends_that_overlap_are_noted(plan_with):
+    notes = plan_with(target={"eos_token_id": [1, 3]}).notes
+    assert notes == ("end-of-sequence tokens: target [1, 3], drafter [1]; the target's count",)
+
+
+def test_special_tokens_are_compared_as_text_where_ids_are_missing(plan_with, tmp_path):
+    plan_with(eos_token_id=None)
+    (tmp_path / "our" / "tokenizer_config.json").write_text('{"eos_token": "</s>"}')
+    (tmp_path / "their" / "special_tokens_map.json").write_text('{"eos_token": {"content": "else"}}')
+    with pytest.raises(RecipeError, match="with eos token 'else', expected the target's '</s>'"):
+        make_plan(load_recipe(tmp_path))

@@ -1,0 +1,257 @@
+"""Tiny random decoder-only models of many architectures, built from transformers' own configuration classes.
+
+    zoo.names("works")             the rows that must compile
+    zoo.config("gemma2")           the transformers configuration of one row
+    zoo.model("gemma2", seed=1)    the eager float32 model, the same weights for the same seed
+    zoo.save("gemma2", folder)     a folder in Hugging Face layout, with a tokenizer
+
+Sizes are chosen so that mistakes show: grouped heads, windows far shorter than the positions, soft caps that bite, and
+weights drawn wide enough that every token of the context moves the logits.
+"""
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import (
+    CONFIG_MAPPING,
+    AutoModelForCausalLM,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+)
+
+# At these sizes a second thread costs more than it gives, and six times as much on a busy machine.
+torch.set_num_threads(1)
+
+PAD, BEGIN = 0, 1
+SPECIAL_TOKENS = ("<pad>", "<s>", "</s>")
+MERGES = ((" ", "t"), ("h", "e"), (" t", "he"), ("i", "n"), ("e", "r"), ("o", "n"), ("r", "e"), ("a", "n"), (" ", "a"),
+          ("s", "e"), ("l", "f"), ("se", "lf"), (" ", "="))  # fmt: skip
+VOCABULARY = len(SPECIAL_TOKENS) + 256 + len(MERGES)
+"""Tokens of every row: every byte has one, so that any text can be a prompt."""
+
+SLIDING, FULL, WINDOW = "sliding_attention", "full_attention", 16
+
+# Every name that some family has for the same size; a configuration takes the names that it declares.
+SIZES: dict[str, Any] = {
+    "vocab_size": VOCABULARY,
+    **dict.fromkeys(("hidden_size", "n_embd", "d_model", "lru_width"), 64),
+    **dict.fromkeys(("intermediate_size", "ffn_dim"), 96),
+    **dict.fromkeys(("num_hidden_layers", "num_layers", "n_layer", "n_layers"), 2),
+    **dict.fromkeys(("num_attention_heads", "num_heads", "n_head", "n_heads", "attention_heads"), 4),
+    **dict.fromkeys(("num_key_value_heads", "num_kv_heads"), 2),
+    "head_dim": 16,
+    **dict.fromkeys(("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len"), 256),
+    **dict.fromkeys(("num_experts", "num_local_experts", "n_routed_experts"), 4),
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32,
+    "pad_token_id": PAD,
+    "bos_token_id": BEGIN,
+    "eos_token_id": None,
+}
+MULTIPLIERS = {
+    "embedding_multiplier": 2.0,
+    "residual_multiplier": 0.6,
+    "attention_multiplier": 0.4,
+    "logits_scaling": 0.5,
+}
+
+SCALED_EMBEDDINGS = ("biogpt", "gemma", "gemma2", "gemma3_text", "recurrent_gemma", "xglm")
+"""Families that multiply embeddings by the root of their size: a large tied embedding would only echo its token."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One model. `expect`: "works", the text of a refusal, or None while nobody has decided."""
+
+    model_type: str
+    settings: dict[str, Any]
+    expect: str | None = None
+
+
+def _works(model_type: str, **settings: Any) -> Row:
+    return Row(model_type, settings, "works")
+
+
+def _open(model_type: str, **settings: Any) -> Row:
+    return Row(model_type, settings)
+
+
+def _rope(rope_type: str, **settings: Any) -> Row:
+    return _open("llama", rope_parameters={"rope_type": rope_type, "rope_theta": 10000.0, **settings})
+
+
+ROWS: dict[str, Row] = {
+    "llama": _works("llama"),
+    "qwen2": _works("qwen2"),
+    "qwen3": _works("qwen3"),
+    "mistral": _works("mistral", sliding_window=WINDOW),
+    "gemma2": _works(
+        "gemma2",
+        num_hidden_layers=4,
+        sliding_window=WINDOW,
+        query_pre_attn_scalar=4,
+        attn_logit_softcapping=5.0,
+        final_logit_softcapping=2.0,
+    ),
+    "gemma3_text": _works(
+        "gemma3_text",
+        num_hidden_layers=4,
+        sliding_window=WINDOW,
+        query_pre_attn_scalar=4,
+        layer_types=[SLIDING, FULL, SLIDING, FULL],
+    ),
+    "phi": _works("phi"),
+    "phi3": _works("phi3"),
+    "gpt_neox": _works("gpt_neox"),
+    "gpt2": _works("gpt2"),
+    "opt": _works("opt"),
+    "olmo2": _works("olmo2"),
+    "starcoder2": _works("starcoder2", sliding_window=WINDOW),
+    "granite": _works("granite", **MULTIPLIERS),
+    "stablelm": _works("stablelm", use_qkv_bias=True),
+    "cohere": _works("cohere", logit_scale=0.5),
+    "smollm3": _works("smollm3", num_hidden_layers=4, no_rope_layers=[1, 0, 1, 0]),
+    "glm4": _works("glm4"),
+    "mixtral": _works("mixtral"),
+    "qwen3_moe": _works("qwen3_moe"),
+    # Variations of the families above.
+    "llama_tied": _open("llama", tie_word_embeddings=True),
+    "llama_bias": _open("llama", attention_bias=True, mlp_bias=True),
+    "llama_head_dim": _open("llama", hidden_size=48, head_dim=16),
+    "llama_rope_linear": _rope("linear", factor=4.0),
+    "llama_rope_dynamic": _rope("dynamic", factor=4.0),
+    "llama_rope_llama3": _rope(
+        "llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=32
+    ),
+    "llama_rope_yarn": _rope("yarn", factor=4.0, original_max_position_embeddings=64),
+    "qwen2_sliding": _open(
+        "qwen2", num_hidden_layers=4, use_sliding_window=True, sliding_window=WINDOW, max_window_layers=2
+    ),
+    "phi3_longrope": _open(
+        "phi3",
+        original_max_position_embeddings=32,
+        rope_parameters={
+            "rope_type": "longrope",
+            "rope_theta": 10000.0,
+            "short_factor": [1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7],
+            "long_factor": [1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0],
+        },
+    ),
+    # Other families, in the order of the alphabet.
+    "apertus": _open("apertus"),
+    "arcee": _open("arcee"),
+    "bamba": _open("bamba", attn_layer_indices=[1], mamba_n_heads=4, mamba_d_state=8, mamba_chunk_size=16),
+    "biogpt": _open("biogpt"),
+    "bloom": _open("bloom"),
+    "codegen": _open("codegen", rotary_dim=8),
+    "cohere2": _open("cohere2", num_hidden_layers=4, sliding_window=WINDOW, logit_scale=0.5),
+    "deepseek_v3": _open(
+        "deepseek_v3",
+        num_key_value_heads=4,
+        q_lora_rank=24,
+        kv_lora_rank=16,
+        qk_rope_head_dim=8,
+        qk_nope_head_dim=8,
+        v_head_dim=16,
+        n_group=2,
+        topk_group=1,
+        first_k_dense_replace=1,
+    ),
+    "diffllama": _open("diffllama"),
+    "dots1": _open("dots1", n_shared_experts=1, first_k_dense_replace=1),
+    "ernie4_5": _open("ernie4_5"),
+    "exaone4": _open("exaone4", num_hidden_layers=4, sliding_window=WINDOW),
+    "falcon": _open("falcon", new_decoder_architecture=True),
+    "falcon_alibi": _open("falcon", alibi=True, multi_query=False, num_kv_heads=None, parallel_attn=False, bias=True),
+    "gemma": _open("gemma"),
+    "gpt_bigcode": _open("gpt_bigcode"),
+    "gpt_neo": _open("gpt_neo", attention_types=[[["global", "local"], 1]], window_size=WINDOW),
+    "gpt_oss": _open("gpt_oss", sliding_window=WINDOW),
+    "gptj": _open("gptj", rotary_dim=8),
+    "granitemoe": _open("granitemoe", **MULTIPLIERS),
+    "helium": _open("helium"),
+    "hunyuan_v1_dense": _open("hunyuan_v1_dense"),
+    "hunyuan_v1_moe": _open("hunyuan_v1_moe", moe_topk=2),
+    "jamba": _open("jamba", attn_layer_period=2, attn_layer_offset=1, use_mamba_kernels=False),
+    "lfm2": _open("lfm2", layer_types=["conv", FULL], block_multiple_of=8),
+    "mamba": _open("mamba", state_size=8),
+    "minimax": _open("minimax", block_size=16),
+    "mpt": _open("mpt"),
+    "nemotron": _open("nemotron"),
+    "olmo": _open("olmo"),
+    "olmo3": _open("olmo3", num_hidden_layers=4, sliding_window=WINDOW),
+    "persimmon": _open("persimmon"),
+    "phimoe": _open("phimoe"),
+    "recurrent_gemma": _open("recurrent_gemma", num_hidden_layers=3, attention_window_size=WINDOW),
+    "seed_oss": _open("seed_oss"),
+    "xglm": _open("xglm"),
+}
+
+
+def names(expect: str | None = None) -> list[str]:
+    """Names of the rows with this `expect`, or of all rows when it is None, in the order of the table."""
+    return [name for name, row in ROWS.items() if expect in (None, row.expect)]
+
+
+def config(name: str) -> PreTrainedConfig:
+    """The transformers configuration of one row. Raises KeyError for a name that is not in the table."""
+    row = ROWS[name]
+    configuration = CONFIG_MAPPING[row.model_type]
+    declared = {field.name for field in fields(configuration)}
+    sizes = {key: value for key, value in SIZES.items() if key in declared}
+    return configuration(**(sizes | row.settings))
+
+
+def model(name: str, seed: int = 0) -> PreTrainedModel:
+    """A float32 model in evaluation mode with eager attention; equal seeds give equal weights."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        built = AutoModelForCausalLM.from_config(config(name), dtype=torch.float32, attn_implementation="eager")
+        _enliven(built)
+    return built.eval()
+
+
+@torch.no_grad()
+def _enliven(built: PreTrainedModel) -> None:
+    """Redraw the weights: initialised ones are so small that a lost layer or a wrong mask hardly moves the logits."""
+    embedding = built.get_input_embeddings().weight
+    for parameter in built.parameters():
+        if parameter is embedding:
+            parameter.normal_(std=0.1 if built.config.model_type in SCALED_EMBEDDINGS else 0.4)
+        elif parameter.dim() >= 2:
+            parameter.normal_(std=1.7 / min(parameter.shape[-2:]) ** 0.5)
+        elif parameter.unique().numel() == 1:  # a norm's weight or a bias; what varies already has a meaning
+            parameter.add_(torch.randn_like(parameter), alpha=0.25)
+
+
+def byte_tokenizer(eos: int | None = None) -> PreTrainedTokenizerFast:
+    """A byte-level BPE tokenizer of `VOCABULARY` tokens: three special ones, one a byte, then a few merges."""
+    pieces = [*SPECIAL_TOKENS, *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    merges = [(left.replace(" ", "Ġ"), right.replace(" ", "Ġ")) for left, right in MERGES]
+    pieces += [left + right for left, right in merges]
+    bytelevel = Tokenizer(models.BPE({piece: index for index, piece in enumerate(pieces)}, merges))
+    bytelevel.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bytelevel.decoder = decoders.ByteLevel()
+    bytelevel.add_special_tokens(list(SPECIAL_TOKENS))
+    special = {"pad_token": SPECIAL_TOKENS[PAD], "bos_token": SPECIAL_TOKENS[BEGIN]}
+    if eos is not None:
+        special["eos_token"] = pieces[eos]
+    return PreTrainedTokenizerFast(tokenizer_object=bytelevel, clean_up_tokenization_spaces=False, **special)
+
+
+def save(name: str, folder: Path, *, seed: int = 0, tokenizer: bool = True, eos: int | None = None) -> Path:
+    """Write the model in Hugging Face layout (config, safetensors, tokenizer) and return the folder.
+
+    `eos` is the token that ends a generation; without one, generations run to their length.
+    """
+    built = model(name, seed)
+    built.config.eos_token_id = eos
+    built.generation_config.eos_token_id = eos
+    built.save_pretrained(folder)
+    if tokenizer:
+        byte_tokenizer(eos).save_pretrained(folder)
+    return folder
