@@ -31,6 +31,9 @@ def command(
     check_output(output)
     for note in plan.notes:
         LOGGER.warning("note: %s", note)
-    from speccompile.build import build  # imports torch: everything above must answer at once
+    from transformers.utils.logging import disable_progress_bar  # imports torch: all above must answer at once
 
+    from speccompile.build import build
+
+    disable_progress_bar()
     click.echo(build(plan, output, prove=not skip_prove, dump_graphs=dump_graphs))

@@ -29,7 +29,7 @@ def load_model(folder: Path, max_length: int, dtype: torch.dtype = torch.float32
     lacking = sorted(report["missing_keys"]) + sorted(str(key) for key in report["mismatched_keys"])
     if lacking:
         raise CheckpointError(
-            f"{folder}: the checkpoint lacks {len(lacking)} tensors of {type(model).__name__}, the first is {lacking[0]}",
+            f"{folder}: the checkpoint lacks {len(lacking)} tensors of {type(model).__name__}, first {lacking[0]}",
             hint="check that every shard is there and that config.json belongs to these weights",
         )
     freeze_positions(model, max_length)
@@ -77,7 +77,7 @@ def freeze_positions(model: nn.Module, max_length: int) -> None:
                 hint=f"set cache.max_length to {limit} or less",
             )
         assert "default" not in ROPE_INIT_FUNCTIONS or isinstance(kinds, (str, dict))
-        module.rope_type = {key: "default" for key in by_layer} if isinstance(kinds, dict) else "default"
+        module.rope_type = dict.fromkeys(by_layer, "default") if isinstance(kinds, dict) else "default"
 
 
 def _original_positions(config: Any) -> int:

@@ -69,9 +69,7 @@ def _layers(model: nn.Module, max_length: int) -> list[LayerAttention]:
     recorder.look(positions, positions, torch.ones(1, 3, 3, dtype=torch.bool).tril())
     model.set_attn_implementation(HOOK)
     with running(recorder):
-        model(
-            input_ids=torch.zeros_like(positions), position_ids=positions, past_key_values=recorder, use_cache=True
-        )
+        model(input_ids=torch.zeros_like(positions), position_ids=positions, past_key_values=recorder, use_cache=True)
     missed = [index for index in range(n_layers) if index not in recorder.tags]
     if missed:
         raise UnsupportedModelError(

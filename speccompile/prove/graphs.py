@@ -149,7 +149,9 @@ def check_draft(outputs: Outputs, script: Script, eager: list[list[Logits]], pre
         for row, n in enumerate(fed):
             if n:
                 drafts = outputs[step]["next_window"][row, 1 : 1 + len(eager[step][row])].tolist()
-                ties = check_greedy(eager[step][row], drafts, precision, f"draft, window {step}, row {row}", "the graph")
+                ties = check_greedy(
+                    eager[step][row], drafts, precision, f"draft, window {step}, row {row}", "the graph"
+                )
                 compared += ties[0].index if ties else len(drafts)  # behind a near-tie the texts differ
     return {"graph": "draft", "level": "neutral against eager", "values": compared, "tolerance": NOISE[precision]}
 

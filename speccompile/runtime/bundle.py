@@ -11,7 +11,7 @@ from speccompile.bundle import manifest as names
 from speccompile.bundle.manifest import EngineEntry, Manifest
 from speccompile.bundle.reader import open_bundle
 from speccompile.errors import EngineError, PromptError, UsageError
-from speccompile.runtime.chat import apply_chat_template, read_chat, read_chat
+from speccompile.runtime.chat import apply_chat_template, read_chat
 from speccompile.runtime.engine import Engine
 from speccompile.runtime.generation import Generation, Row
 from speccompile.runtime.loop import Loop
@@ -31,8 +31,8 @@ class Bundle:
         self.manifest, self.engine, self.engine_name, self.text = manifest, engine, entry.name, text
         self._chat = chat
         self._loop = Loop(engine, manifest)
-        self._lock = threading.RLock()
-        self._busy = False
+        self._lock = threading.Lock()
+        self._owner: int | None = None
 
     @classmethod
     def open(
@@ -173,13 +173,13 @@ class _Batch:
     def run(self) -> Iterator[None]:
         """Run to the end, holding the bundle's buffers."""
         bundle = self.bundle
-        with bundle._lock:
-            if bundle._busy:
-                raise EngineError(
-                    "this bundle is in the middle of another stream",
-                    hint="finish or close that stream first, or open the bundle a second time",
-                )
-            bundle._busy = True
+        if bundle._owner == threading.get_ident():
+            raise EngineError(
+                "this bundle is in the middle of another stream",
+                hint="finish or close that stream first, or open the bundle a second time",
+            )
+        with bundle._lock:  # other threads wait; a stream may move from one to the next, so no RLock
+            bundle._owner = threading.get_ident()
             try:
                 start = perf_counter()
                 for _ in bundle._loop.generate(self.rows, self.speculative):
@@ -187,7 +187,7 @@ class _Batch:
                     yield
                     start = perf_counter()  # what the caller did in between is not ours
             finally:
-                bundle._busy = False
+                bundle._owner = None
 
     def generations(self) -> list[Generation]:
         return [self._generation(row) for row in self.rows]

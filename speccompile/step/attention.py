@@ -68,7 +68,9 @@ class Rows(CacheLayerMixin):
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         """Nothing to prepare: rows are kept as they come."""
 
-    def update(self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object) -> tuple[Tensor, Tensor]:
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
+    ) -> tuple[Tensor, Tensor]:
         self.keys = key_states if self.keys is None else torch.cat([self.keys, key_states], 2)
         self.values = value_states if self.values is None else torch.cat([self.values, value_states], 2)
         return self.keys, self.values

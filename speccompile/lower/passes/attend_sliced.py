@@ -23,7 +23,7 @@ def attend_sliced(model: ir.Model) -> int:
 
 
 def _attend(nodes: Nodes, node: ir.Node) -> ir.Value:
-    query, key_rows, value_rows, key_cache, value_cache, length, positions, bias = node.inputs
+    query, key_rows, value_rows, key_cache, value_cache, length, _, bias = node.inputs
     heads, groups = static_size(query, 1), static_size(key_rows, 1)
     shared = heads // groups
     scale, softcap = node.attributes["scale"].as_float(), node.attributes["softcap"].as_float()

@@ -42,8 +42,6 @@ class Drafter(nn.Module):
         """The buffers, in the order in which `forward` takes and returns them."""
         raise NotImplementedError
 
-    def forward(
-        self, path: Tensor, n_path: Tensor, length: Tensor, catch_up: Tensor, states: list[Tensor]
-    ) -> Drafted:
+    def forward(self, path: Tensor, n_path: Tensor, length: Tensor, catch_up: Tensor, states: list[Tensor]) -> Drafted:
         """path int64 [B, W + 1]; n_path, length (before this round) int64 [B]; catch_up int64 [C] = 0, 1, .."""
         raise NotImplementedError

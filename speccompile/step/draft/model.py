@@ -28,9 +28,7 @@ class ModelDrafter(Drafter):
             for i, shape in enumerate(self.decoder.cache_shapes())
         ]
 
-    def forward(
-        self, path: Tensor, n_path: Tensor, length: Tensor, catch_up: Tensor, states: list[Tensor]
-    ) -> Drafted:
+    def forward(self, path: Tensor, n_path: Tensor, length: Tensor, catch_up: Tensor, states: list[Tensor]) -> Drafted:
         width = catch_up.shape[0]  # C
         start = (n_path - (width - 1)).clamp(min=0)  # [B]: where in the path the catch-up begins
         last = n_path - start  # [B]: where in the catch-up the bonus token stands

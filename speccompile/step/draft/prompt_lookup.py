@@ -21,9 +21,7 @@ class PromptLookup(Drafter):
     def states(self) -> list[State]:
         return [State("tokens", torch.int64, (self.batch_size, self.rows))]
 
-    def forward(
-        self, path: Tensor, n_path: Tensor, length: Tensor, catch_up: Tensor, states: list[Tensor]
-    ) -> Drafted:
+    def forward(self, path: Tensor, n_path: Tensor, length: Tensor, catch_up: Tensor, states: list[Tensor]) -> Drafted:
         text = ops.commit(states[0], path, length, 1)  # [B, S]
         end = (length + n_path)[:, None]  # [B, 1]: where the bonus token stands
         places = torch.arange(self.rows, device=path.device)

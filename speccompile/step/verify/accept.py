@@ -4,9 +4,7 @@ import torch
 from torch import Tensor
 
 
-def accept_greedy(
-    window: Tensor, n_given: Tensor, n_total: Tensor, target_tokens: Tensor
-) -> tuple[Tensor, Tensor]:
+def accept_greedy(window: Tensor, n_given: Tensor, n_total: Tensor, target_tokens: Tensor) -> tuple[Tensor, Tensor]:
     """Accept drafts while each is the target's argmax (Stern et al. 2018; the survey's greedy criterion). Exact.
 
     window int64 [B, W]; n_given, n_total int64 [B]; target_tokens int64 [B, R]: the target's argmax after window

@@ -1,0 +1,176 @@
+"""`speccompile generate`: text from a prompt, as it comes."""
+
+import json
+import math
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from speccompile.errors import PromptError, UsageError
+from speccompile.progress import LOGGER, step
+
+if TYPE_CHECKING:
+    from speccompile.runtime import Bundle, Generation
+    from speccompile.runtime.bundle import Prompt
+
+SOURCES = ("--prompt", "--prompt-file", "--token-ids")
+
+
+@click.command("generate")
+@click.argument("folder", metavar="BUNDLE", type=click.Path(path_type=Path))
+@click.option("--prompt", metavar="TEXT", help="The prompt.")
+@click.option("--prompt-file", metavar="FILE", help="A file with the prompt, taken as it is; - for stdin.")
+@click.option("--token-ids", metavar="1,2,3", help="The prompt's token ids.")
+@click.option("--max-new-tokens", type=click.IntRange(min=1), default=128, show_default=True, help="At most this many.")
+@click.option("--temperature", type=float, help="0 is greedy decoding; more is refused by greedy bundles.")
+@click.option("--top-k", type=int, help="For sampling: refused by greedy bundles.")
+@click.option("--top-p", type=float, help="For sampling: refused by greedy bundles.")
+@click.option("--seed", type=int, help="For sampling: refused by greedy bundles.")
+@click.option("--stop", metavar="TEXT", multiple=True, help="End before this text. May be given several times.")
+@click.option("--chat", is_flag=True, help="Write the prompt into the tokenizer's chat template.")
+@click.option("--autoregressive", is_flag=True, help="One token a round, without drafts.")
+@click.option("--engine", metavar="NAME", help="Engine of the bundle; by default its first.")
+@click.option("--threads", type=click.IntRange(min=1), help="Threads for the engine; by default its own choice.")
+@click.option("--no-verify", is_flag=True, help="Do not compare the files with their recorded hashes.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end.")
+def command(
+    folder: Path,
+    prompt: str | None,
+    prompt_file: str | None,
+    token_ids: str | None,
+    temperature: float | None,
+    top_k: int | None,
+    top_p: float | None,
+    seed: int | None,
+    engine: str | None,
+    threads: int | None,
+    no_verify: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Generate text with BUNDLE.
+
+    The new text goes to stdout as it comes, in UTF-8, then a newline. A bundle without a tokenizer takes token ids
+    and prints token ids.
+
+    \b
+    The JSON object has the keys
+      text               the new text; null without a tokenizer
+      token_ids          the new tokens
+      prompt_tokens      tokens of the prompt
+      rounds             verifications after the prefill
+      mean_accepted      new tokens a round, the bonus token included; 1.0 is
+                         autoregressive, null without a round
+      seconds            time of the whole generation
+      tokens_per_second  new tokens over seconds
+      finish_reason      length, stop or capacity
+      mode               speculative or autoregressive
+      engine             name of the engine
+
+    \b
+    Examples:
+      speccompile generate build/demo --prompt 'def main('
+      speccompile generate build/demo --prompt-file - --stop $'\\n\\n' < prompt.txt
+      speccompile generate build/demo --token-ids 1,2,3 --json | jq .token_ids
+    """
+    given = _prompt(dict(zip(SOURCES, (prompt, prompt_file, token_ids), strict=True)), chat=options["chat"])
+    asked = {"--temperature": _checked(temperature), "--top-k": top_k, "--top-p": top_p, "--seed": seed}
+    from speccompile.runtime import Bundle
+
+    with step(f"opening {folder}"):
+        bundle = Bundle.open(folder, engine=engine, threads=threads, verify=not no_verify)
+    _refuse_sampling(bundle.manifest.decoding, asked)
+    if as_json:
+        _write(json.dumps(bundle.generate(given, **options).to_json(), ensure_ascii=False) + "\n")
+    else:
+        _show(bundle, given, options)
+
+
+def _prompt(sources: dict[str, str | None], *, chat: bool) -> "Prompt":
+    """The prompt from the one source that is given."""
+    found = [(option, value) for option, value in sources.items() if value is not None]
+    if len(found) != 1:
+        received = " and ".join(option for option, _ in found) or "no prompt"
+        raise UsageError(f"received {received}, expected one of {', '.join(SOURCES)}", hint="give exactly one of them")
+    option, value = found[0]
+    if option == "--token-ids":
+        if chat:
+            raise UsageError("received --chat with --token-ids, expected a text", hint="leave one of them out")
+        return [_token_id(part) for part in value.split(",")]
+    where, text = (option, value) if option == "--prompt" else (f"{option} {value}", _read(value))
+    if not text:
+        raise PromptError(f"{where}: received an empty prompt, expected text", hint="give at least one character")
+    return text
+
+
+def _read(name: str) -> str:
+    try:
+        data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+    except OSError as error:
+        raise PromptError(
+            f"--prompt-file {name}: {error.strerror}", hint="give a file that can be read, or - for stdin"
+        ) from error
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise PromptError(
+            f"--prompt-file {name}: byte {error.start} is 0x{data[error.start]:02x}, expected UTF-8 text",
+            hint="save the prompt as UTF-8",
+        ) from error
+
+
+def _token_id(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise PromptError(
+            f"--token-ids: received {text[:40]!r}, expected whole numbers with commas between them",
+            hint="write them as in --token-ids 1,2,3",
+        ) from None
+
+
+def _checked(temperature: float | None) -> float | None:
+    """The temperature, None where it asks for no sampling."""
+    if temperature is not None and not 0 <= temperature < math.inf:
+        raise UsageError(f"--temperature: received {temperature}, expected a number from 0 on", hint="give 0 or more")
+    return temperature or None
+
+
+def _refuse_sampling(decoding: str, asked: dict[str, float | None]) -> None:
+    received = [f"{option} {value}" for option, value in asked.items() if value is not None]
+    if received:
+        raise UsageError(
+            f"received {', '.join(received)}, but the bundle was compiled for {decoding} decoding: "
+            "sampling is not available",
+            hint="leave these options out",
+        )
+
+
+def _show(bundle: "Bundle", prompt: "Prompt", options: dict[str, Any]) -> None:
+    """Text as it comes, token ids when there is no text; then the summary."""
+    generation: Generation | None
+    if bundle.text is None:
+        generation = bundle.generate(prompt, **options)
+        _write(",".join(map(str, generation.token_ids)))
+    else:
+        stream = bundle.stream(prompt, **options)
+        for piece in stream:
+            _write(piece)
+        generation = stream.generation
+    _write("\n")
+    if generation is not None:
+        LOGGER.info(_summary(generation))
+
+
+def _summary(generation: "Generation") -> str:
+    accepted = f", {generation.mean_accepted:.2f} tokens each" if generation.mean_accepted is not None else ""
+    return (
+        f"{len(generation.token_ids)} new tokens in {generation.rounds} {generation.mode} rounds{accepted}, "
+        f"{generation.tokens_per_second:.1f} tokens/s, finish reason {generation.finish_reason}"
+    )
+
+
+def _write(text: str) -> None:
+    click.echo(text.encode(), nl=False)  # bytes: what a model writes is no concern of the terminal's encoding

@@ -1,0 +1,226 @@
+"""`speccompile generate` on toy bundles."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from speccompile.cli import main
+from speccompile.runtime.text import Text
+from tests.light.fake_bundle import ToyEngine, autoregressive, toy_manifest, write_toy_bundle
+
+ROOT = Path(__file__).resolve().parents[2]
+PROMPT_IDS = [256, *(ord(letter) - 33 for letter in "def")]
+"""`def` as the toy tokenizer writes it."""
+
+SLOW_BUNDLE = """
+import sys, time
+from unittest.mock import patch
+from speccompile.cli import main
+from tests.light.fake_bundle import ToyEngine, drafts, toy_manifest
+
+def slow_drafts(*arguments):
+    time.sleep(0.05)
+    return drafts(*arguments)
+
+with (
+    patch("speccompile.runtime.onnxruntime.OnnxRuntimeEngine", lambda *arguments: ToyEngine(toy_manifest())),
+    patch("tests.light.fake_bundle.drafts", slow_drafts),
+):
+    main(sys.argv[1:])
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return write_toy_bundle(tmp_path_factory.mktemp("built") / "toy")
+
+
+@pytest.fixture
+def run(capsysbinary):
+    """Run `speccompile`, the toy engine in ONNX Runtime's place; returns exit code, stdout and stderr."""
+
+    def invoke(*arguments, **changes):
+        with (
+            patch("speccompile.runtime.onnxruntime.OnnxRuntimeEngine", lambda *_: ToyEngine(toy_manifest(**changes))),
+            pytest.raises(SystemExit) as leaving,
+        ):
+            main(["-q", "generate", *map(str, arguments)])
+        out, err = capsysbinary.readouterr()
+        return leaving.value.code, out.decode(), err.decode()
+
+    return invoke
+
+
+def toy_text(folder: Path, count: int) -> str:
+    text = Text(folder / "tokenizer" / "tokenizer.json")
+    return text.decode([*PROMPT_IDS, *autoregressive(PROMPT_IDS, count)]).removeprefix("def")
+
+
+def test_text_goes_to_stdout(folder, run):
+    assert run(folder, "--prompt", "def", "--max-new-tokens", 40) == (0, toy_text(folder, 40) + "\n", "")
+
+
+def test_the_summary_goes_to_stderr(folder, capsysbinary):
+    with patch("speccompile.runtime.onnxruntime.OnnxRuntimeEngine", lambda *_: ToyEngine(toy_manifest())):
+        with pytest.raises(SystemExit):
+            main(["generate", str(folder), "--prompt", "def", "--autoregressive", "--max-new-tokens", "3"])
+        opening, summary = capsysbinary.readouterr().err.decode().splitlines()
+        assert opening == f"opening {folder} ..."
+        assert summary.startswith("3 new tokens in 2 autoregressive rounds, 1.00 tokens each, ")
+        assert summary.endswith(" tokens/s, finish reason length")
+        with pytest.raises(SystemExit):
+            main(["generate", str(folder), "--prompt", "def", "--max-new-tokens", "1"])
+        assert "1 new tokens in 0 speculative rounds, " in capsysbinary.readouterr().err.decode()
+
+
+def test_json_is_one_object(folder, run):
+    code, out, err = run(folder, "--prompt", "def", "--max-new-tokens", 20, "--json", "--engine", "other")
+    printed = json.loads(out)
+    assert (code, err, out.count("\n")) == (0, "", 1)
+    assert list(printed) == [
+        "text",
+        "token_ids",
+        "prompt_tokens",
+        "rounds",
+        "mean_accepted",
+        "seconds",
+        "tokens_per_second",
+        "finish_reason",
+        "mode",
+        "engine",
+    ]
+    assert (printed["text"], printed["token_ids"]) == (toy_text(folder, 20), autoregressive(PROMPT_IDS, 20))
+    assert printed["mean_accepted"] == 19 / printed["rounds"] > 1
+    assert (printed["mode"], printed["engine"], printed["finish_reason"]) == ("speculative", "other", "length")
+
+
+def test_a_prompt_file_is_taken_as_it_is(folder, run, tmp_path, monkeypatch):
+    file = tmp_path / "prompt.txt"
+    file.write_bytes(b"d\xc3\xa9\r\n\n")
+    monkeypatch.setattr("sys.stdin", file.open())
+    from_file, from_stdin, from_argument = (
+        json.loads(run(folder, *source, "--json")[1])["token_ids"]
+        for source in (["--prompt-file", file], ["--prompt-file", "-"], ["--prompt", "dé\r\n\n"])
+    )
+    assert from_file == from_stdin == from_argument
+
+
+def test_token_ids_are_a_prompt(folder, run):
+    out = run(folder, "--token-ids", ",".join(map(str, PROMPT_IDS)), "--max-new-tokens", 10)[1]
+    assert out == toy_text(folder, 10) + "\n"
+
+
+def test_a_bundle_without_tokenizer_prints_token_ids(tmp_path, run):
+    folder = write_toy_bundle(tmp_path / "toy", tokenizer=False)
+    expected = autoregressive([1, 2, 3], 5)
+    assert run(folder, "--token-ids", "1,2,3", "--max-new-tokens", 5)[:2] == (0, ",".join(map(str, expected)) + "\n")
+    printed = json.loads(run(folder, "--token-ids", "1, 2, 3", "--max-new-tokens", 5, "--json")[1])
+    assert (printed["text"], printed["token_ids"]) == (None, expected)
+
+
+def test_stop_and_chat_reach_the_bundle(folder, run):
+    stops = toy_text(folder, 30)[8:12], toy_text(folder, 30)[12:16]
+    code, out, _ = run(folder, "--prompt", "def", "--stop", stops[1], "--stop", stops[0])
+    assert (code, out) == (0, toy_text(folder, 30)[:8] + "\n")
+    chatted = json.loads(run(folder, "--prompt", "def", "--chat", "--json")[1])
+    assert chatted["token_ids"] == autoregressive([*PROMPT_IDS, 0], 128)  # the toy template adds `!`, which is token 0
+
+
+def test_temperature_0_is_greedy(folder, run):
+    assert run(folder, "--prompt", "def", "--temperature", 0)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["--temperature", "0.8", "--seed", "0"], "received --temperature 0.8, --seed 0, but"),
+        (["--top-k", "1"], "received --top-k 1, but"),
+        (["--top-p", "1"], "received --top-p 1.0, but"),
+    ],
+)
+def test_sampling_is_refused(arguments, error, folder, run):
+    assert run(folder, "--prompt", "def", *arguments) == (
+        2,
+        "",
+        f"error: {error} the bundle was compiled for greedy decoding: sampling is not available\n"
+        "hint: leave these options out\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ([], "received no prompt, expected one of --prompt, --prompt-file, --token-ids\nhint: give exactly one"),
+        (["--prompt", "a", "--token-ids", "1"], "received --prompt and --token-ids, expected one of"),
+        (["--chat", "--token-ids", "1"], "received --chat with --token-ids, expected a text\nhint: leave one of them"),
+        (["--prompt", ""], "--prompt: received an empty prompt, expected text\nhint: give at least one character"),
+        (["--prompt", "a\udcff"], "the prompt is not UTF-8 text: character 1 is '\\udcff'\nhint: save the prompt"),
+        (["--prompt", "a" * 160], "the prompt has 161 tokens, more than this bundle's capacity of 160\nhint: shorten"),
+        (["--token-ids", ""], "--token-ids: received '', expected whole numbers with commas between them\nhint: write"),
+        (["--token-ids", "1,2.5"], "--token-ids: received '2.5', expected whole numbers"),
+        (["--token-ids", "1,258"], "token id 258 is out of range: expected 0 to 257"),
+        (["--token-ids=-1"], "token id -1 is out of range: expected 0 to 257"),
+        (["--prompt", "a", "--temperature", "-1"], "--temperature: received -1.0, expected a number from 0 on\nhint:"),
+        (["--prompt", "a", "--temperature", "nan"], "--temperature: received nan, expected a number from 0 on"),
+        (["--prompt", "a", "--temperature", "warm"], "Invalid value for '--temperature': 'warm' is not a valid float."),
+        (["--prompt", "a", "--max-new-tokens", "0"], "Invalid value for '--max-new-tokens': 0 is not in the range"),
+        (["--prompt", "a", "--threads", "0"], "Invalid value for '--threads': 0 is not in the range x>=1."),
+        (["--prompt", "a", "--stop", ""], "empty stop string in ['']\nhint: leave it out"),
+        (["--prompt", "a", "--engine", "xyzzy"], "the bundle has no engine 'xyzzy'\nhint: it has: onnxruntime-cpu"),
+    ],
+)  # fmt: skip
+def test_a_wrong_command_line_exits_with_2(arguments, told, folder, run):
+    code, out, err = run(folder, *arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"error: {told}")
+
+
+def test_prompt_files_that_are_refused(folder, run, tmp_path):
+    empty, foreign = tmp_path / "empty", tmp_path / "foreign"
+    empty.write_bytes(b"")
+    foreign.write_bytes("größe".encode("latin-1"))
+    for file, told in (
+        (empty, "received an empty prompt, expected text\nhint: give at least one character\n"),
+        (foreign, "byte 2 is 0xf6, expected UTF-8 text\nhint: save the prompt as UTF-8\n"),
+        (tmp_path, "Is a directory\nhint: give a file that can be read, or - for stdin\n"),
+        (tmp_path / "none", "No such file or directory\nhint: give a file that can be read, or - for stdin\n"),
+    ):
+        assert run(folder, "--prompt-file", file) == (2, "", f"error: --prompt-file {file}: {told}")
+
+
+def test_what_needs_a_tokenizer_is_refused(tmp_path, run):
+    folder = write_toy_bundle(tmp_path / "toy", tokenizer=False)
+    code, _, err = run(folder, "--prompt", "a")
+    assert (code, err.splitlines()[1]) == (2, "hint: give token ids (--token-ids 1,2,3)")
+    assert run(folder, "--token-ids", "1", "--stop", "a")[0] == 2
+
+
+def test_a_bundle_that_was_edited_exits_with_1(tmp_path, run):
+    edited = write_toy_bundle(tmp_path / "toy")
+    (edited / "graphs" / "draft.onnx").write_bytes(b"Graph")
+    code, out, err = run(edited, "--prompt", "a")
+    assert (code, out) == (1, "")
+    assert "draft.onnx: the file was edited" in err
+    assert run(edited, "--prompt", "a", "--no-verify")[0] == 0
+
+
+def test_text_is_written_at_once_as_utf8_and_an_interrupt_ends_it_cleanly(folder):
+    command = [sys.executable, "-c", SLOW_BUNDLE, "generate", str(folder), "--prompt", "def"]
+    environment = os.environ | {"PYTHONIOENCODING": "ascii", "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
+    with process:
+        shown = process.stdout.read1()  # long before the end
+        process.send_signal(signal.SIGINT)
+        rest, told = process.communicate()
+    assert shown
+    whole = toy_text(folder, 128).encode()
+    assert whole.startswith(shown + rest)
+    assert len(shown + rest) < len(whole)
+    assert process.returncode == 1
+    assert told.decode().splitlines()[1:] == ["", "interrupted; nothing was kept"]
