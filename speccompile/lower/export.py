@@ -115,6 +115,7 @@ def _dynamic(spec: Spec) -> dict[int, Any]:
 
 
 def _translation() -> dict[Any, Any]:
+    """Operators that torch's exporter does not know: ours, and transformers' for experts."""
     neutral.register_schemas()
     domain = onnxscript.values.Opset(neutral.DOMAIN, 1)
 
@@ -125,7 +126,27 @@ def _translation() -> dict[Any, Any]:
     def commit(buffer, rows, length, axis):  # type: ignore[no-untyped-def]
         return domain.Commit(buffer, rows, length, axis=axis)
 
-    return {torch.ops.speccompile.attend.default: attend, torch.ops.speccompile.commit.default: commit}
+    return {
+        torch.ops.speccompile.attend.default: attend,
+        torch.ops.speccompile.commit.default: commit,
+        torch.ops.transformers.grouped_mm_fallback.default: _grouped_matmul,
+    }
+
+
+def _grouped_matmul(rows: Any, weights: Any, ends: Any) -> Any:
+    """rows [M, K] sorted by expert, weights [E, K, N], ends int [E] -> [M, N]: expert e takes rows ends[e-1]:ends[e].
+
+    One MatMul an expert, over no rows where none chose it: no weight is copied, whatever the window's width.
+    """
+    op = onnxscript.values.Opset("", neutral.OPSET)
+    start, axis = op.Constant(value_ints=[0]), op.Constant(value_ints=[0])
+    results = []
+    for expert in range(weights.shape[0]):
+        end = op.Cast(op.Slice(ends, op.Constant(value_ints=[expert]), op.Constant(value_ints=[expert + 1])), to=7)
+        weight = op.Gather(weights, op.Constant(value_int=expert), axis=0)
+        results.append(op.MatMul(op.Slice(rows, start, end, axis), weight))
+        start = end
+    return op.Concat(*results, axis=0)
 
 
 @torch.no_grad()

@@ -1,8 +1,8 @@
 """Find out how a model attends, and prove in eager torch that the hook sees all of it.
 
 An architecture that does its attention elsewhere would export without an error and be wrong. So before any export the
-model runs twice over the same tokens: as transformers runs it, and through the hook in two windows over a committed
-cache. Every layer must have passed through the hook once a window, and the logits must be the same.
+model runs over the same tokens as transformers runs it and through the hook: in several windows over a committed cache,
+and at the model's last positions. Every layer must have passed through the hook, and the logits must be the same.
 """
 
 import torch
@@ -46,13 +46,14 @@ def probe(model: nn.Module, shape: CacheShape) -> Decoder:
     """
     name = type(model).__name__
     try:
-        layers = _layers(model, shape.max_length)
-        decoder = Decoder(model, layers, shape)
-        _compare(model, decoder)
+        if model.get_output_embeddings() is None:
+            raise UnsupportedModelError("it has no output embeddings, which the rows that want logits are chosen before")
+        decoder = Decoder(model, _layers(model, shape.max_length), shape)
+        _compare_windows(model, decoder)
+        _compare_last_positions(model, decoder)
     except UnsupportedModelError as error:
         raise UnsupportedModelError(f"{name} cannot be compiled: {error}", hint=error.hint) from error
-    except (AttributeError, AssertionError, IndexError, KeyError, NotImplementedError, RuntimeError, TypeError,
-            ValueError) as error:  # fmt: skip
+    except (AssertionError, AttributeError, ImportError, LookupError, RuntimeError, TypeError, ValueError) as error:
         # Model code that expects something else of its cache or masks: whatever it raises, the answer is the same.
         raise UnsupportedModelError(
             f"{name} cannot be compiled: it does not run behind the attention hook ({first_line(error)})"
@@ -106,31 +107,84 @@ def attention_window(tag: MaskTag, max_length: int) -> int:
     return window
 
 
-def _compare(model: nn.Module, decoder: Decoder) -> None:
-    """Eager logits against the hook's, the latter in two windows over a cache that holds the first."""
-    windows = [layer.window for layer in decoder.layers if layer.window]
-    wanted = min(min(windows, default=0) + PROBE_TOKENS, LONGEST_PROBE)
-    n_tokens = min(max(wanted, PROBE_TOKENS), decoder.shape.max_length)
-    generator = torch.Generator().manual_seed(0)
-    tokens = torch.randint(model.config.vocab_size, (1, n_tokens), generator=generator)
-
-    model.set_attn_implementation("eager")
-    expected = model(input_ids=tokens, use_cache=False).logits.float()
-    model.set_attn_implementation(HOOK)
+def _compare_windows(model: nn.Module, decoder: Decoder) -> None:
+    """Three windows, the last of one token, each over a cache that holds those before it."""
+    longest = min((layer.window for layer in decoder.layers if layer.window), default=0) + PROBE_TOKENS
+    n_tokens = min(longest, LONGEST_PROBE, decoder.shape.max_length)
+    tokens = _random_tokens(model, n_tokens)
+    expected = _eager(model, tokens, torch.arange(n_tokens)[None])
     caches = [torch.zeros(1, *s[1:2], n_tokens, s[3]) for s in decoder.cache_shapes()]
-    got, length = [], torch.zeros(1, dtype=torch.int64)
-    for part in tokens.split([n_tokens // 2 + 1, n_tokens - n_tokens // 2 - 1], dim=1):
-        width = part.shape[1]
-        positions = length[:, None] + torch.arange(width)
-        current = decoder.begin(caches, length)
-        current.look(positions, positions, torch.ones(1, width, width, dtype=torch.bool).tril())
-        got.append(decoder.run(current, part))
-        caches = [ops.commit(c, r, length, 2) for c, r in zip(caches, current.rows(), strict=True)]
-        length = length + width
-    difference = (torch.cat(got, 1) - expected).abs().max().item()
-    if not difference <= TOLERANCE * expected.abs().max().item():
+    start = 0
+    for part in tokens.tensor_split(sorted({n_tokens // 2, n_tokens - 1} - {0}), dim=1):
+        end = start + part.shape[1]
+        current = _begin(decoder, caches, start, torch.arange(start, end)[None])
+        _check_equal(decoder.run(current, part), expected[:, start:end], "some of its attention happens elsewhere")
+        if start == 0:
+            _check_rows(decoder, part, expected)
+        caches = [ops.commit(c, r, current.length, 2) for c, r in zip(caches, current.rows(), strict=True)]
+        start = end
+
+
+def _check_rows(decoder: Decoder, tokens: Tensor, expected: Tensor) -> None:
+    """Logits of chosen rows must be those rows of all logits: rows are chosen before the head."""
+    index = torch.tensor([[tokens.shape[1] - 1, 0]])
+    caches = [torch.zeros(1, s[1], 1, s[3]) for s in decoder.cache_shapes()]
+    current = _begin(decoder, caches, 0, torch.arange(tokens.shape[1])[None])
+    got = decoder.run(current, tokens, index)
+    if got.shape[1] != 2:
+        raise UnsupportedModelError(
+            f"its logits have {got.shape[1]} rows where 2 were chosen before its output embeddings: "
+            "they are computed somewhere else"
+        )
+    _check_equal(got, expected[:, index[0]], "its logits depend on more than the row they belong to")
+
+
+def _compare_last_positions(model: nn.Module, decoder: Decoder) -> None:
+    """One window at the last positions, over an empty cache that claims to hold another number of tokens.
+
+    Finds what grows with the position, and what takes positions from anywhere else than from `position_ids`.
+    """
+    n_tokens = min(PROBE_TOKENS, decoder.shape.max_length)
+    start = decoder.shape.max_length - n_tokens
+    positions = torch.arange(start, start + n_tokens)[None]
+    tokens = _random_tokens(model, n_tokens)
+    expected = _eager(model, tokens, positions)
+    current = _begin(decoder, [torch.zeros(1, s[1], 1, s[3]) for s in decoder.cache_shapes()], 0, positions)
+    for rows in current.layers:
+        rows.n_seen = start
+    _check_equal(
+        decoder.run(current, tokens), expected, f"from position {start} on, it uses more than the position_ids it is given"
+    )
+
+
+def _random_tokens(model: nn.Module, n_tokens: int) -> Tensor:
+    return torch.randint(model.config.vocab_size, (1, n_tokens), generator=torch.Generator().manual_seed(0))
+
+
+def _eager(model: nn.Module, tokens: Tensor, positions: Tensor) -> Tensor:
+    """float32 logits [1, T, V] as transformers computes them, without a cache."""
+    model.set_attn_implementation("eager")
+    logits: Tensor = model(input_ids=tokens, position_ids=positions, use_cache=False).logits.float()
+    model.set_attn_implementation(HOOK)
+    wanted = (1, tokens.shape[1], model.config.vocab_size)
+    if logits.shape != wanted:
+        raise UnsupportedModelError(f"its logits have shape {list(logits.shape)}, expected {list(wanted)}")
+    return logits
+
+
+def _begin(decoder: Decoder, caches: list[Tensor], length: int, positions: Tensor) -> Pass:
+    """A pass over `length` committed rows that sees a causal window at `positions`."""
+    width = positions.shape[1]
+    current = decoder.begin(caches, torch.tensor([length]))
+    current.look(positions, positions, torch.ones(1, width, width, dtype=torch.bool).tril())
+    return current
+
+
+def _check_equal(got: Tensor, expected: Tensor, hint: str) -> None:
+    largest, difference = expected.abs().max().item(), (got - expected).abs().max().item()
+    if not difference <= TOLERANCE * largest:
         raise UnsupportedModelError(
             f"through the attention hook its logits differ from transformers' eager by {difference:.2g} "
-            f"(the largest logit is {expected.abs().max().item():.2g})",
-            hint="some of its attention happens outside transformers' attention interface",
+            f"(the largest logit is {largest:.2g})",
+            hint=hint,
         )

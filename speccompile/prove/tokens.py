@@ -32,12 +32,12 @@ class Case:
 
 
 def own_prompts(vocabulary_size: int, max_length: int, chunk: int, seed: int = 0) -> list[list[int]]:
-    """Prompts for a recipe without any: random tokens, one to a little more than a chunk of them, ends repeated."""
+    """Prompts for a recipe without any: random tokens; one alone, a repeated text, a little more than a chunk."""
     random = np.random.default_rng(seed)
     longest = max(1, max_length // 2)
-    lengths = [min(n, longest) for n in (1, 7, 33, chunk + 3)]
-    prompts = [random.integers(0, vocabulary_size, n).tolist() for n in lengths]
-    return [*prompts, (prompts[1] * 4)[:longest]]
+    prompts = [random.integers(0, vocabulary_size, n).tolist() for n in (1, 7, chunk + 3)]
+    prompts[1] *= 4
+    return [prompt[:longest] for prompt in prompts]
 
 
 def _groups(items: Sequence[T], size: int) -> list[Sequence[T]]:

@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Sequence
 from time import perf_counter
 
+import numpy as np
+
 from speccompile.bundle.manifest import Manifest
 from speccompile.runtime.engine import Engine, Run
 from speccompile.runtime.generation import Row
@@ -18,6 +20,7 @@ class Loop:
         counts = (self.batch,)
         self.length, self.n_path = engine.array("length", counts), engine.array("n_path", counts)
         self.n_given, self.n_total = engine.array("n_given", counts), engine.array("n_total", counts)
+        self.rows = np.arange(self.batch)
         self._rounds: dict[tuple[int, int, bool], _Round] = {}
         self.seconds = {"prefill": 0.0, "verify": 0.0, "draft": 0.0}
 
@@ -67,7 +70,7 @@ class Loop:
             forward.draft()
             self.seconds["draft"] += perf_counter() - start
         else:
-            forward.next_window[:, 0] = forward.path[range(self.batch), self.n_path]
+            forward.next_window[:, 0] = forward.path[self.rows, self.n_path]
             self.n_total[:] = 1
         self.length += self.n_path
         for index, row in enumerate(rows):

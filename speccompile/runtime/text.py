@@ -87,12 +87,15 @@ class Stream:
 
     def push(self, token_ids: Sequence[int]) -> str:
         """Take the next token ids; return the text that may be shown now. After the stop string all is ignored."""
+        if not self._stop:
+            self.kept += len(token_ids)
+            return self._decode(token_ids)
         pieces = []
         for token_id in token_ids:
             if self.stopped:
                 break
             self.kept += 1
-            pieces.append(self._until_stop(self._decode(token_id)))
+            pieces.append(self._until_stop(self._decode([token_id])))
         return "".join(pieces)
 
     def finish(self) -> str:
@@ -113,15 +116,18 @@ class Stream:
             start -= 1
         return shown[start:]
 
-    def _decode(self, token_id: int) -> str:
-        """The text that is certain with one more token."""
-        self._pending += self._text.shown([token_id])
-        if not self._pending or self._text.is_byte(self._pending[-1]):
+    def _decode(self, token_ids: Sequence[int]) -> str:
+        """The text that is certain with some more tokens."""
+        self._pending += self._text.shown(token_ids)
+        ready = len(self._pending)
+        while ready and self._text.is_byte(self._pending[ready - 1]):
+            ready -= 1
+        if not ready:
             return ""
-        ids = self._context + self._pending
+        ids = self._context + self._pending[:ready]
         piece = _new_part(self._known, self._text.decode(ids).removesuffix(_REPLACEMENT))
         if piece:
-            self._context, self._pending = ids[-_CONTEXT:], []
+            self._context, self._pending = ids[-_CONTEXT:], self._pending[ready:]
             self._known = self._text.decode(self._context).removesuffix(_REPLACEMENT)
         return piece
 

@@ -58,6 +58,8 @@ class Rows(CacheLayerMixin):
 
     is_compileable = True
     is_sliding = False
+    n_seen = 0
+    """What a model is told when it asks how many tokens the cache holds. It must not matter: positions are given."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -79,7 +81,7 @@ class Rows(CacheLayerMixin):
         return query_length, 0
 
     def get_seq_length(self) -> int:
-        return 0
+        return self.n_seen
 
     def get_max_length(self) -> int:
         return -1
