@@ -24,7 +24,9 @@ def first_difference(speculative: list[int], autoregressive: list[int]) -> str |
 def render(speculative: dict[str, Any], autoregressive: dict[str, Any], difference: str | None) -> str:
     """The text that was generated, then the comparison, one quantity a line."""
     lines = [speculative["text"], "", f"{'':<16}{'speculative':>14}{'autoregressive':>16}"]
-    lines += [f"{title:<16}{speculative[key]:>14{form}}{autoregressive[key]:>16{form}}" for title, key, form in ROWS]
+    for title, key, form in ROWS:
+        left, right = ("-" if way[key] is None else format(way[key], form) for way in (speculative, autoregressive))
+        lines.append(f"{title:<16}{left:>14}{right:>16}")
     count = len(speculative["token_ids"])
     return "\n".join([*lines, f"same tokens     {f'yes, all {count}' if difference is None else f'no: {difference}'}"])
 

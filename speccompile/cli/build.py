@@ -31,9 +31,8 @@ def command(
     check_output(output)
     for note in plan.notes:
         LOGGER.warning("note: %s", note)
-    from transformers.utils.logging import disable_progress_bar  # imports torch: all above must answer at once
+    from speccompile.build import build  # imports torch: all above must answer at once
+    from speccompile.models.load import without_progress_bars
 
-    from speccompile.build import build
-
-    disable_progress_bar()
+    without_progress_bars()
     click.echo(build(plan, output, prove=not skip_prove, dump_graphs=dump_graphs))

@@ -8,6 +8,7 @@ from safetensors import SafetensorError
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+from transformers.utils.logging import disable_progress_bar
 
 from speccompile.errors import CheckpointError, UnsupportedModelError
 
@@ -88,3 +89,8 @@ def _original_positions(config: Any) -> int:
 def first_line(error: BaseException) -> str:
     """The first line of an error that is not ours, for a message that names what we were doing."""
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+
+
+def without_progress_bars() -> None:
+    """Keep transformers from drawing its own bars between our lines on stderr. For the command line."""
+    disable_progress_bar()

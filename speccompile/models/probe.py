@@ -47,7 +47,9 @@ def probe(model: nn.Module, shape: CacheShape) -> Decoder:
     name = type(model).__name__
     try:
         if model.get_output_embeddings() is None:
-            raise UnsupportedModelError("it has no output embeddings, which the rows that want logits are chosen before")
+            raise UnsupportedModelError(
+                "it has no output embeddings, which the rows that want logits are chosen before"
+            )
         decoder = Decoder(model, _layers(model, shape.max_length), shape)
         _compare_windows(model, decoder)
         _compare_last_positions(model, decoder)
@@ -153,7 +155,9 @@ def _compare_last_positions(model: nn.Module, decoder: Decoder) -> None:
     for rows in current.layers:
         rows.n_seen = start
     _check_equal(
-        decoder.run(current, tokens), expected, f"from position {start} on, it uses more than the position_ids it is given"
+        decoder.run(current, tokens),
+        expected,
+        f"from position {start} on, it uses more than the position_ids it is given",
     )
 
 

@@ -188,7 +188,7 @@ def check_same(got: Outputs, expected: Outputs, graph: str, level: str, precisio
 
 
 def _check_close(got: Array, expected: Array, precision: str, where: str) -> None:
-    difference, largest = float(np.abs(got - expected).max()), float(np.abs(expected).max())
+    difference, largest = float(np.abs(got - expected).max(initial=0)), float(np.abs(expected).max(initial=0))
     if not within_noise(difference, largest, precision):
         raise ProofError(
             f"{where}: differs by {difference:.3g}, more than {NOISE[precision]} of the largest value {largest:.3g}",

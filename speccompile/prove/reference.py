@@ -1,5 +1,6 @@
 """The reference: transformers eager, which knows nothing of windows, caches and drafts of ours."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ from torch import nn
 
 from speccompile.errors import ProofError
 from speccompile.prove.noise import within_noise
+from speccompile.prove.tokens import Case
 
 Logits = NDArray[np.float32]
 
@@ -56,6 +58,18 @@ def check_greedy(logits: Logits, tokens: list[int], precision: str, where: str, 
                 )
             ties.append(NearTie(index, token, best, margin))
     return ties
+
+
+def check_cases(model: nn.Module, cases: Sequence[Case], precision: str) -> dict[str, Any]:
+    """Check what a bundle generated against the eager model. Raises ProofError; returns what the proof says."""
+    ties: list[dict[str, Any]] = []
+    for case in cases:
+        new = case.speculative.token_ids
+        if new:
+            logits = sequence_logits(model, case.prompt_ids + new[:-1])[len(case.prompt_ids) - 1 :]
+            found = check_greedy(logits, new, precision, case.where, "speculative decoding")
+            ties += [{"prompt": case.number, **tie.to_json()} for tie in found]
+    return {"prompts": len(cases), "equal": len(cases) - len({tie["prompt"] for tie in ties}), "near_ties": ties}
 
 
 def top_two(row: Logits) -> float:

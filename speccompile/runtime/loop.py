@@ -75,7 +75,7 @@ class Loop:
         self.length += self.n_path
         for index, row in enumerate(rows):
             if not row.active:
-                self.length[index] = 0  # an idle row's padding goes where nothing is read
+                self.length[index] = 0  # so that no other row's attention is made longer by an idle one
 
     def _round(self, window: int, logit_rows: int, speculative: bool) -> "_Round":
         """The round's graphs bound at these widths, once."""

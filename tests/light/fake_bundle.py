@@ -77,6 +77,8 @@ class ToyEngine:
         self.batch, self.tokens = manifest.batch_size, manifest.tokens
         self.graphs = {graph.name for graph in manifest.graphs}
         self.runs: list[str] = []
+        self.verified: list[list[tuple[int, int]]] = []
+        """Of each verify, every row's n_given and length."""
         rows = manifest.max_length + max(manifest.prefill_chunk, self.tokens + 1) + self.tokens + 1
         self.caches = {name: np.full((self.batch, rows), UNWRITTEN) for name in ("target", "drafter")}
         self._arrays: dict[tuple[str, tuple[int, ...]], Array] = {}
@@ -95,6 +97,9 @@ class ToyEngine:
 
         def run() -> None:
             self.runs.append(graph)
+            if graph == "verify":
+                rows = zip(self._counts("n_given").tolist(), self._counts("length").tolist(), strict=True)
+                self.verified.append(list(rows))
             for row in range(self.batch):
                 row_step(row, widths)
 

@@ -94,6 +94,18 @@ def test_the_prefill_runs_in_chunks():
     assert bundle.engine.runs == ["verify", "draft", "verify", "draft", "verify"]
 
 
+def test_idle_rows_are_given_nothing_and_hold_no_length():
+    bundle = toy_bundle(batch_size=2, max_length=32)
+    first, second = bundle.generate_batch([[1, 2, 3], [7] * 29])
+    assert first.rounds > second.rounds
+    prefill = 2
+    assert {rows[1] for rows in bundle.engine.verified[prefill + second.rounds :]} == {(0, 0)}
+    bundle.generate_batch([[1, 2, 3]] * 2)
+    bundle.engine.verified.clear()
+    bundle.generate([1, 2, 3])
+    assert {rows[1] for rows in bundle.engine.verified} == {(0, 0)}
+
+
 def test_a_bundle_without_drafter_is_autoregressive():
     bundle = toy_bundle(speculative=False)
     generation = bundle.generate(PROMPT, max_new_tokens=9)
