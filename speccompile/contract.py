@@ -30,6 +30,7 @@ New tokens of a round in row b: path[b, n_given[b] : n_path[b] + 1]. The host th
 Standard library only: this file is imported by the compiler and by the runtime.
 """
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -89,6 +90,25 @@ class Graph:
             return tuple(Tensor(**(row | {"shape": tuple(row["shape"])})) for row in rows)
 
         return cls(data["name"], tensors(data["inputs"]), tensors(data["outputs"]))
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Memory that graphs share by name. One name has several shapes where a width varies from run to run."""
+
+    name: str
+    dtype: str
+    shape: tuple[Dimension, ...]
+    role: str
+
+
+def buffers(graphs: Iterable[Graph]) -> tuple[Buffer, ...]:
+    """The buffers of some graphs, each shape once, states last."""
+    tensors = [tensor for graph in graphs for tensor in (*graph.inputs, *graph.outputs)]
+    found: dict[tuple[str, str, tuple[Dimension, ...]], Buffer] = {}
+    for each in tensors:
+        found.setdefault((each.buffer, each.dtype, each.shape), Buffer(each.buffer, each.dtype, each.shape, each.role))
+    return tuple(sorted(found.values(), key=lambda buffer: buffer.role == "state"))
 
 
 def _width(text: str, widths: dict[str, int]) -> int:

@@ -5,7 +5,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, TypeVar, get_type_hints
 
-from speccompile.contract import Graph
+from speccompile.contract import Graph, buffers
 from speccompile.errors import BundleError
 
 FORMAT = 1
@@ -69,7 +69,10 @@ class Manifest:
 
     def to_json(self) -> dict[str, Any]:
         """The manifest in plain JSON values: what the file holds."""
-        data = dataclasses.asdict(self) | {"graphs": [graph.to_json() for graph in self.graphs]}
+        data = dataclasses.asdict(self) | {
+            "graphs": [graph.to_json() for graph in self.graphs],
+            "buffers": [dataclasses.asdict(buffer) for buffer in buffers(self.graphs)],
+        }
         plain: dict[str, Any] = json.loads(canonical_json(data))
         return plain
 
@@ -88,7 +91,10 @@ class Manifest:
             engines=tuple(_engine(*item) for item in fields.take_items("engines")),
             plan=fields.take("plan", dict),
         )
+        written = fields.take("buffers", list)
         fields.finish()
+        if written != manifest.to_json()["buffers"]:
+            raise BundleError(f"{file}: buffers are not those of its graphs", hint=_REBUILD)
         return manifest
 
 

@@ -1,13 +1,14 @@
 """`speccompile inspect`: what a bundle holds."""
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from speccompile.contract import Buffer, buffers
 from speccompile.errors import BundleError
 
 if TYPE_CHECKING:
@@ -15,17 +16,6 @@ if TYPE_CHECKING:
     from speccompile.contract import Graph, Tensor
 
 DTYPE_BYTES = {"float32": 4, "int64": 8}
-
-
-@dataclass(frozen=True)
-class Buffer:
-    """A buffer that the runtime allocates. `bytes` is a number, or a product where a width varies from run to run."""
-
-    name: str
-    dtype: str
-    shape: tuple[int | str, ...]
-    role: str
-    bytes: int | str
 
 
 @click.command("inspect")
@@ -60,24 +50,15 @@ def command(folder: Path, as_json: bool, no_verify: bool) -> None:
         click.echo("\n".join(_lines(bundle, verified=not no_verify)))
 
 
-def buffers(graphs: Iterable["Graph"]) -> list[Buffer]:
-    """The buffers of some graphs, each shape once, states last. Raises BundleError for a dtype of unknown size."""
-    tensors = [tensor for graph in graphs for tensor in (*graph.inputs, *graph.outputs)]
-    first: dict[tuple[object, ...], Tensor] = {}
-    for tensor in tensors:
-        first.setdefault((tensor.buffer, tensor.dtype, tensor.shape), tensor)
-    found = [Buffer(each.buffer, each.dtype, each.shape, each.role, _bytes(each)) for each in first.values()]
-    return sorted(found, key=lambda buffer: buffer.role == "state")
-
-
-def _bytes(tensor: "Tensor") -> int | str:
-    if tensor.dtype not in DTYPE_BYTES:
+def size_in_bytes(buffer: Buffer) -> int | str:
+    """A number, or a product where a width varies from run to run. Raises BundleError for a dtype of unknown size."""
+    if buffer.dtype not in DTYPE_BYTES:
         raise BundleError(
-            f"manifest.json: tensor {tensor.name!r} has dtype {tensor.dtype!r}, expected {' or '.join(DTYPE_BYTES)}",
+            f"manifest.json: buffer {buffer.name!r} has dtype {buffer.dtype!r}, expected {' or '.join(DTYPE_BYTES)}",
             hint="upgrade speccompile",
         )
-    fixed, widths = DTYPE_BYTES[tensor.dtype], []
-    for size in tensor.shape:
+    fixed, widths = DTYPE_BYTES[buffer.dtype], []
+    for size in buffer.shape:
         if isinstance(size, int):
             fixed *= size
         else:
@@ -90,7 +71,7 @@ def _as_object(bundle: "OpenedBundle", *, verified: bool) -> dict[str, Any]:
         "digest": bundle.hashes.digest,
         "verified": verified,
         "manifest": bundle.manifest.to_json(),
-        "buffers": [asdict(buffer) for buffer in buffers(bundle.manifest.graphs)],
+        "buffers": [asdict(b) | {"bytes": size_in_bytes(b)} for b in buffers(bundle.manifest.graphs)],
         "files": {path: {"blake3": file.blake3, "bytes": file.size} for path, file in bundle.hashes.files.items()},
         "lock": bundle.lock,
         "proof": bundle.proof,
@@ -140,9 +121,12 @@ def _tensor_cells(tensor: "Tensor | Buffer") -> tuple[str, str, str]:
     return tensor.name, tensor.dtype, f"[{', '.join(map(str, tensor.shape))}]"
 
 
-def _buffer_rows(found: list[Buffer]) -> list[tuple[str, ...]]:
-    fixed = sum(buffer.bytes for buffer in found if isinstance(buffer.bytes, int))
-    rows: list[tuple[str, ...]] = [(*_tensor_cells(buffer), _size(buffer.bytes)) for buffer in found]
+def _buffer_rows(found: Sequence[Buffer]) -> list[tuple[str, ...]]:
+    sizes = [size_in_bytes(buffer) for buffer in found]
+    fixed = sum(size for size in sizes if isinstance(size, int))
+    rows: list[tuple[str, ...]] = [
+        (*_tensor_cells(buffer), _size(size)) for buffer, size in zip(found, sizes, strict=True)
+    ]
     return [*rows, ("all of fixed size", "", "", _size(fixed))]
 
 

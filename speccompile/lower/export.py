@@ -1,7 +1,12 @@
 """torch -> neutral ONNX: trace a module of the round, translate it, name its inputs and outputs by the contract."""
 
-from collections.abc import Callable
+import logging
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
+from io import StringIO
 from typing import Any
 
 import onnx_ir as ir
@@ -12,7 +17,9 @@ from torch import Tensor, nn
 
 from speccompile.contract import Graph
 from speccompile.contract import Tensor as Spec
+from speccompile.errors import UnsupportedModelError
 from speccompile.lower import neutral
+from speccompile.models.load import first_line
 from speccompile.step.draft import Drafter
 from speccompile.step.verify import Verify
 
@@ -150,27 +157,68 @@ def _grouped_matmul(rows: Any, weights: Any, ends: Any) -> Any:
 
 
 @torch.no_grad()
-def _export(graph: Graph, module: nn.Module) -> Exported:
-    io = [spec for spec in graph.inputs if spec.role != "state"]
-    states = [spec for spec in graph.inputs if spec.role == "state"]
-    program = torch.export.export(
-        module,
-        ([_example(s) for s in io], [_example(s) for s in states]),
-        dynamic_shapes=([_dynamic(s) for s in io], [_dynamic(s) for s in states]),
-        strict=False,
-    )
-    # onnxscript's default rewrites take most of the time and hardly ever fire; the passes of a backend do what matters.
-    exported = torch.onnx.export(
-        program, dynamo=True, opset_version=neutral.OPSET, optimize=False, verbose=False,
-        custom_translation_table=_translation(),
-    )  # fmt: skip
-    model = exported.model
+def _export(graph: Graph, module: _Flat) -> Exported:
+    with _without_noise():
+        model = _traced(graph, module).model
     _name(model, graph)
     neutral.add_functions(model)
     common.ClearMetadataAndDocStringPass()(model)  # stack traces hold paths of the machine that traced
     model.producer_name = model.producer_version = None
     model.graph.name = graph.name
     return Exported(graph, model)
+
+
+def _traced(graph: Graph, module: _Flat) -> torch.onnx.ONNXProgram:
+    """Raises UnsupportedModelError when the model's code cannot be traced, or not for every width at once."""
+    io = [spec for spec in graph.inputs if spec.role != "state"]
+    states = [spec for spec in graph.inputs if spec.role == "state"]
+    try:
+        with redirect_stderr(StringIO()) as said:  # on failure torch prints the whole graph so far
+            program = torch.export.export(
+                module,
+                ([_example(s) for s in io], [_example(s) for s in states]),
+                dynamic_shapes=([_dynamic(s) for s in io], [_dynamic(s) for s in states]),
+                strict=False,
+            )
+        sys.stderr.write(said.getvalue())
+        # A branch on a width was followed at the widths of the trace, and would be at every other width.
+        if program._guards_code:
+            raise RuntimeError(f"it branches on the width of the window ({program._guards_code[0]})")
+        # onnxscript's default rewrites take most of the time and hardly ever fire; a backend's passes do what matters.
+        return torch.onnx.export(
+            program, dynamo=True, opset_version=neutral.OPSET, optimize=False, verbose=False,
+            custom_translation_table=_translation(),
+        )  # fmt: skip
+    except RuntimeError as error:  # of every kind that torch's exporters raise
+        traced = getattr(module.module, "decoder", module).model if hasattr(module.module, "decoder") else module.module
+        raise UnsupportedModelError(
+            f"{type(traced).__name__} cannot be compiled: its {graph.name} graph cannot be traced: {_reason(error)}"
+        ) from error
+
+
+def _reason(error: BaseException) -> str:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return first_line(error)
+
+
+@contextmanager
+def _without_noise() -> Iterator[None]:
+    """Leave out what the exporters say on every export and nobody can act on."""
+
+    def is_news(record: logging.LogRecord) -> bool:
+        return not record.msg.startswith(("torchvision is not installed", "Attribute type is ambiguous"))
+
+    loggers = [logging.getLogger(n) for n in ("torch.onnx._internal.exporter._registration", "onnx_ir._convenience")]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"`isinstance\(treespec, LeafSpec\)` is deprecated", FutureWarning)
+        for logger in loggers:
+            logger.addFilter(is_news)
+        try:
+            yield
+        finally:
+            for logger in loggers:
+                logger.removeFilter(is_news)
 
 
 def _name(model: ir.Model, graph: Graph) -> None:

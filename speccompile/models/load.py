@@ -5,9 +5,8 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from torch import nn
+from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
-from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.utils.logging import disable_progress_bar
 
 from speccompile.errors import CheckpointError, UnsupportedModelError
@@ -16,14 +15,14 @@ from speccompile.errors import CheckpointError, UnsupportedModelError
 def load_model(folder: Path, max_length: int, dtype: torch.dtype = torch.float32) -> nn.Module:
     """The causal LM in `folder`, in eval mode, with transformers' eager attention, for at most `max_length` positions.
 
-    Raises UnsupportedModelError for an architecture that transformers does not know or whose position scaling would
-    change within `max_length`, CheckpointError for weights that are missing or cannot be read.
+    Raises UnsupportedModelError for an architecture that transformers does not know, for quantized weights and for
+    position scaling that would change within `max_length`; CheckpointError for weights that are missing or unreadable.
     """
     config = _config(folder)
     try:
         model, report = AutoModelForCausalLM.from_pretrained(
             folder, config=config, dtype=dtype, attn_implementation="eager", use_safetensors=True,
-            local_files_only=True, output_loading_info=True,
+            local_files_only=True, output_loading_info=True, trust_remote_code=False,
         )  # fmt: skip
     except (OSError, RuntimeError, SafetensorError, ValueError) as error:
         raise _unreadable(folder, config, error) from error
@@ -39,12 +38,19 @@ def load_model(folder: Path, max_length: int, dtype: torch.dtype = torch.float32
 
 def _config(folder: Path) -> PretrainedConfig:
     try:
-        return AutoConfig.from_pretrained(folder, local_files_only=True)
+        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UnsupportedModelError(
             f"{folder}: transformers does not know this architecture: {first_line(error)}",
             hint="only architectures that come with transformers can be compiled; remote code is never run",
         ) from error
+    quantization = getattr(config, "quantization_config", None)
+    if quantization:
+        raise UnsupportedModelError(
+            f"{folder}: its weights are quantized ({quantization.get('quant_method', 'method unknown')}), expected floating point weights",
+            hint="use the checkpoint that this one was quantized from; the recipe's precision quantizes it again",
+        )
+    return config
 
 
 def _unreadable(folder: Path, config: PretrainedConfig, error: Exception) -> Exception:
@@ -61,29 +67,49 @@ def _unreadable(folder: Path, config: PretrainedConfig, error: Exception) -> Exc
 def freeze_positions(model: nn.Module, max_length: int) -> None:
     """Pin rotary frequencies that would change with the sequence to those of the first `max_length` positions.
 
-    `dynamic` scaling and `longrope` switch their frequencies once a sequence outgrows the original positions. Rows in
-    a cache would then belong to other frequencies than their queries, so this is refused; below that they are constant.
+    `dynamic` scaling and `longrope` switch their frequencies once a sequence outgrows a number of positions. Rows in a
+    cache would then belong to other frequencies than their queries, so this is refused; below that they are constant.
     """
     for name, module in model.named_modules():
-        kinds = getattr(module, "rope_type", None)
-        by_layer = kinds if isinstance(kinds, dict) else {None: kinds}
-        changing = {kind for kind in by_layer.values() if kind == "dynamic" or kind == "longrope"}
-        if not changing:
-            continue
-        limit = _original_positions(module.config)
-        if max_length > limit:
+        rope_type = getattr(module, "rope_type", None)
+        kinds = rope_type if isinstance(rope_type, dict) else {None: rope_type}
+        changing = {layer: kind for layer, kind in kinds.items() if kind == "longrope" or "dynamic" in (kind or "")}
+        for layer, kind in changing.items():
+            limit = _constant_positions(module, layer, kind)
+            if max_length > limit:
+                raise UnsupportedModelError(
+                    f"{type(model).__name__}: rope scaling {kind!r} in {name} changes its frequencies beyond {limit} "
+                    f"positions, and cache.max_length is {max_length}",
+                    hint=f"set cache.max_length to {limit} or less",
+                )
+        if changing:
+            _freeze(model, name, max_length, kinds | dict.fromkeys(changing, "default"))
+
+
+def _constant_positions(module: nn.Module, layer: str | None, kind: str) -> int:
+    """How many positions a sequence may have before transformers (modeling_rope_utils) changes the frequencies."""
+    if kind == "longrope":
+        parameters = module.config.rope_parameters
+        return int((parameters if layer is None else parameters[layer])["original_max_position_embeddings"])
+    return int(getattr(module, f"{layer}_max_seq_len_cached", module.max_seq_len_cached))
+
+
+def _freeze(model: nn.Module, name: str, max_length: int, kinds: dict[Any, str]) -> None:
+    """Give a rotary module these rope types, by layer type, and prove that it says the same as before."""
+    module = model.get_submodule(name)
+
+    def angles(length: int) -> list[Tensor]:
+        arguments = [torch.zeros(1, 1), torch.arange(length)[None]]
+        return [part for layer in kinds for part in module(*arguments, *([] if layer is None else [layer]))]
+
+    first, all_positions = angles(1), angles(max_length)
+    module.rope_type = kinds[None] if None in kinds else kinds
+    for alone, among_all, frozen in zip(first, all_positions, angles(max_length), strict=True):
+        if not torch.equal(among_all, frozen) or not torch.equal(alone, frozen[:, :1]):
             raise UnsupportedModelError(
-                f"rope scaling {changing.pop()!r} in {name} changes its frequencies beyond {limit} positions, and "
-                f"cache.max_length is {max_length}",
-                hint=f"set cache.max_length to {limit} or less",
+                f"{type(model).__name__}: rope scaling in {name} is not constant over {max_length} positions",
+                hint="only rope scaling as in transformers' modeling_rope_utils can be compiled",
             )
-        assert "default" not in ROPE_INIT_FUNCTIONS or isinstance(kinds, (str, dict))
-        module.rope_type = dict.fromkeys(by_layer, "default") if isinstance(kinds, dict) else "default"
-
-
-def _original_positions(config: Any) -> int:
-    scaling = getattr(config, "rope_parameters", None) or {}
-    return int(scaling.get("original_max_position_embeddings") or config.max_position_embeddings)
 
 
 def first_line(error: BaseException) -> str:

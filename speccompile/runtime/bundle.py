@@ -132,6 +132,7 @@ class TextStream:
     def _run(self, batch: "_Batch") -> Iterator[str]:
         shown, row = 0, batch.rows[0]
         for _ in batch.run():
+            row.read()
             for piece in row.pieces[shown:]:
                 if piece:
                     yield piece

@@ -59,6 +59,7 @@ class Row:
         self.pieces: list[str] = []
         self.path_lengths: list[int] = []  # the prefill's single token first
         self._eos = frozenset(eos_token_ids)
+        self._n_read = 0
 
     @property
     def active(self) -> bool:
@@ -68,15 +69,25 @@ class Row:
         """Append the tokens of a round, up to whatever ends the generation first."""
         self.path_lengths.append(len(tokens))
         tokens = tokens[: self.room - len(self.token_ids)]
-        end = next((i for i, token in enumerate(tokens) if token in self._eos), None)
-        if end is not None:
+        if not self._eos.isdisjoint(tokens):
+            end = next(place for place, token in enumerate(tokens) if token in self._eos)
             tokens, self.finish_reason = tokens[: end + 1], "stop"
-        if self.stream is not None:
-            self.pieces.append(self.stream.push(tokens))
-            if self.stream.stopped:
-                tokens, self.finish_reason = tokens[: self.stream.kept - len(self.token_ids)], "stop"
         self.token_ids += tokens
+        if self.stream is not None and self.stream.has_stop:
+            self.read()
         if self.active and len(self.token_ids) == self.room:
             self.finish_reason = self.reason_when_full
-        if not self.active and self.stream is not None:
+        if not self.active:
+            self.read()
+
+    def read(self) -> None:
+        """Decode what has not been decoded: every round for who watches, else once, which costs far less."""
+        if self.stream is None:
+            return
+        self.pieces.append(self.stream.push(self.token_ids[self._n_read :]))
+        if self.stream.stopped:
+            del self.token_ids[self.stream.kept :]
+            self.finish_reason = "stop"
+        self._n_read = len(self.token_ids)
+        if not self.active:
             self.pieces.append(self.stream.finish())

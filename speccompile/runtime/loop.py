@@ -3,8 +3,6 @@
 from collections.abc import Iterator, Sequence
 from time import perf_counter
 
-import numpy as np
-
 from speccompile.bundle.manifest import Manifest
 from speccompile.runtime.engine import Engine, Run
 from speccompile.runtime.generation import Row
@@ -20,7 +18,6 @@ class Loop:
         counts = (self.batch,)
         self.length, self.n_path = engine.array("length", counts), engine.array("n_path", counts)
         self.n_given, self.n_total = engine.array("n_given", counts), engine.array("n_total", counts)
-        self.rows = np.arange(self.batch)
         self._rounds: dict[tuple[int, int, bool], _Round] = {}
         self.seconds = {"prefill": 0.0, "verify": 0.0, "draft": 0.0}
 
@@ -59,10 +56,13 @@ class Loop:
         start = perf_counter()
         forward.verify()
         self.seconds["verify"] += perf_counter() - start
+        given, n_path = (
+            self.n_given.tolist(),
+            self.n_path.tolist(),
+        )  # numbers: numpy's arithmetic costs more than it does
         for index, row in enumerate(rows):
             if row.active:
-                given, n_path = int(self.n_given[index]), int(self.n_path[index])
-                row.take(forward.path[index, given : n_path + 1].tolist())
+                row.take(forward.path[index, given[index] : n_path[index] + 1].tolist())
         if rows and not any(row.active for row in rows):
             return
         if forward.draft is not None:
@@ -70,9 +70,11 @@ class Loop:
             forward.draft()
             self.seconds["draft"] += perf_counter() - start
         else:
-            forward.next_window[:, 0] = forward.path[self.rows, self.n_path]
-            self.n_total[:] = 1
-        self.length += self.n_path
+            for index, end in enumerate(n_path):
+                forward.next_window[index, 0] = forward.path[index, end]
+                self.n_total[index] = 1
+        for index, committed in enumerate(n_path):
+            self.length[index] += committed
         for index, row in enumerate(rows):
             if not row.active:
                 self.length[index] = 0  # so that no other row's attention is made longer by an idle one

@@ -1,6 +1,7 @@
 """Text to token ids and back, whole or as it comes."""
 
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,9 @@ class Text:
         self._tokenizer = tokenizer = _load(path)
         tokenizer.no_truncation()
         tokenizer.no_padding()
-        self._special = {index for index, token in tokenizer.get_added_tokens_decoder().items() if token.special}
+        special = {index for index, token in tokenizer.get_added_tokens_decoder().items() if token.special}
+        # kept, because a tokenizer makes a new string for every answer
+        self._has_text = cache(lambda index: index not in special and tokenizer.id_to_token(index) is not None)
         self._bytes = _byte_fallback_ids(tokenizer)
 
     def encode(self, prompt: str, special_tokens: bool = True) -> list[int]:
@@ -49,8 +52,7 @@ class Text:
 
     def shown(self, token_ids: Sequence[int]) -> list[int]:
         """Those of `token_ids` that have text: no special tokens, none beyond the tokenizer's vocabulary."""
-        named = self._tokenizer.id_to_token
-        return [index for index in token_ids if index not in self._special and named(index) is not None]
+        return list(filter(self._has_text, token_ids))
 
     def is_byte(self, token_id: int) -> bool:
         """Whether the token is one byte of a character that the vocabulary lacks (SentencePiece's byte fallback)."""
@@ -74,6 +76,7 @@ class Stream:
         stop = (stop,) if isinstance(stop, str) else tuple(stop)
         if "" in stop:
             raise PromptError(f"empty stop string in {list(stop)}", hint="leave it out, or give at least one character")
+        self.has_stop = bool(stop)
         self.stopped = False
         """Whether a stop string was completed."""
         self.kept = 0
@@ -87,7 +90,7 @@ class Stream:
 
     def push(self, token_ids: Sequence[int]) -> str:
         """Take the next token ids; return the text that may be shown now. After the stop string all is ignored."""
-        if not self._stop:
+        if not self.has_stop:
             self.kept += len(token_ids)
             return self._decode(token_ids)
         pieces = []

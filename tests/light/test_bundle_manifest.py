@@ -76,3 +76,10 @@ def test_what_is_wrong_deep_inside_is_named(change, message):
     change(data)
     with pytest.raises(BundleError, match=message):
         Manifest.from_json(data)
+
+
+def test_buffers_must_be_those_of_the_graphs():
+    data = manifest().to_json()
+    data["buffers"][0]["shape"] = [7]
+    with pytest.raises(BundleError, match=r"manifest\.json: buffers are not those of its graphs"):
+        Manifest.from_json(data)

@@ -1,13 +1,12 @@
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from speccompile.bundle import BundleWriter, open_bundle
-from speccompile.cli.inspect import Buffer, buffers, command
-from speccompile.contract import Graph, Tensor
+from speccompile.cli.inspect import command, size_in_bytes
+from speccompile.contract import Buffer, Graph, Tensor, buffers
 from speccompile.errors import BundleError
 from tests.light.bundle_example import LOCK, PROOF, fill, manifest, verify_graph, write_bundle
 
@@ -25,19 +24,21 @@ def test_buffers_have_their_bytes():
     wide = Tensor("path", "int64", (2, "window+1"), "path", "io")
     cache = Tensor("target.key.0.out", "float32", (1, 2, 32, 4), "target.key.0", "state")
     second = Graph("draft", (wide,), (cache,))
-    assert buffers([verify_graph(), second]) == [
-        Buffer("window", "int64", (1, "window"), "io", "8*window"),
-        Buffer("path", "int64", (1, "window+1"), "io", "8*(window+1)"),
-        Buffer("path", "int64", (2, "window+1"), "io", "16*(window+1)"),
-        Buffer("target.key.0", "float32", (1, 2, 32, 4), "state", 4 * 1 * 2 * 32 * 4),
-    ]
+    found = buffers([verify_graph(), second])
+    assert found == (
+        Buffer("window", "int64", (1, "window"), "io"),
+        Buffer("path", "int64", (1, "window+1"), "io"),
+        Buffer("path", "int64", (2, "window+1"), "io"),
+        Buffer("target.key.0", "float32", (1, 2, 32, 4), "state"),
+    )
+    assert list(map(size_in_bytes, found)) == ["8*window", "8*(window+1)", "16*(window+1)", 4 * 1 * 2 * 32 * 4]
 
 
 def test_a_dtype_without_a_size_is_refused():
-    odd = replace(verify_graph().inputs[0], dtype="float5")
-    message = r"manifest\.json: tensor 'window' has dtype 'float5', expected float32 or int64"
+    odd = Buffer("window", "float5", (1,), "io")
+    message = r"manifest\.json: buffer 'window' has dtype 'float5', expected float32 or int64"
     with pytest.raises(BundleError, match=message) as caught:
-        buffers([Graph("verify", (odd,), ())])
+        size_in_bytes(odd)
     assert caught.value.hint == "upgrade speccompile"
 
 

@@ -9,6 +9,7 @@ states    its buffers: (name, dtype, shape), kept from round to round
 forward   (path, n_path, length, catch_up, states) -> Drafted
 """
 
+from abc import ABC, abstractmethod
 from typing import NamedTuple
 
 import torch
@@ -31,17 +32,17 @@ class Drafted(NamedTuple):
     states: list[Tensor]
 
 
-class Drafter(nn.Module):
+class Drafter(nn.Module, ABC):
     """Base of all families; see the module's docstring."""
 
     tokens: int
     catch_up: int = 0
     taps: tuple[str, ...] = ()
 
+    @abstractmethod
     def states(self) -> list[State]:
         """The buffers, in the order in which `forward` takes and returns them."""
-        raise NotImplementedError
 
+    @abstractmethod
     def forward(self, path: Tensor, n_path: Tensor, length: Tensor, catch_up: Tensor, states: list[Tensor]) -> Drafted:
         """path int64 [B, W + 1]; n_path, length (before this round) int64 [B]; catch_up int64 [C] = 0, 1, .."""
-        raise NotImplementedError
