@@ -7,7 +7,7 @@ import click
 
 @click.command(
     epilog="Examples: speccompile build recipes/demo, or with another number of drafts and another place: "
-    "speccompile build recipes/demo --set drafter.tokens=6 --output /tmp/demo6"
+    "speccompile build recipes/demo --set drafter.tokens=6 --output build/demo6"
 )
 @click.argument("recipe", type=click.Path(path_type=Path))
 @click.option("--output", "-o", type=click.Path(path_type=Path), help="Bundle folder; build/<name> by default.")

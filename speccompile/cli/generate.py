@@ -1,7 +1,6 @@
 """`speccompile generate`: text from a prompt, as it comes."""
 
 import json
-import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +23,7 @@ SOURCES = ("--prompt", "--prompt-file", "--token-ids")
 @click.option("--prompt-file", metavar="FILE", help="A file with the prompt, taken as it is; - for stdin.")
 @click.option("--token-ids", metavar="1,2,3", help="The prompt's token ids.")
 @click.option("--max-new-tokens", type=click.IntRange(min=1), default=128, show_default=True, help="At most this many.")
-@click.option("--temperature", type=float, help="0 is greedy decoding; more is refused by greedy bundles.")
+@click.option("--temperature", type=float, default=0.0, help="0 is greedy decoding; more is refused by greedy bundles.")
 @click.option("--top-k", type=int, help="For sampling: refused by greedy bundles.")
 @click.option("--top-p", type=float, help="For sampling: refused by greedy bundles.")
 @click.option("--seed", type=int, help="For sampling: refused by greedy bundles.")
@@ -40,10 +39,6 @@ def command(
     prompt: str | None,
     prompt_file: str | None,
     token_ids: str | None,
-    temperature: float | None,
-    top_k: int | None,
-    top_p: float | None,
-    seed: int | None,
     engine: str | None,
     threads: int | None,
     no_verify: bool,
@@ -76,12 +71,10 @@ def command(
       speccompile generate build/demo --token-ids 1,2,3 --json | jq .token_ids
     """
     given = _prompt(dict(zip(SOURCES, (prompt, prompt_file, token_ids), strict=True)), chat=options["chat"])
-    asked = {"--temperature": _checked(temperature), "--top-k": top_k, "--top-p": top_p, "--seed": seed}
     from speccompile.runtime import Bundle
 
     with step(f"opening {folder}"):
         bundle = Bundle.open(folder, engine=engine, threads=threads, verify=not no_verify)
-    _refuse_sampling(bundle.manifest.decoding, asked)
     if as_json:
         _write(json.dumps(bundle.generate(given, **options).to_json(), ensure_ascii=False) + "\n")
     else:
@@ -129,23 +122,6 @@ def _token_id(text: str) -> int:
             f"--token-ids: received {text[:40]!r}, expected whole numbers with commas between them",
             hint="write them as in --token-ids 1,2,3",
         ) from None
-
-
-def _checked(temperature: float | None) -> float | None:
-    """The temperature, None where it asks for no sampling."""
-    if temperature is not None and not 0 <= temperature < math.inf:
-        raise UsageError(f"--temperature: received {temperature}, expected a number from 0 on", hint="give 0 or more")
-    return temperature or None
-
-
-def _refuse_sampling(decoding: str, asked: dict[str, float | None]) -> None:
-    received = [f"{option} {value}" for option, value in asked.items() if value is not None]
-    if received:
-        raise UsageError(
-            f"received {', '.join(received)}, but the bundle was compiled for {decoding} decoding: "
-            "sampling is not available",
-            hint="leave these options out",
-        )
 
 
 def _show(bundle: "Bundle", prompt: "Prompt", options: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ from speccompile.step import ops
 from speccompile.step.attention import HOOK, LayerAttention, MaskTag, Pass, running
 from speccompile.step.decoder import CacheShape, Decoder
 
-TOLERANCE = 2e-4
+TOLERANCE = 3e-5
 """Largest difference of logits, hook against eager, relative to the largest logit. float32."""
 
 PROBE_TOKENS = 24

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator, Sequence
+from math import inf
 from operator import index
 from pathlib import Path
 from time import perf_counter
@@ -98,6 +99,7 @@ class Bundle:
 
         max_new_tokens: at most this many each, 128 by default. stop: texts before which a generation ends.
         autoregressive: one token a round, without drafts. chat: apply the chat template to text prompts.
+        temperature, top_k, top_p, seed: for sampling, which greedy bundles refuse (temperature 0 is greedy).
         Raises PromptError for a prompt that the bundle cannot take.
         """
         batch = _Batch(self, prompts, **options)
@@ -131,8 +133,8 @@ class TextStream:
 
     def _run(self, batch: "_Batch") -> Iterator[str]:
         shown, row = 0, batch.rows[0]
+        row.watched = True
         for _ in batch.run():
-            row.read()
             for piece in row.pieces[shown:]:
                 if piece:
                     yield piece
@@ -152,8 +154,13 @@ class _Batch:
         stop: Sequence[str] = (),
         autoregressive: bool = False,
         chat: bool = False,
+        temperature: float = 0.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        seed: int | None = None,
     ) -> None:
         manifest = bundle.manifest
+        _refuse_sampling(manifest.decoding, temperature, {"top_k": top_k, "top_p": top_p, "seed": seed})
         if not 1 <= len(prompts) <= manifest.batch_size:
             raise PromptError(
                 f"{len(prompts)} prompts at once: expected 1 to {manifest.batch_size}",
@@ -210,6 +217,18 @@ class _Batch:
             verify_seconds=spent["verify"],
             draft_seconds=spent["draft"],
             path_lengths=row.path_lengths[1:],
+        )
+
+
+def _refuse_sampling(decoding: str, temperature: float, others: dict[str, float | None]) -> None:
+    if not 0 <= temperature < inf:
+        raise UsageError(f"temperature: received {temperature}, expected a number from 0 on", hint="give 0 or more")
+    asked = {"temperature": temperature or None} | others
+    received = ", ".join(f"{name} {value}" for name, value in asked.items() if value is not None)
+    if received:
+        raise UsageError(
+            f"received {received}, but the bundle was compiled for {decoding} decoding: sampling is not available",
+            hint="leave these options out",
         )
 
 

@@ -58,6 +58,8 @@ class Row:
         self.finish_reason = "" if self.room else self.reason_when_full  # empty while the row is active
         self.pieces: list[str] = []
         self.path_lengths: list[int] = []  # the prefill's single token first
+        self.watched = stream is not None and stream.has_stop
+        """Whether the text is decoded in every round. Once at the end costs far less."""
         self._eos = frozenset(eos_token_ids)
         self._n_read = 0
 
@@ -73,15 +75,15 @@ class Row:
             end = next(place for place, token in enumerate(tokens) if token in self._eos)
             tokens, self.finish_reason = tokens[: end + 1], "stop"
         self.token_ids += tokens
-        if self.stream is not None and self.stream.has_stop:
-            self.read()
+        if self.watched:
+            self._read()
         if self.active and len(self.token_ids) == self.room:
             self.finish_reason = self.reason_when_full
         if not self.active:
-            self.read()
+            self._read()
 
-    def read(self) -> None:
-        """Decode what has not been decoded: every round for who watches, else once, which costs far less."""
+    def _read(self) -> None:
+        """Decode what has not been decoded."""
         if self.stream is None:
             return
         self.pieces.append(self.stream.push(self.token_ids[self._n_read :]))
