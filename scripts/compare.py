@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Print a speculative generation beside the autoregressive one of the same prompt; exit code 1 when tokens differ.
+"""Continue a prompt speculatively and autoregressively, in turn, and print how the two compare.
 
-scripts/compare.py SPECULATIVE.json AUTOREGRESSIVE.json      # both from `speccompile generate --json`
+scripts/compare.py BUNDLE PROMPT      # exit code 1 when the tokens differ
 """
 
-import json
 import sys
 from itertools import zip_longest
-from pathlib import Path
-from typing import Any
+from statistics import median
 
-ROWS = (("rounds", "rounds", "d"), ("mean accepted", "mean_accepted", ".2f"), ("tokens/s", "tokens_per_second", ".1f"))
+from speccompile.runtime import Bundle, Generation
+
+NEW_TOKENS, REPEATS = 128, 7
 
 
 def first_difference(speculative: list[int], autoregressive: list[int]) -> str | None:
@@ -21,20 +21,37 @@ def first_difference(speculative: list[int], autoregressive: list[int]) -> str |
     return None
 
 
-def render(speculative: dict[str, Any], autoregressive: dict[str, Any], difference: str | None) -> str:
-    """The text that was generated, then the comparison, one quantity a line."""
-    lines = [speculative["text"], "", f"{'':<16}{'speculative':>14}{'autoregressive':>16}"]
-    for title, key, form in ROWS:
-        left, right = ("-" if way[key] is None else format(way[key], form) for way in (speculative, autoregressive))
-        lines.append(f"{title:<16}{left:>14}{right:>16}")
-    count = len(speculative["token_ids"])
-    return "\n".join([*lines, f"same tokens     {f'yes, all {count}' if difference is None else f'no: {difference}'}"])
+def render(speculative: list[Generation], autoregressive: list[Generation], difference: str | None) -> str:
+    """The comparison, one quantity a line. Speeds are medians over repeats that took turns."""
+
+    def row(title: str, form: str, values: tuple[float | None, float | None]) -> str:
+        left, right = ("-" if value is None else format(value, form) for value in values)
+        return f"{title:<16}{left:>14}{right:>16}"
+
+    ways, one = (speculative, autoregressive), (speculative[0], autoregressive[0])
+    speeds = [median(g.tokens_per_second for g in way) for way in ways]
+    same = f"yes, all {len(one[0].token_ids)}" if difference is None else f"no: {difference}"
+    return "\n".join(
+        [
+            f"{'':<16}{'speculative':>14}{'autoregressive':>16}",
+            row("rounds", "d", (one[0].rounds, one[1].rounds)),
+            row("mean accepted", ".2f", (one[0].mean_accepted, one[1].mean_accepted)),
+            row("tokens/s", ".0f", (speeds[0], speeds[1])),
+            f"same tokens     {same}",
+        ]
+    )
 
 
 def main() -> int:
-    speculative, autoregressive = (json.loads(Path(name).read_text(encoding="utf-8")) for name in sys.argv[1:])
-    difference = first_difference(speculative["token_ids"], autoregressive["token_ids"])
-    print(render(speculative, autoregressive, difference))
+    folder, prompt = sys.argv[1:]
+    bundle = Bundle.open(folder)
+    runs: tuple[list[Generation], list[Generation]] = ([], [])
+    for _ in range(REPEATS):
+        for autoregressive in (False, True):
+            generation = bundle.generate(prompt, max_new_tokens=NEW_TOKENS, autoregressive=autoregressive)
+            runs[autoregressive].append(generation)
+    difference = first_difference(runs[0][0].token_ids, runs[1][0].token_ids)
+    print(render(*runs, difference))
     return 0 if difference is None else 1
 
 

@@ -170,36 +170,41 @@ def _export(graph: Graph, module: _Flat) -> Exported:
 
 def _traced(graph: Graph, module: _Flat) -> torch.onnx.ONNXProgram:
     """Raises UnsupportedModelError when the model's code cannot be traced, or not for every width at once."""
-    io = [spec for spec in graph.inputs if spec.role != "state"]
-    states = [spec for spec in graph.inputs if spec.role == "state"]
     try:
-        with redirect_stderr(StringIO()) as said:  # on failure torch prints the whole graph so far
-            program = torch.export.export(
-                module,
-                ([_example(s) for s in io], [_example(s) for s in states]),
-                dynamic_shapes=([_dynamic(s) for s in io], [_dynamic(s) for s in states]),
-                strict=False,
-            )
-        sys.stderr.write(said.getvalue())
-        # A branch on a width was followed at the widths of the trace, and would be at every other width.
+        program = _program(graph, module)
+        # A branch on a width is followed at the widths of the trace, and would then be followed at every other.
         if program._guards_code:
-            raise RuntimeError(f"it branches on the width of the window ({program._guards_code[0]})")
+            raise _untraceable(graph, module, f"it branches on the width of the window ({program._guards_code[0]})")
         # onnxscript's default rewrites take most of the time and hardly ever fire; a backend's passes do what matters.
         return torch.onnx.export(
             program, dynamo=True, opset_version=neutral.OPSET, optimize=False, verbose=False,
             custom_translation_table=_translation(),
         )  # fmt: skip
-    except RuntimeError as error:  # of every kind that torch's exporters raise
-        traced = getattr(module.module, "decoder", module).model if hasattr(module.module, "decoder") else module.module
-        raise UnsupportedModelError(
-            f"{type(traced).__name__} cannot be compiled: its {graph.name} graph cannot be traced: {_reason(error)}"
-        ) from error
+    except RuntimeError as error:  # the base of all that torch's exporters raise
+        cause: BaseException = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        raise _untraceable(graph, module, first_line(cause)) from error
 
 
-def _reason(error: BaseException) -> str:
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return first_line(error)
+def _program(graph: Graph, module: _Flat) -> torch.export.ExportedProgram:
+    io = [spec for spec in graph.inputs if spec.role != "state"]
+    states = [spec for spec in graph.inputs if spec.role == "state"]
+    with redirect_stderr(StringIO()) as said:  # on failure torch prints the whole graph so far
+        program = torch.export.export(
+            module,
+            ([_example(s) for s in io], [_example(s) for s in states]),
+            dynamic_shapes=([_dynamic(s) for s in io], [_dynamic(s) for s in states]),
+            strict=False,
+        )
+    sys.stderr.write(said.getvalue())
+    return program
+
+
+def _untraceable(graph: Graph, module: _Flat, reason: str) -> UnsupportedModelError:
+    decoder = getattr(module.module, "decoder", None)
+    name = type(module.module if decoder is None else decoder.model).__name__
+    return UnsupportedModelError(f"{name} cannot be compiled: its {graph.name} graph cannot be traced: {reason}")
 
 
 @contextmanager

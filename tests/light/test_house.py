@@ -1,14 +1,16 @@
 """Rules of the house that no single file can keep alone: imports, sizes, paths, scripts."""
 
 import ast
-import json
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from speccompile.runtime import Generation
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = sorted(file for folder in ("speccompile", "scripts", "tests") for file in (ROOT / folder).rglob("*.py"))
@@ -73,36 +75,36 @@ def test_shell_script_parses_and_can_be_started(script: Path) -> None:
     assert run.returncode == 0, run.stderr
 
 
-def compare(folder: Path, speculative: list[int], autoregressive: list[int]) -> subprocess.CompletedProcess[str]:
-    """Run the demo's comparison on two generations that differ in nothing but these tokens and their rounds."""
-    paths = []
-    for mode, token_ids, rounds in (("speculative", speculative, 2), ("autoregressive", autoregressive, 4)):
-        generation = {"text": "a text", "token_ids": token_ids, "rounds": rounds, "mean_accepted": 4 / rounds}
-        paths.append(folder / f"{mode}.json")
-        paths[-1].write_text(json.dumps(generation | {"tokens_per_second": 10.0 * rounds}))
-    return subprocess.run(
-        [sys.executable, ROOT / "scripts/compare.py", *paths], capture_output=True, text=True, check=False
-    )
+def generation(mode: str, token_ids: list[int], rounds: int, speed: float) -> Generation:
+    return Generation(
+        "a text", token_ids, 3, rounds, 4 / rounds, 1.0, speed, "length", mode, "toy",
+        prefill_seconds=0.0, verify_seconds=0.0, draft_seconds=0.0, path_lengths=[],
+    )  # fmt: skip
 
 
-def test_demo_comparison_of_equal_tokens(tmp_path: Path) -> None:
-    run = compare(tmp_path, [5, 6, 7, 8], [5, 6, 7, 8])
-    assert run.returncode == 0, run.stderr
-    lines = [line.split() for line in run.stdout.splitlines()]
-    assert ["rounds", "2", "4"] in lines
-    assert ["mean", "accepted", "2.00", "1.00"] in lines
-    assert ["tokens/s", "20.0", "40.0"] in lines
-    assert lines[-1] == ["same", "tokens", "yes,", "all", "4"]
+def test_demo_comparison_shows_medians_and_equal_tokens() -> None:
+    compare = runpy.run_path(str(ROOT / "scripts/compare.py"))
+    tokens = [5, 6, 7, 8]
+    speculative = [generation("speculative", tokens, 2, speed) for speed in (10.0, 30.0, 20.0)]
+    autoregressive = [generation("autoregressive", tokens, 4, speed) for speed in (40.0, 42.0, 41.0)]
+    lines = [line.split() for line in compare["render"](speculative, autoregressive, None).splitlines()]
+    assert lines == [
+        ["speculative", "autoregressive"],
+        ["rounds", "2", "4"],
+        ["mean", "accepted", "2.00", "1.00"],
+        ["tokens/s", "20", "41"],
+        ["same", "tokens", "yes,", "all", "4"],
+    ]
 
 
 @pytest.mark.parametrize(
     ("autoregressive", "difference"),
     [
-        ([5, 6, 9, 8], "no: new token 2 is 7 speculatively and 9 autoregressively"),
-        ([5, 6, 7], "no: new token 3 is 8 speculatively and None autoregressively"),
+        ([5, 6, 9, 8], "new token 2 is 7 speculatively and 9 autoregressively"),
+        ([5, 6, 7], "new token 3 is 8 speculatively and None autoregressively"),
+        ([5, 6, 7, 8], None),
     ],
 )
-def test_demo_comparison_fails_on_a_difference(autoregressive: list[int], difference: str, tmp_path: Path) -> None:
-    run = compare(tmp_path, [5, 6, 7, 8], autoregressive)
-    assert run.returncode == 1
-    assert difference in run.stdout
+def test_demo_comparison_finds_a_difference(autoregressive: list[int], difference: str | None) -> None:
+    compare = runpy.run_path(str(ROOT / "scripts/compare.py"))
+    assert compare["first_difference"]([5, 6, 7, 8], autoregressive) == difference

@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 Attributes = dict[str, int | float | str | Sequence[int]]
-Rewrite = Callable[["Nodes", ir.Node], ir.Value]
+Rewrite = Callable[["Nodes", ir.Node], ir.Value | None]
 
 
 class Nodes:
@@ -35,15 +35,20 @@ class Nodes:
 
 
 def replace_each(model: ir.Model, domain: str, op: str, rewrite: Rewrite) -> int:
-    """Replace every node `domain::op` by what `rewrite(nodes, node)` builds; returns how many there were."""
-    found = [node for node in model.graph if node.domain == domain and node.op_type == op]
-    for node in found:
+    """Replace every node `domain::op` by what `rewrite(nodes, node)` builds, whose last node gives the new result.
+
+    Returns how many were replaced; where `rewrite` returns None the node stays as it is.
+    """
+    fired = 0
+    for node in [node for node in model.graph if node.domain == domain and node.op_type == op]:
         nodes = Nodes()
         result = rewrite(nodes, node)
-        old = node.outputs[0]
-        result.shape, result.type, result.name = old.shape, old.type, old.name
-        ir.convenience.replace_nodes_and_values(model.graph, node, [node], nodes.nodes, [old], [result])
-    return len(found)
+        if result is not None:
+            old = node.outputs[0]
+            result.shape, result.type, result.name = old.shape, old.type, old.name
+            ir.convenience.replace_nodes_and_values(model.graph, node, [node], nodes.nodes, [old], [result])
+            fired += 1
+    return fired
 
 
 def static_size(value: ir.Value | None, axis: int) -> int:

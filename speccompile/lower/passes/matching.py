@@ -1,0 +1,75 @@
+"""What a pass looks for, written as the expression that the trace made.
+
+    match(Op("Mul", "weight", Op("Reciprocal", "root")), value)   ->  {"weight": .., "root": ..} or None
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+_COMMUTATIVE = ("Add", "Mul")
+_LONGEST = 16  # elements of a constant that is looked into: weights are never read
+
+
+@dataclass(frozen=True, init=False)
+class Op:
+    """A standard node whose first inputs match `inputs`; those of Add and Mul in either order."""
+
+    op: str
+    inputs: tuple["Pattern", ...]
+
+    def __init__(self, op: str, *inputs: "Pattern") -> None:
+        object.__setattr__(self, "op", op)
+        object.__setattr__(self, "inputs", inputs)
+
+
+Pattern = Op | str | float
+"""A node; a name, which any value matches but everywhere the same one; or a number, for a constant of one element."""
+
+Bound = dict[str, ir.Value]
+
+
+def match(pattern: Pattern, value: ir.Value | None) -> Bound | None:
+    """The values that the names of a pattern stand for, when it describes how `value` is made; else None."""
+    return next(_matches(pattern, value, {}), None)
+
+
+def _matches(pattern: Pattern, value: ir.Value | None, bound: Bound) -> Iterator[Bound]:
+    if value is None:
+        return
+    if isinstance(pattern, str):
+        if bound.get(pattern, value) is value:
+            yield bound | {pattern: value}
+    elif isinstance(pattern, Op):
+        node = made_by(value, pattern.op)
+        if node is not None and len(node.inputs) >= len(pattern.inputs):
+            given = node.inputs[: len(pattern.inputs)]
+            for order in (given, given[::-1]) if pattern.op in _COMMUTATIVE else (given,):
+                yield from _match_all(pattern.inputs, order, bound)
+    elif numbers(value) == [pattern]:
+        yield bound
+
+
+def _match_all(patterns: Sequence[Pattern], values: Sequence[ir.Value | None], bound: Bound) -> Iterator[Bound]:
+    if not patterns:
+        yield bound
+        return
+    for found in _matches(patterns[0], values[0], bound):
+        yield from _match_all(patterns[1:], values[1:], found)
+
+
+def made_by(value: ir.Value | None, op: str) -> ir.Node | None:
+    """The node that makes a value, when it is a standard one of this kind."""
+    node = None if value is None else value.producer()
+    return node if node is not None and node.op_type == op and node.domain == "" else None
+
+
+def numbers(value: ir.Value | None) -> list[float] | None:
+    """The elements of a short constant, with whatever axes; None for any other value."""
+    tensor = None if value is None else ir.convenience.get_const_tensor(value)
+    if tensor is None or tensor.size > _LONGEST:
+        return None
+    found: list[float] = np.ravel(tensor.numpy()).tolist()
+    return found
