@@ -65,23 +65,23 @@ SCALED_EMBEDDINGS = ("biogpt", "gemma", "gemma2", "gemma3_text", "recurrent_gemm
 
 @dataclass(frozen=True)
 class Row:
-    """One model. `expect`: "works", the text of a refusal, or None while nobody has decided."""
+    """One model. `expect`: "works", or a part of the text with which it is refused."""
 
     model_type: str
     settings: dict[str, Any]
-    expect: str | None = None
+    expect: str
 
 
 def _works(model_type: str, **settings: Any) -> Row:
     return Row(model_type, settings, "works")
 
 
-def _open(model_type: str, **settings: Any) -> Row:
-    return Row(model_type, settings)
+def _refused(model_type: str, reason: str, **settings: Any) -> Row:
+    return Row(model_type, settings, reason)
 
 
 def _rope(rope_type: str, **settings: Any) -> Row:
-    return _open("llama", rope_parameters={"rope_type": rope_type, "rope_theta": 10000.0, **settings})
+    return _works("llama", rope_parameters={"rope_type": rope_type, "rope_theta": 10000.0, **settings})
 
 
 ROWS: dict[str, Row] = {
@@ -119,19 +119,19 @@ ROWS: dict[str, Row] = {
     "mixtral": _works("mixtral"),
     "qwen3_moe": _works("qwen3_moe"),
     # Variations of the families above.
-    "llama_tied": _open("llama", tie_word_embeddings=True),
-    "llama_bias": _open("llama", attention_bias=True, mlp_bias=True),
-    "llama_head_dim": _open("llama", hidden_size=48, head_dim=16),
+    "llama_tied": _works("llama", tie_word_embeddings=True),
+    "llama_bias": _works("llama", attention_bias=True, mlp_bias=True),
+    "llama_head_dim": _works("llama", hidden_size=48, head_dim=16),
     "llama_rope_linear": _rope("linear", factor=4.0),
     "llama_rope_dynamic": _rope("dynamic", factor=4.0),
     "llama_rope_llama3": _rope(
         "llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=32
     ),
     "llama_rope_yarn": _rope("yarn", factor=4.0, original_max_position_embeddings=64),
-    "qwen2_sliding": _open(
+    "qwen2_sliding": _works(
         "qwen2", num_hidden_layers=4, use_sliding_window=True, sliding_window=WINDOW, max_window_layers=2
     ),
-    "phi3_longrope": _open(
+    "phi3_longrope": _works(
         "phi3",
         original_max_position_embeddings=32,
         rope_parameters={
@@ -142,15 +142,18 @@ ROWS: dict[str, Row] = {
         },
     ),
     # Other families, in the order of the alphabet.
-    "apertus": _open("apertus"),
-    "arcee": _open("arcee"),
-    "bamba": _open("bamba", attn_layer_indices=[1], mamba_n_heads=4, mamba_d_state=8, mamba_chunk_size=16),
-    "biogpt": _open("biogpt"),
-    "bloom": _open("bloom"),
-    "codegen": _open("codegen", rotary_dim=8),
-    "cohere2": _open("cohere2", num_hidden_layers=4, sliding_window=WINDOW, logit_scale=0.5),
-    "deepseek_v3": _open(
+    "apertus": _works("apertus"),
+    "arcee": _works("arcee"),
+    "bamba": _refused(
+        "bamba", "Cannot get conv state", attn_layer_indices=[1], mamba_n_heads=4, mamba_d_state=8, mamba_chunk_size=16
+    ),
+    "biogpt": _works("biogpt"),
+    "bloom": _refused("bloom", "2 of its 2 layers do not go through"),
+    "codegen": _refused("codegen", "2 of its 2 layers do not go through", rotary_dim=8),
+    "cohere2": _works("cohere2", num_hidden_layers=4, sliding_window=WINDOW, logit_scale=0.5),
+    "deepseek_v3": _refused(
         "deepseek_v3",
+        "DeepseekV3Attention changes keys or values",
         num_key_value_heads=4,
         q_lora_rank=24,
         kv_lora_rank=16,
@@ -161,34 +164,48 @@ ROWS: dict[str, Row] = {
         topk_group=1,
         first_k_dense_replace=1,
     ),
-    "diffllama": _open("diffllama"),
-    "dots1": _open("dots1", n_shared_experts=1, first_k_dense_replace=1),
-    "ernie4_5": _open("ernie4_5"),
-    "exaone4": _open("exaone4", num_hidden_layers=4, sliding_window=WINDOW),
-    "falcon": _open("falcon", new_decoder_architecture=True),
-    "falcon_alibi": _open("falcon", alibi=True, multi_query=False, num_kv_heads=None, parallel_attn=False, bias=True),
-    "gemma": _open("gemma"),
-    "gpt_bigcode": _open("gpt_bigcode"),
-    "gpt_neo": _open("gpt_neo", attention_types=[[["global", "local"], 1]], window_size=WINDOW),
-    "gpt_oss": _open("gpt_oss", sliding_window=WINDOW),
-    "gptj": _open("gptj", rotary_dim=8),
-    "granitemoe": _open("granitemoe", **MULTIPLIERS),
-    "helium": _open("helium"),
-    "hunyuan_v1_dense": _open("hunyuan_v1_dense"),
-    "hunyuan_v1_moe": _open("hunyuan_v1_moe", moe_topk=2),
-    "jamba": _open("jamba", attn_layer_period=2, attn_layer_offset=1, use_mamba_kernels=False),
-    "lfm2": _open("lfm2", layer_types=["conv", FULL], block_multiple_of=8),
-    "mamba": _open("mamba", state_size=8),
-    "minimax": _open("minimax", block_size=16),
-    "mpt": _open("mpt"),
-    "nemotron": _open("nemotron"),
-    "olmo": _open("olmo"),
-    "olmo3": _open("olmo3", num_hidden_layers=4, sliding_window=WINDOW),
-    "persimmon": _open("persimmon"),
-    "phimoe": _open("phimoe"),
-    "recurrent_gemma": _open("recurrent_gemma", num_hidden_layers=3, attention_window_size=WINDOW),
-    "seed_oss": _open("seed_oss"),
-    "xglm": _open("xglm"),
+    "diffllama": _refused("diffllama", "DiffLlamaAttention changes keys or values"),
+    "dots1": _works("dots1", n_shared_experts=1, first_k_dense_replace=1),
+    "ernie4_5": _works("ernie4_5"),
+    "exaone4": _works("exaone4", num_hidden_layers=4, sliding_window=WINDOW),
+    "falcon": _refused("falcon", "2 of its 2 layers do not go through", new_decoder_architecture=True),
+    "falcon_alibi": _refused(
+        "falcon",
+        "2 of its 2 layers do not go through",
+        alibi=True,
+        multi_query=False,
+        num_kv_heads=None,
+        parallel_attn=False,
+        bias=True,
+    ),
+    "gemma": _works("gemma"),
+    "gpt_bigcode": _works("gpt_bigcode"),
+    "gpt_neo": _refused(
+        "gpt_neo", "2 of its 2 layers do not go through", attention_types=[[["global", "local"], 1]], window_size=WINDOW
+    ),
+    "gpt_oss": _refused("gpt_oss", "GptOssAttention passes s_aux to its attention", sliding_window=WINDOW),
+    "gptj": _refused("gptj", "2 of its 2 layers do not go through", rotary_dim=8),
+    "granitemoe": _works("granitemoe", **MULTIPLIERS),
+    "helium": _works("helium"),
+    "hunyuan_v1_dense": _works("hunyuan_v1_dense"),
+    "hunyuan_v1_moe": _works("hunyuan_v1_moe", moe_topk=2),
+    "jamba": _refused(
+        "jamba", "Cannot get conv state", attn_layer_period=2, attn_layer_offset=1, use_mamba_kernels=False
+    ),
+    "lfm2": _refused("lfm2", "Cannot get conv state", layer_types=["conv", FULL], block_multiple_of=8),
+    "mamba": _refused("mamba", "2 of its 2 layers do not go through", state_size=8),
+    "minimax": _refused("minimax", "MiniMax uses cache of its own", block_size=16),
+    "mpt": _refused("mpt", "2 of its 2 layers do not go through"),
+    "nemotron": _works("nemotron"),
+    "olmo": _works("olmo"),
+    "olmo3": _works("olmo3", num_hidden_layers=4, sliding_window=WINDOW),
+    "persimmon": _works("persimmon"),
+    "phimoe": _works("phimoe"),
+    "recurrent_gemma": _refused(
+        "recurrent_gemma", "2 of its 3 layers do not go through", num_hidden_layers=3, attention_window_size=WINDOW
+    ),
+    "seed_oss": _works("seed_oss"),
+    "xglm": _refused("xglm", "2 of its 2 layers do not go through"),
 }
 
 

@@ -29,7 +29,8 @@ _RENAME_EXCHANGE = 2
 class BundleWriter:
     """Context manager: fill `folder` with graphs, weights and tokenizer, then call `finish`.
 
-    Entering raises BuildError when the output cannot be used. Leaving without `finish` leaves nothing behind.
+    Entering raises BuildError when the output cannot be used. Leaving without `finish` leaves nothing behind; a write
+    that fails in between becomes a BuildError.
     """
 
     folder: Path
@@ -72,6 +73,15 @@ class BundleWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._clean_up()
+        if isinstance(error, OSError) and self._is_ours(error):
+            with _reported(f"the bundle could not be written to {self._output}"):
+                raise error
+
+    def _is_ours(self, error: OSError) -> bool:
+        """Whether a file of the bundle is the reason. A write that fails names no file."""
+        if error.filename is None:
+            return error.errno is not None
+        return Path(error.filename).is_relative_to(self.folder)
 
     def _make_parents(self, parent: Path) -> None:
         missing = [folder for folder in (parent, *parent.parents) if not folder.exists()]

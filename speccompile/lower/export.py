@@ -126,11 +126,11 @@ def _translation() -> dict[Any, Any]:
     neutral.register_schemas()
     domain = onnxscript.values.Opset(neutral.DOMAIN, 1)
 
-    def attend(query, key_rows, value_rows, key_cache, value_cache, length, positions, bias, scale, softcap, window):  # type: ignore[no-untyped-def]
+    def attend(query, key_rows, value_rows, key_cache, value_cache, length, positions, bias, scale, softcap, window):
         return domain.Attend(query, key_rows, value_rows, key_cache, value_cache, length, positions, bias,
                              scale=scale, softcap=softcap, window=window)  # fmt: skip
 
-    def commit(buffer, rows, length, axis):  # type: ignore[no-untyped-def]
+    def commit(buffer, rows, length, axis):
         return domain.Commit(buffer, rows, length, axis=axis)
 
     return {

@@ -6,9 +6,16 @@ import onnx_ir as ir
 from onnx_ir.passes import common
 
 from speccompile.lower import neutral
+from speccompile.lower.passes.argmax_blocks import argmax_blocks
 from speccompile.lower.passes.attend_sliced import attend_sliced
 from speccompile.lower.passes.cast_like import cast_like
 from speccompile.lower.passes.commit_scatter import commit_scatter
+from speccompile.lower.passes.fold_constants import fold_constants
+from speccompile.lower.passes.layer_normalization import layer_normalization
+from speccompile.lower.passes.merge_reshapes import merge_reshapes
+from speccompile.lower.passes.partial_rotary_embedding import partial_rotary_embedding
+from speccompile.lower.passes.rms_normalization import rms_normalization
+from speccompile.lower.passes.rotary_embedding import rotary_embedding
 
 
 def _library(make: Callable[[], ir.passes.PassBase]) -> Callable[[ir.Model], int]:
@@ -19,6 +26,17 @@ PASSES: tuple[tuple[str, Callable[[ir.Model], int], str], ...] = (
     ("attend_sliced", attend_sliced, "as fast as any form measured, and exact across window widths"),
     ("commit_scatter", commit_scatter, "in place under IOBinding"),
     ("cast_like", cast_like, "else computed every round, with a warning on loading"),
+    ("fold_constants", fold_constants, "the passes behind look for numbers"),
+    ("rms_normalization", rms_normalization, "one node for seven: 0.8 us instead of 2.8 at a window of five"),
+    ("layer_normalization", layer_normalization, "Cohere writes it out"),
+    ("rotary_embedding", rotary_embedding, "one node for seven: 0.7 us instead of 3.0 at a window of five"),
+    (
+        "partial_rotary_embedding",
+        partial_rotary_embedding,
+        "models that turn some columns cut off the rest and join it again",
+    ),
+    ("merge_reshapes", merge_reshapes, "a drafter's passes are windows of one, whose heads need no moving"),
+    ("argmax_blocks", argmax_blocks, "7.5 us instead of 29 over 32000 logits"),
     ("identity", _library(common.IdentityEliminationPass), "the trace leaves many behind"),
     ("common_subexpressions", _library(common.CommonSubexpressionEliminationPass), "layers share masks and shapes"),
     ("unused_nodes", _library(common.RemoveUnusedNodesPass), "what the merged nodes leave behind"),

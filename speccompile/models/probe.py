@@ -46,10 +46,7 @@ def probe(model: nn.Module, shape: CacheShape) -> Decoder:
     """
     name = type(model).__name__
     try:
-        if model.get_output_embeddings() is None:
-            raise UnsupportedModelError(
-                "it has no output embeddings, which the rows that want logits are chosen before"
-            )
+        _check_head(model)
         decoder = Decoder(model, _layers(model, shape.max_length), shape)
         _compare_windows(model, decoder)
         _compare_last_positions(model, decoder)
@@ -61,6 +58,13 @@ def probe(model: nn.Module, shape: CacheShape) -> Decoder:
             f"{name} cannot be compiled: it does not run behind the attention hook ({first_line(error)})"
         ) from error
     return decoder
+
+
+def _check_head(model: nn.Module) -> None:
+    if model.get_output_embeddings() is None:
+        raise UnsupportedModelError(
+            "it has no output embeddings; the rows whose logits are wanted are chosen before them"
+        )
 
 
 def _layers(model: nn.Module, max_length: int) -> list[LayerAttention]:
@@ -162,7 +166,9 @@ def _compare_last_positions(model: nn.Module, decoder: Decoder) -> None:
 
 
 def _random_tokens(model: nn.Module, n_tokens: int) -> Tensor:
-    return torch.randint(model.config.vocab_size, (1, n_tokens), generator=torch.Generator().manual_seed(0))
+    tokens = torch.randint(model.config.vocab_size, (1, n_tokens), generator=torch.Generator().manual_seed(0))
+    # transformers warns of padding without an attention mask
+    return torch.where(tokens == (model.config.pad_token_id or 0), model.config.vocab_size - 1, tokens)
 
 
 def _eager(model: nn.Module, tokens: Tensor, positions: Tensor) -> Tensor:

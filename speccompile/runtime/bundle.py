@@ -68,7 +68,10 @@ class Bundle:
         size = self.manifest.vocabulary_size
         wrong = next((token for token in ids if not 0 <= token < size), None)
         if wrong is not None:
-            raise PromptError(f"token id {wrong} is out of range: expected 0 to {size - 1}")
+            raise PromptError(
+                f"token id {wrong} is out of range: expected 0 to {size - 1}",
+                hint="tokenize the prompt with the target's own tokenizer",
+            )
         if len(ids) > self.manifest.max_length:
             raise PromptError(
                 f"the prompt has {len(ids)} tokens, more than this bundle's capacity of {self.manifest.max_length}",

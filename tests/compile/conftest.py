@@ -1,10 +1,12 @@
-"""Bundles of tiny models, each built once a session, when it is first asked for."""
+"""Bundles of tiny models, each built once a session, when it is first asked for; and the command line."""
 
 from collections.abc import Callable
 from functools import cache
 
 import pytest
 
+from speccompile.cli import edge
+from speccompile.cli.main import group
 from tests.compile import tiny_bundles
 from tests.compile.tiny_bundles import Built
 
@@ -13,3 +15,15 @@ from tests.compile.tiny_bundles import Built
 def built(tmp_path_factory) -> Callable[[str], Built]:
     """The bundle of a name in `tiny_bundles.RECIPES`."""
     return cache(lambda name: tiny_bundles.make(name, tmp_path_factory.mktemp(name)))
+
+
+@pytest.fixture
+def cli(capsys) -> Callable[..., tuple[int, str, str]]:
+    """Run the command line in this process, without progress: exit code, stdout, stderr."""
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = edge.run(group, ["-q", *map(str, arguments)])
+        return (code, *capsys.readouterr())
+
+    return run

@@ -158,3 +158,8 @@ def make(name: str, folder: Path) -> Built:
     write(name, folder)
     build(make_plan(load_recipe(folder)), folder / "bundle", prove=name in PROVEN)
     return Built(folder)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file below a folder."""
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}

@@ -25,6 +25,11 @@ class Nodes:
         self.nodes.append(node)
         return node.outputs[0]
 
+    def discard(self) -> None:
+        """Let go of what the nodes read, so that nothing counts as read by them."""
+        for node in self.nodes:
+            node.resize_inputs(0)
+
     def integers(self, *values: int) -> ir.Value:
         """An int64 vector. Equal ones are merged later."""
         return self("Constant", value=ir.tensor(np.array(values, np.int64)))
@@ -43,7 +48,9 @@ def replace_each(model: ir.Model, domain: str, op: str, rewrite: Rewrite) -> int
     for node in [node for node in model.graph if node.domain == domain and node.op_type == op]:
         nodes = Nodes()
         result = rewrite(nodes, node)
-        if result is not None:
+        if result is None:
+            nodes.discard()
+        else:
             old = node.outputs[0]
             result.shape, result.type, result.name = old.shape, old.type, old.name
             ir.convenience.replace_nodes_and_values(model.graph, node, [node], nodes.nodes, [old], [result])

@@ -30,11 +30,12 @@ def _attend(nodes: Nodes, node: ir.Node) -> ir.Value:
     batch, window = static_size(key_cache, 0), node.attributes["window"].as_int()
 
     committed = nodes("ReduceMax", length, keepdims=1)  # [1]
-    keys = _whole(nodes, key_cache, key_rows, committed)
-    values = _whole(nodes, value_cache, value_rows, committed)
-    scaled = nodes("Mul", query, nodes.number(scale, query.dtype))
-    folded = nodes("Reshape", scaled, nodes.integers(0, groups, -1, static_size(query, 3)))  # [B, G, shared * T, D]
-    scores = nodes("MatMul", folded, nodes("Transpose", keys, perm=[0, 1, 3, 2]))
+    rows = nodes("Shape", bias, start=3, end=4)
+    keys = _whole(nodes, key_cache, key_rows, length, committed, rows)
+    values = _whole(nodes, value_cache, value_rows, length, committed, rows)
+    folded = nodes("Reshape", query, nodes.integers(batch, groups, -1, static_size(query, 3)))  # [B, G, shared * T, D]
+    scaled = nodes("Mul", folded, nodes.number(scale, query.dtype))
+    scores = nodes("MatMul", scaled, nodes("Transpose", keys, perm=[0, 1, 3, 2]))
     if softcap > 0:
         cap = nodes.number(softcap, query.dtype)
         scores = nodes("Mul", nodes("Tanh", nodes("Div", scores, cap)), cap)
@@ -43,15 +44,30 @@ def _attend(nodes: Nodes, node: ir.Node) -> ir.Value:
         full_bias = nodes("Pad", bias, left)
     else:
         full_bias = nodes("Concat", _committed_bias(nodes, node, committed, window), bias, axis=3)
-    scores = nodes("Add", scores, _per_head(nodes, full_bias, shared))
+    if shared > 1 and query.shape[2] != 1:  # for one token the bias is broadcast
+        full_bias = nodes("Concat", *[full_bias] * shared, axis=2)  # [B, 1, shared * T, C]
+    scores = nodes("Add", scores, full_bias)
     context = nodes("MatMul", nodes("Softmax", scores, axis=-1), values)
-    return nodes("Reshape", context, nodes.integers(0, heads, -1, static_size(value_rows, 3)))
+    return nodes("Reshape", context, nodes.integers(batch, heads, -1, static_size(value_rows, 3)))
 
 
-def _whole(nodes: Nodes, cache: ir.Value, rows: ir.Value, committed: ir.Value) -> ir.Value:
+def _whole(
+    nodes: Nodes, cache: ir.Value, rows: ir.Value, length: ir.Value, committed: ir.Value, width: ir.Value
+) -> ir.Value:
     """[B, G, L + R, D]: the committed part of the cache, then the in-step rows."""
-    part = nodes("Slice", cache, nodes.integers(0), committed, nodes.integers(2))
-    return nodes("Concat", part, rows, axis=2)
+    start, axis = nodes.integers(0), nodes.integers(2)
+    if (updated := _written(cache, rows, length)) is not None:
+        return nodes("Slice", updated, start, nodes("Add", committed, width), axis)
+    return nodes("Concat", nodes("Slice", cache, start, committed, axis), rows, axis=2)
+
+
+def _written(cache: ir.Value, rows: ir.Value, length: ir.Value) -> ir.Value | None:
+    """The updated cache, where these rows are committed as they are: in a batch of one they then lie in their place."""
+    if static_size(cache, 0) > 1:
+        return None
+    commits = (node for node in cache.consumers() if (node.domain, node.op_type) == (neutral.DOMAIN, "Commit"))
+    found = next((node for node in commits if node.inputs == (cache, rows, length)), None)
+    return None if found is None or found.attributes["axis"].as_int() != 2 else found.outputs[0]
 
 
 def _committed_bias(nodes: Nodes, node: ir.Node, committed: ir.Value, window: int) -> ir.Value:
@@ -68,8 +84,3 @@ def _committed_bias(nodes: Nodes, node: ir.Node, committed: ir.Value, window: in
     one = nodes.integers(1)
     size = nodes("Concat", one, one, nodes("Shape", bias, start=2, end=3), one, axis=0)
     return nodes("Expand", mask, size)
-
-
-def _per_head(nodes: Nodes, bias: ir.Value, shared: int) -> ir.Value:
-    """[B, 1, T, C] -> [B, 1, shared * T, C], for query heads folded into rows."""
-    return bias if shared == 1 else nodes("Concat", *[bias] * shared, axis=2)

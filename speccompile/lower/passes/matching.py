@@ -1,10 +1,11 @@
 """What a pass looks for, written as the expression that the trace made.
 
-    match(Op("Mul", "weight", Op("Reciprocal", "root")), value)   ->  {"weight": .., "root": ..} or None
+match(Op("Mul", "weight", Op("Reciprocal", "root")), value)   ->  {"weight": .., "root": ..} or None
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import onnx_ir as ir
@@ -73,3 +74,36 @@ def numbers(value: ir.Value | None) -> list[float] | None:
         return None
     found: list[float] = np.ravel(tensor.numpy()).tolist()
     return found
+
+
+class Cut(NamedTuple):
+    """Columns `start`, `start + step`, .. before `stop` of `source`, along its last axis."""
+
+    source: ir.Value
+    start: int
+    stop: int
+    step: int
+
+    @property
+    def width(self) -> int:
+        """Columns of the source."""
+        assert self.source.shape is not None
+        size = self.source.shape[-1]
+        assert isinstance(size, int)
+        return size
+
+
+def cut(value: ir.Value | None) -> Cut | None:
+    """Where a value was cut out of another one of known width, along the last axis alone; None when it was not."""
+    node = made_by(value, "Slice")
+    source = None if node is None else node.inputs[0]
+    if node is None or source is None or source.shape is None or not isinstance(source.shape[-1], int):
+        return None
+    bounds = [numbers(bound) for bound in node.inputs[1:]]
+    single = [int(bound[0]) for bound in bounds if bound is not None and len(bound) == 1]
+    if len(single) != len(bounds) or len(single) < 3:
+        return None
+    start, stop, axis, step = (*single, 1)[:4]
+    if axis not in (-1, len(source.shape) - 1) or min(start, stop, step) < 0:
+        return None
+    return Cut(source, start, min(stop, source.shape[-1]), step)

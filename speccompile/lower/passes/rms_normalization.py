@@ -3,7 +3,7 @@
 import onnx_ir as ir
 
 from speccompile.lower.passes import Nodes, replace_each
-from speccompile.lower.passes.matching import Op, made_by, match, numbers
+from speccompile.lower.passes.matching import Op, match, numbers
 
 _MEAN = Op("ReduceMean", Op("Pow", "x", 2.0), "axes")
 _NORMALIZED = Op("Mul", "x", Op("Reciprocal", Op("Sqrt", Op("Add", _MEAN, "epsilon"))))

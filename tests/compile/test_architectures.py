@@ -1,0 +1,202 @@
+"""Every architecture of the zoo is compiled right or refused by name; none is compiled wrong.
+
+Right means: the neutral and the lowered graph, fed a text in windows of many widths, give the logits and the committed
+caches of transformers eager over the whole text, and the loop gives the tokens of transformers' `generate`.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, DynamicCache, PreTrainedModel
+
+from speccompile.bundle.manifest import EngineEntry
+from speccompile.contract import Graph
+from speccompile.errors import UnsupportedModelError
+from speccompile.lower.export import Exported, export_draft, export_verify
+from speccompile.lower.files import engine_file, neutral_file, write_lowered, write_neutral
+from speccompile.models.load import load_model
+from speccompile.models.probe import probe
+from speccompile.runtime.generation import Row
+from speccompile.runtime.loop import Loop
+from speccompile.runtime.onnxruntime import OnnxRuntimeEngine
+from speccompile.step.decoder import CacheShape
+from speccompile.step.draft.model import ModelDrafter
+from speccompile.step.verify import Verify
+from tests import zoo
+from tests.compile.tiny_bundles import noisy
+from tests.light.test_zoo import NEEDED
+
+TOLERANCE = 5e-5
+"""Largest difference from transformers eager, relative to the largest value. float32; the worst row measures 1.3e-5."""
+
+WIDTHS = (7, 1, 5, 13, 2, 40, 1, 16, 6)
+"""Windows of one text: past every attention window, and past the original positions where they are scaled."""
+
+MAX_LENGTH = {"phi3_longrope": 32}
+LONGEST = 120
+DRAFTS = 3
+FORMS: dict[str, Callable[[Graph], str]] = {"neutral": neutral_file, "lowered": lambda graph: engine_file(graph, "cpu")}
+WORKING = zoo.names("works")
+REFUSED = [name for name in zoo.names() if name not in WORKING]
+
+
+@dataclass
+class Compiled:
+    """One row: its graphs on disk, and models that transformers loaded apart, which nothing of ours has touched."""
+
+    folder: Path
+    batch: int
+    max_length: int
+    graphs: list[Graph]
+    target: PreTrainedModel
+    drafter: PreTrainedModel | None
+
+    def engine(self, form: str) -> OnnxRuntimeEngine:
+        files = {graph.name: FORMS[form](graph) for graph in self.graphs}
+        return OnnxRuntimeEngine(self.folder, EngineEntry(form, "onnxruntime", "cpu", files), self.graphs, 1)
+
+
+def compile_row(name: str, folder: Path) -> Compiled:
+    """Needed rows with a drafter that is often right, one sequence at a time; the others in ragged pairs."""
+    batch, max_length = 1 if name in NEEDED.split() else 2, MAX_LENGTH.get(name, LONGEST)
+    shape = CacheShape(batch, max_length + max(WIDTHS) + DRAFTS, max_length)
+    zoo.save(name, folder / "target", tokenizer=False)
+    exported = [export_verify(Verify(probe(load_model(folder / "target", max_length), shape)))]
+    if batch == 1:
+        noisy(name, 0.03).save_pretrained(folder / "drafter")
+        drafter = ModelDrafter(probe(load_model(folder / "drafter", max_length), shape), DRAFTS)
+        exported.append(export_draft(drafter, batch))
+    for each in exported:
+        write(each, folder)
+    references = [
+        AutoModelForCausalLM.from_pretrained(folder / role, attn_implementation="eager").eval().requires_grad_(False)
+        for role in ("target", "drafter")[: len(exported)]
+    ]
+    return Compiled(folder, batch, max_length, [each.graph for each in exported], *(*references, None)[:2])
+
+
+def write(exported: Exported, folder: Path) -> None:
+    graph = exported.graph
+    neutral = write_neutral(exported.model, graph, folder, f"{graph.name}.weights")
+    write_lowered(neutral, graph, folder, "cpu", "onnxruntime")
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Compiled]:
+    return cache(lambda name: compile_row(name, tmp_path_factory.mktemp(name)))
+
+
+def random_text(length: int, seed: int) -> list[int]:
+    return np.random.default_rng(seed).integers(3, zoo.VOCABULARY, length).tolist()
+
+
+def windows(batch: int, max_length: int) -> Iterator[tuple[int, list[int]]]:
+    """Width, and how many tokens of it each row gets: all in the first, now and then fewer or none in the second."""
+    total = 0
+    for index, width in enumerate(WIDTHS):
+        if total + width <= max_length:
+            total += width
+            yield width, [width, max(0, width - index % 4)][:batch]
+
+
+def run_windows(session: ort.InferenceSession, graph: Graph, texts: list[list[int]], fed: list[Any]) -> tuple[Any, ...]:
+    """Logits of every token, row by row, and the caches in the end. Checks the round's own outputs on the way."""
+    names = [tensor.name for tensor in graph.outputs]
+    states = {t.name: np.zeros(t.concrete_shape({}), t.dtype) for t in graph.inputs if t.role == "state"}
+    length, logits = np.zeros(len(texts), np.int64), [[] for _ in texts]
+
+    def run(width: int, counts: list[int], n_given: np.ndarray, n_rows: int) -> dict[str, np.ndarray]:
+        window = np.full((len(texts), width), 3)
+        for row, (text, start, n) in enumerate(zip(texts, length, counts, strict=True)):
+            window[row, :n] = text[start : start + n]
+        given = {"window": window, "n_given": n_given, "n_total": n_given, "length": length}
+        return dict(zip(names, session.run(names, given | {"logit_rows": np.arange(n_rows)} | states), strict=True))
+
+    for width, counts in fed:
+        n_given = np.array(counts)
+        all_rows, last = run(width, counts, np.ones_like(n_given), width), run(width, counts, n_given, 1)
+        for row, n in enumerate(counts):
+            logits[row].append(all_rows["logits"][row, :n])
+            if n:
+                np.testing.assert_allclose(last["logits"][row, 0], all_rows["logits"][row, n - 1], rtol=0, atol=1e-4)
+                assert last["path"][row, n] == last["logits"][row, 0].argmax()
+        assert last["n_path"].tolist() == counts
+        states = {name: last[f"{name}.out"] for name in states}
+        length = length + n_given
+    return [np.concatenate(parts) for parts in logits], states
+
+
+def assert_close(got: np.ndarray, expected: torch.Tensor) -> None:
+    assert got.shape == expected.shape
+    assert np.abs(got - expected.numpy()).max() <= TOLERANCE * expected.abs().max().item()
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", WORKING)
+def test_windows_give_the_logits_and_caches_of_transformers(
+    compiled: Callable[[str], Compiled], name: str, form: str
+) -> None:
+    row, fed = compiled(name), list(windows(compiled(name).batch, compiled(name).max_length))
+    texts = [random_text(sum(counts[index] for _, counts in fed), index) for index in range(row.batch)]
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = ort.InferenceSession(str(row.folder / FORMS[form](row.graphs[0])), options)
+    logits, states = run_windows(session, row.graphs[0], texts, fed)
+    for index, text in enumerate(texts):
+        rows = DynamicCache()  # of one kind for all layers, so that no row is dropped
+        assert_close(logits[index], row.target(torch.tensor([text]), past_key_values=rows, use_cache=True).logits[0])
+        for layer, kept in enumerate(rows.layers):
+            assert_close(states[f"target.key.{layer}"][index, :, : len(text)], kept.keys[0])
+            assert_close(states[f"target.value.{layer}"][index, :, : len(text)], kept.values[0])
+
+
+def greedy(model: PreTrainedModel, text: Sequence[int], new_tokens: int) -> list[int]:
+    ids = torch.tensor([list(text)])
+    output = model.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=new_tokens)
+    return output[0, len(text) :].tolist()
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", NEEDED.split())
+def test_loop_gives_the_tokens_and_drafts_of_generate(
+    compiled: Callable[[str], Compiled], name: str, form: str
+) -> None:
+    row, (prompt, new_tokens) = compiled(name), (random_text(21, 9), 20)
+    engine = row.engine(form)
+    manifest = SimpleNamespace(batch_size=1, prefill_chunk=16, tokens=DRAFTS, catch_up=ModelDrafter.catch_up)
+    expected = greedy(row.target, prompt, new_tokens)
+    for speculative in (True, False):
+        generation = Row(prompt, new_tokens, row.max_length, [], None)
+        for _ in Loop(engine, manifest).generate([generation], speculative):
+            if speculative and generation.active:
+                drafts = greedy(row.drafter, prompt + generation.token_ids, DRAFTS)
+                assert engine.array("window", (1, DRAFTS + 1))[0].tolist() == [generation.token_ids[-1], *drafts]
+        assert generation.token_ids == expected
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_right_is_refused_by_name(name: str, tmp_path: Path) -> None:
+    zoo.save(name, tmp_path, tokenizer=False)
+    architecture = type(zoo.model(name)).__name__
+    with pytest.raises(
+        UnsupportedModelError, match=f"^{architecture} cannot be compiled: .*{re.escape(zoo.ROWS[name].expect)}"
+    ):
+        probe(load_model(tmp_path, LONGEST), CacheShape(1, LONGEST, LONGEST))
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen3_moe"])
+def test_tracing_says_nothing(name: str, capfd: pytest.CaptureFixture[str], recwarn: pytest.WarningsRecorder) -> None:
+    verify = Verify(probe(zoo.model(name).requires_grad_(False), CacheShape(1, 32, 24)))
+    capfd.readouterr()
+    export_verify(verify)
+    assert capfd.readouterr() == ("", "")
+    assert [str(w.message) for w in recwarn if w.category is not DeprecationWarning] == []

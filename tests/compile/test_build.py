@@ -1,0 +1,149 @@
+"""What a build leaves: the files of a bundle, and what they say of it."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from safetensors.numpy import load_file
+
+from speccompile.bundle.hashes import hash_file
+from speccompile.runtime import Bundle
+from tests import zoo
+from tests.compile.tiny_bundles import RECIPES, contents
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+COMMAND_LINE = "from speccompile.cli import main; main()"
+PROMPTS = '{"prompt": "def größe(self)"}\n{"token_ids": [5, 6, 7]}\n'
+HUB_RECIPE = """
+name: from-the-hub
+target: {model: organisation/name}
+drafter: {kind: prompt_lookup, tokens: 2}
+cache: {max_length: 64, prefill_chunk: 16}
+"""
+
+
+def read(folder: Path, name: str):
+    return json.loads((folder / name).read_bytes())
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_bundle_holds_its_graphs_their_weights_and_no_more(built, name):
+    folder = built(name).path
+    manifest = read(folder, "manifest.json")
+    expected = {"manifest.json", "lock.json", "proof.json", "hashes.json", "graphs/target.float32.weights"}
+    expected |= {f"graphs/{graph['name']}.onnxruntime-cpu.onnx" for graph in manifest["graphs"]}
+    expected |= {"graphs/drafter.float32.weights"} if name.startswith("model") else set()
+    expected |= {"tokenizer/tokenizer.json"} if name != "none" else set()
+    assert set(contents(folder)) == expected
+    assert [graph["name"] for graph in manifest["graphs"]] == (["verify"] if name == "none" else ["verify", "draft"])
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_nothing_in_a_bundle_names_the_machine_that_built_it(built, name):
+    case = built(name)
+    for path in (case.folder, Path(__file__).parents[2]):
+        assert [file for file, data in contents(case.path).items() if bytes(path) in data] == []
+
+
+def test_tied_weights_are_stored_once(built):
+    case = built("model_16")
+    (graph,) = (file for file in contents(case.path) if file.startswith("graphs/verify"))
+    stored = onnx.load(case.path / graph, load_external_data=False).graph.initializer
+    sizes = [int(np.prod(tensor.dims)) for tensor in stored]
+    assert sizes.count(zoo.VOCABULARY * 64) == 1
+    weights = sum(value.nbytes for value in load_file(case.folder / "target" / "model.safetensors").values())
+    assert (case.path / "graphs/target.float32.weights").stat().st_size < 1.05 * weights
+
+
+def test_the_lock_holds_every_input_and_version(built):
+    case = built("model_1")
+    lock = read(case.path, "lock.json")
+    assert set(lock["inputs"]) == {"target", "drafter"}
+    for role, record in lock["inputs"].items():
+        assert (record["reference"], record["commit"]) == (role, None)
+        assert {"config.json", "model.safetensors", "tokenizer.json"} <= set(record["files"])
+        assert record["files"] == {file: hash_file(case.folder / role / file) for file in record["files"]}
+    assert {"speccompile", "torch", "transformers", "onnxruntime"} <= set(lock["versions"])
+
+
+def test_the_proof_says_what_was_compared(built):
+    proof = read(built("model_1").path, "proof.json")
+    assert proof["proven"]
+    compared = [(row["graph"], row["level"]) for row in proof["graphs"]]
+    levels = ("neutral against eager", "onnxruntime-cpu against neutral")
+    assert compared == [(graph, level) for level in levels for graph in ("verify", "draft")]
+    assert all(row["values"] for row in proof["graphs"])
+    (engine,) = proof["engines"]
+    assert engine["engine"] == "onnxruntime-cpu"
+    assert engine["prompts"] == engine["equal"] == engine["transformers"]["equal"] == 3
+    assert engine["new_tokens"] == 3 * 16
+    assert engine["near_ties"] == engine["transformers"]["near_ties"] == []
+
+
+def test_a_proof_that_was_left_out_is_not_claimed(built, cli):
+    assert read(built("none").path, "proof.json") == {"proven": False}
+    code, out, _ = cli("inspect", built("none").path)
+    assert code == 0
+    assert "proof (proof.json)\n  proven  false" in out
+
+
+@pytest.fixture(scope="module")
+def from_hub(tmp_path_factory):
+    """A sharded model in the Hub's cache, built by the command line, in another process, into the default folder."""
+    folder = tmp_path_factory.mktemp("hub")
+    repository = folder / "cache" / "models--organisation--name"
+    zoo.model("llama").save_pretrained(repository / "snapshots" / COMMIT, max_shard_size="100KB")
+    zoo.byte_tokenizer().save_pretrained(repository / "snapshots" / COMMIT)
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text(COMMIT)
+    (folder / "prompts.jsonl").write_text(PROMPTS)
+    (folder / "recipe.yaml").write_text(HUB_RECIPE)
+    arguments = ["build", "recipe.yaml", "--dump-graphs", "dumped", "--set", "prove.prompts=prompts.jsonl"]
+    environment = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(folder / "cache")}
+    command = [sys.executable, "-c", COMMAND_LINE, *arguments, "--set", "prove.max_new_tokens=8"]
+    run = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    return folder, run
+
+
+def test_a_model_of_the_hub_is_built_with_its_commit(from_hub):
+    folder, run = from_hub
+    assert run.stdout == "build/from-the-hub\n"
+    record = read(folder / "build" / "from-the-hub", "lock.json")["inputs"]["target"]
+    assert (record["reference"], record["commit"]) == ("organisation/name", COMMIT)
+
+
+def test_sharded_weights_are_built(from_hub):
+    folder, _ = from_hub
+    files = read(folder / "build" / "from-the-hub", "lock.json")["inputs"]["target"]["files"]
+    assert len([file for file in files if file.endswith(".safetensors")]) > 1
+    assert "model.safetensors.index.json" in files
+
+
+def test_progress_goes_to_stderr(from_hub):
+    _, run = from_hub
+    lines = run.stderr.splitlines()
+    assert [line for line in lines if line.startswith("tracing")][:1] == ["tracing verify ..."]
+    assert lines[-1].startswith("writing the bundle")
+
+
+def test_the_graphs_of_a_build_can_be_kept(from_hub):
+    folder, _ = from_hub
+    forms = {"neutral", "onnxruntime-cpu"}
+    graphs = {f"{graph}.{form}.onnx" for graph in ("verify", "draft") for form in forms}
+    assert graphs <= set(contents(folder / "dumped"))
+    for graph in graphs:
+        onnx.checker.check_model(folder / "dumped" / graph)
+
+
+def test_the_recipes_prompts_are_proven(from_hub):
+    folder, _ = from_hub
+    (engine,) = read(folder / "build" / "from-the-hub", "proof.json")["engines"]
+    assert (engine["prompts"], engine["equal"], engine["new_tokens"]) == (2, 2, 16)
+    bundle = Bundle.open(folder / "build" / "from-the-hub", threads=1)
+    assert bundle.generate("def größe(self)").prompt_tokens == len(bundle.token_ids("def größe(self)"))

@@ -1,0 +1,152 @@
+"""A build that fails says why, keeps nothing of its own, and leaves the bundle that was there as it was."""
+
+import contextlib
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from speccompile.lower import neutral
+from speccompile.lower.passes import attend_sliced
+from speccompile.step import verify
+from tests.compile.tiny_bundles import contents
+
+NEW_TOKEN = r"prompt 1 \(token ids [\d, ]+(\.\.)?\): at new token \d+"
+COMMAND_LINE = "from speccompile.cli import main; main()"
+
+
+@pytest.fixture
+def output(built, tmp_path):
+    """A good bundle in the place of the next one. Afterwards it must still be that bundle, and alone."""
+    folder = tmp_path / "build" / "demo"
+    shutil.copytree(built("lookup_3").path, folder)
+    before = contents(tmp_path)
+    yield folder
+    assert contents(tmp_path) == before
+    assert [path.name for path in folder.parent.iterdir()] == ["demo"]
+
+
+def forget(original, number):
+    """What a destructor does to an interrupt that comes while it runs."""
+
+    def interrupted(*arguments, **options):
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.raise_signal(number)
+        return original(*arguments, **options)
+
+    return interrupted
+
+
+def turn_into_an_error(original, number):
+    """What torch's tracer does to it."""
+
+    def interrupted(*_, **__):
+        try:
+            signal.raise_signal(number)
+        except KeyboardInterrupt:
+            raise TypeError("'size' failed to unpack") from None
+
+    return interrupted
+
+
+def failure(cli, built, output, *arguments: object) -> tuple[int, str]:
+    """Exit code and stderr of a build that must fail."""
+    code, out, err = cli("build", built("lookup_3").folder, "--output", output, *arguments)
+    assert out == ""
+    assert "Traceback" not in err
+    return code, err
+
+
+def test_drafts_that_are_accepted_wrongly_fail_the_proof(cli, built, output, monkeypatch):
+    def accept_everything(window, n_given, n_total, target_tokens):
+        n_path = torch.where(n_given > 0, n_total, 0)
+        last = (n_total - n_given).clamp(min=0)[:, None]
+        return n_path, target_tokens.gather(1, last.clamp(max=target_tokens.shape[1] - 1))
+
+    monkeypatch.setattr(verify, "accept_greedy", accept_everything)
+    code, err = failure(cli, built, output)
+    assert code == 3
+    numbers = (
+        r"speculative decoding gives \d+, autoregressive \d+; the margin between the two is [\d.e+-]+ \(top-two margin"
+    )
+    assert re.search(f"^error: {NEW_TOKEN} {numbers} [\\d.e+-]+\\)$", err, re.M)
+    assert "hint: speculation changed the output: please report it with the recipe" in err
+
+
+def test_tokens_that_are_wrong_in_both_ways_fail_the_proof(cli, built, output, monkeypatch):
+    accept = verify.accept_greedy
+    monkeypatch.setattr(
+        verify, "accept_greedy", lambda window, given, total, tokens: accept(window, given, total, (tokens + 1) % 272)
+    )
+    code, err = failure(cli, built, output)
+    assert code == 3
+    numbers = (
+        r"speculative decoding gives \d+, transformers' greedy gives \d+; the reference's margin between the two is"
+    )
+    assert re.search(f"^error: {NEW_TOKEN} {numbers} [\\d.]+ \\(its top-two margin [\\d.]+\\)$", err, re.M)
+
+
+def test_a_neutral_graph_that_computes_something_else_fails_the_proof(cli, built, output, monkeypatch):
+    wrong = neutral._ATTEND.replace("is_committed = Less (column", "is_committed = LessOrEqual (column")
+    monkeypatch.setattr(neutral, "_ATTEND", wrong)
+    code, err = failure(cli, built, output)
+    assert code == 3
+    assert re.search(
+        r"^error: verify, window \d, row \d: differs by [\d.]+, more than 0.0002 of the largest value", err
+    )
+
+
+def test_a_lowered_graph_that_computes_something_else_fails_the_proof(cli, built, output, monkeypatch):
+    monkeypatch.setattr(attend_sliced, "_HIDDEN", 0.0)
+    code, err = failure(cli, built, output)
+    assert code == 3
+    assert re.search(r"^error: verify, onnxruntime-cpu against neutral, (logits|path) after window \d: differs by", err)
+
+
+def test_a_model_that_cannot_be_traced_is_told(cli, built, output, monkeypatch):
+    def refuse(*_, **__):
+        raise torch._dynamo.exc.UserError(torch._dynamo.exc.UserErrorType.DYNAMIC_CONTROL_FLOW, "it branches")
+
+    monkeypatch.setattr(torch.export, "export", refuse)
+    code, err = failure(cli, built, output)
+    assert code == 1
+    assert "error: GPT2LMHeadModel cannot be compiled: its verify graph cannot be traced: it branches" in err
+
+
+def test_a_full_disk_is_told(cli, built, output):
+    """A limit on the size of a file stands for the full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, before[1]))
+    try:
+        code, err = failure(cli, built, output, "--skip-prove")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert code == 1
+    assert f"error: the bundle could not be written to {output}: File too large\nhint: check the folder's perm" in err
+
+
+@pytest.mark.parametrize(("number", "line"), [(signal.SIGINT, "proving verify: neutral"), (signal.SIGTERM, "lowering")])
+def test_an_interrupted_build_ends_cleanly(built, output, number, line):
+    arguments = ["build", built("lookup_3").folder, "--output", output]
+    command = [sys.executable, "-c", COMMAND_LINE, *map(str, arguments)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        told = next(told for told in process.stderr if told.startswith(line))
+        assert len(list(output.parent.iterdir())) == 2, f"nothing was under way at {told}"
+        process.send_signal(number)
+        out, err = process.communicate()
+    assert (process.returncode, out) == (1, "")
+    assert err.endswith("\ninterrupted; nothing was kept\n")
+
+
+@pytest.mark.parametrize(("number", "swallow"), [(signal.SIGINT, forget), (signal.SIGTERM, turn_into_an_error)])
+def test_an_interrupt_that_a_library_swallows_still_ends_the_build(cli, built, output, monkeypatch, number, swallow):
+    monkeypatch.setattr(torch.export, "export", swallow(torch.export.export, number))
+    code, err = failure(cli, built, output, "--skip-prove")
+    assert (code, err.splitlines()[-1]) == (1, "interrupted; nothing was kept")

@@ -1,0 +1,86 @@
+"""The lowering of whole models: which passes fire, and that nothing but the speed is changed by them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+from speccompile.bundle.manifest import EngineEntry
+from speccompile.contract import Graph
+from speccompile.lower import onnxruntime as lowering
+from speccompile.lower.export import Exported, export_draft, export_verify
+from speccompile.lower.files import engine_file, neutral_file, write_lowered, write_neutral
+from speccompile.models.load import load_model
+from speccompile.models.probe import probe
+from speccompile.prove.graphs import Outputs, Script, check_same, drive_draft, drive_verify
+from speccompile.runtime.onnxruntime import OnnxRuntimeEngine
+from speccompile.step.decoder import CacheShape, Decoder
+from speccompile.step.draft.model import ModelDrafter
+from speccompile.step.verify import Verify
+from tests import zoo
+
+SHAPE = CacheShape(1, 120, 96)
+WIDTHS = [13, 1, 5, 1, 20, 2, 5]
+SINGLE = [1] * sum(WIDTHS)
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A model of the zoo, its neutral and its lowered graph on disk, and how often the passes fired."""
+
+    folder: Path
+    graph: Graph
+    fired: dict[str, int]
+
+    def drive(self, file: str, widths: list[int]) -> Outputs:
+        texts = np.random.default_rng(0).integers(0, zoo.VOCABULARY, (1, sum(widths) + 1)).tolist()
+        entry = EngineEntry("cpu", "onnxruntime", "cpu", {self.graph.name: file})
+        drive = drive_verify if self.graph.name == "verify" else drive_draft
+        return drive(OnnxRuntimeEngine(self.folder, entry, [self.graph], threads=1), Script(texts, widths), self.graph)
+
+    def check(self, capfd: pytest.CaptureFixture[str]) -> Outputs:
+        """The lowered graph gives what the neutral one gives, and onnxruntime takes it without a warning."""
+        expected = self.drive(neutral_file(self.graph), WIDTHS)
+        capfd.readouterr()
+        got = self.drive(engine_file(self.graph, "cpu"), WIDTHS)
+        assert capfd.readouterr().err == ""
+        check_same(got, expected, self.graph.name, "lowered against neutral", "float32")
+        return got
+
+
+def lowered(name: str, folder: Path, export: Callable[[Decoder], Exported]) -> Lowered:
+    zoo.save(name, folder / "model", tokenizer=False)
+    exported = export(probe(load_model(folder / "model", SHAPE.max_length), SHAPE))
+    path = write_neutral(exported.model, exported.graph, folder, "weights")
+    write_lowered(path, exported.graph, folder, "cpu", "onnxruntime")
+    return Lowered(folder, exported.graph, lowering.lower(ir.load(path)))
+
+
+COUNTED = ("rms_normalization", "layer_normalization", "rotary_embedding", "partial_rotary_embedding", "merge_reshapes")
+
+
+@pytest.mark.parametrize(
+    ("name", "fired"),
+    [
+        ("llama", [5, 0, 4, 0, 0]),
+        ("gemma3_text", [25, 0, 8, 0, 0]),
+        ("cohere", [3, 3, 4, 0, 0]),
+        ("glm4", [9, 0, 4, 4, 0]),
+        ("gpt2", [0, 0, 0, 0, 2]),
+    ],
+)
+def test_whole_models(name, fired, tmp_path, capfd):
+    model = lowered(name, tmp_path, lambda decoder: export_verify(Verify(decoder)))
+    assert [model.fired[each] for each in COUNTED] == fired
+    wide, single = model.check(capfd), model.drive(engine_file(model.graph, "cpu"), SINGLE)
+    logits, alone = (np.concatenate([step["logits"] for step in steps[:-1]], axis=1) for steps in (wide, single))
+    np.testing.assert_allclose(alone, logits, rtol=0, atol=2e-6 * np.abs(logits).max())  # whatever the windows
+
+
+def test_a_whole_drafter(tmp_path, capfd):
+    model = lowered("qwen3", tmp_path, lambda decoder: export_draft(ModelDrafter(decoder, 3), 1))
+    assert [model.fired[each] for each in COUNTED] == [27, 0, 12, 0, 28]
+    model.check(capfd)

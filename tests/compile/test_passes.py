@@ -1,0 +1,276 @@
+"""Each pass on a small graph: how often it fires, and that the graph gives what it gave."""
+
+import math
+import re
+from collections.abc import Callable
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import onnxruntime as ort
+import pytest
+from onnx.reference import ReferenceEvaluator
+
+from speccompile.lower import neutral
+from speccompile.lower.passes import static_size
+from speccompile.lower.passes.argmax_blocks import argmax_blocks
+from speccompile.lower.passes.attend_sliced import attend_sliced
+from speccompile.lower.passes.cast_like import cast_like
+from speccompile.lower.passes.commit_scatter import commit_scatter
+from speccompile.lower.passes.fold_constants import fold_constants
+from speccompile.lower.passes.layer_normalization import layer_normalization
+from speccompile.lower.passes.merge_reshapes import merge_reshapes
+from speccompile.lower.passes.partial_rotary_embedding import partial_rotary_embedding
+from speccompile.lower.passes.rms_normalization import rms_normalization
+from speccompile.lower.passes.rotary_embedding import rotary_embedding
+from speccompile.lower.passes.transposed_weights import transposed_weights
+
+Feeds = dict[str, np.ndarray]
+HEADER = f'<ir_version: 10, opset_import: ["" : {neutral.OPSET}, "{neutral.DOMAIN}" : 1]>'
+
+
+def normal(*shape: int) -> np.ndarray:
+    return np.random.default_rng(math.prod(shape)).standard_normal(shape, np.float32)
+
+
+def graph(text: str) -> onnx.ModelProto:
+    """A model from onnx's text form, `(inputs) => (outputs) { nodes }`, with the shapes that a trace would know."""
+    model = onnx.parser.parse_model(f"{HEADER} graph {text}")
+    model.functions.extend(neutral.functions())
+    return onnx.shape_inference.infer_shapes(model)
+
+
+def run(model: onnx.ModelProto, feeds: Feeds) -> list[np.ndarray]:
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    return session.run(None, feeds)
+
+
+def apply(*passes: Callable[[ir.Model], int], before: onnx.ModelProto) -> tuple[int, onnx.ModelProto, dict[str, int]]:
+    """How often the last pass fired, the graph behind it without unused nodes, and its ops, counted."""
+    model = ir.from_proto(before)
+    fired = [each(model) for each in passes][-1]
+    ir.passes.common.RemoveUnusedNodesPass()(model)
+    ir.passes.common.TopologicalSortPass()(model)
+    ops = [node.op_type for node in model.graph if node.op_type != "Constant"]
+    return fired, ir.to_proto(model), {op: ops.count(op) for op in ops}
+
+
+def check(*passes: Callable[[ir.Model], int], text: str, feeds: Feeds, ops: dict[str, int], fired: int = 1) -> None:
+    """The passes turn the graph into these ops, and onnxruntime then gives what onnx's reference gave before."""
+    before = graph(text)
+    count, after, found = apply(*passes, before=before)
+    assert (count, found) == (fired, ops)
+    onnx.checker.check_model(after)
+    for got, expected in zip(run(after, feeds), ReferenceEvaluator(before).run(None, feeds), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
+
+
+def unchanged(*passes: Callable[[ir.Model], int], text: str) -> None:
+    assert apply(*passes, before=graph(text))[0] == 0
+
+
+RMS = """(float[1, T, 8] x, float[{scale}] w) => (float[1, T, 8] y) <int64[1] axes = {{{axis}}}> {{
+    two = Constant<value_float = 2.0>()  epsilon = Constant<value_float = 1e-6>()
+    {centre}
+    square = Pow(c, two)  mean = ReduceMean(square, axes)  sum = Add(mean, epsilon)
+    root = Sqrt(sum)  inverse = Reciprocal(root)  scaled = Mul(c, inverse)
+    {weight} }}"""
+PLAIN = {"scale": "8", "axis": "-1", "centre": "c = Identity(x)", "weight": "y = Mul(w, scaled)"}
+GEMMA = PLAIN | {"weight": "one = Constant<value_float = 1.0>()  more = Add(w, one)  y = Mul(scaled, more)"}
+CENTRED = PLAIN | {"centre": "middle = ReduceMean(x, axes)  c = Sub(x, middle)"}
+
+
+def test_rms_normalization():
+    feeds = {"x": normal(1, 3, 8), "w": normal(8)}
+    ops = {"Identity": 1, "RMSNormalization": 1}
+    check(rms_normalization, text=RMS.format(**PLAIN), feeds=feeds, ops=ops)
+    check(rms_normalization, text=RMS.format(**GEMMA), feeds=feeds, ops=ops | {"Add": 1})
+
+
+@pytest.mark.parametrize("change", [{"axis": "1"}, {"scale": "1, 1, 8"}, {"weight": "y = Add(scaled, w)"}])
+def test_rms_normalization_of_another_kind_stays(change):
+    unchanged(rms_normalization, text=RMS.format(**(PLAIN | change)))
+
+
+def test_layer_normalization():
+    feeds, ops = {"x": normal(1, 3, 8) + 5, "w": normal(8)}, {"LayerNormalization": 1}
+    check(rms_normalization, layer_normalization, text=RMS.format(**CENTRED), feeds=feeds, ops=ops)
+    unchanged(rms_normalization, layer_normalization, text=RMS.format(**PLAIN))
+
+
+HALVES = """first = Slice(r, zero, middle, last, one)  second = Slice(r, middle, far, last, one)
+    minus = Neg(second)  turned = Concat<axis = -1>(minus, first)"""
+PAIRS = """first = Slice(r, zero, far, last, two)  second = Slice(r, one, far, last, two)
+    minus = Neg(second)  a = Unsqueeze(minus, behind)  b = Unsqueeze(first, behind)
+    pairs = Concat<axis = -1>(a, b)  turned = Reshape(pairs, flat)"""
+COPIED = "angles = Concat<axis = -1>(half, half)"
+SPREAD = """wide = Unsqueeze(half, last)  spread = Expand(wide, times)  angles = Reshape(spread, row)"""
+ROTARY = """(float[2, 3, T, 8] x, float[2, T, 2] half) => (float[2, 3, T, {width}] y)
+<int64[1] zero = {{0}}, int64[1] one = {{1}}, int64[1] two = {{2}}, int64[1] last = {{3}}, int64[1] middle = {{2}},
+ int64[1] four = {{4}}, int64[1] far = {{9223372036854775807}}, int64[1] behind = {{-1}},
+ int64[4] flat = {{0, 0, -1, 4}}, int64[4] times = {{1, 1, 1, 2}}, int64[3] row = {{2, -1, 4}}> {{
+    factor = Constant<value_float = 1.5>()
+    r = Slice(x, zero, four, last, one)
+    {angles}
+    cos = Cos(angles)  cosine = Mul(cos, factor)  cos4 = Unsqueeze(cosine, one)
+    sin = Sin(angles)  sine = Mul(sin, factor)  sin4 = Unsqueeze(sine, one)
+    {turn}
+    straight = Mul(r, cos4)  across = Mul(turned, sin4)
+    {rest} }}"""
+ALONE = {"rest": "y = Add(straight, across)", "width": "4"}
+BESIDE = {"rest": "z = Add(across, straight)  rest = Slice(x, four, far, last, one)  y = Concat<axis = -1>(z, rest)",
+          "width": "8"}  # fmt: skip
+ROTARY_FEEDS = {"x": normal(2, 3, 5, 8), "half": normal(2, 5, 2) * 3}
+TABLES = {"Cos": 1, "Sin": 1, "Mul": 2}
+
+
+@pytest.mark.parametrize("form", [{"angles": COPIED, "turn": HALVES}, {"angles": SPREAD, "turn": PAIRS}])
+def test_rotary_embedding(form):
+    ops = {"Slice": 1, "RotaryEmbedding": 1, **TABLES}
+    check(rotary_embedding, text=ROTARY.format(**form, **ALONE), feeds=ROTARY_FEEDS, ops=ops)
+
+
+@pytest.mark.parametrize("form", [{"angles": COPIED, "turn": HALVES}, {"angles": SPREAD, "turn": PAIRS}])
+def test_partial_rotary_embedding(form):
+    ops = {"RotaryEmbedding": 1, **TABLES}
+    passes = rotary_embedding, partial_rotary_embedding
+    check(*passes, text=ROTARY.format(**form, **BESIDE), feeds=ROTARY_FEEDS, ops=ops)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        {"angles": COPIED, "turn": PAIRS},
+        {"angles": SPREAD, "turn": HALVES},
+        {"angles": "other = Neg(half)  angles = Concat<axis = -1>(half, other)", "turn": HALVES},
+        {"angles": SPREAD.replace("(half, last)", "(half, two)").replace("times)", "times2)")
+         + " times2 = Constant<value_ints = [1, 1, 2, 1]>()", "turn": PAIRS},
+        {"angles": COPIED, "turn": HALVES.replace("(r, zero, middle", "(r, one, middle")},
+        {"angles": COPIED, "turn": HALVES.replace("(minus, first)", "(first, minus)")},
+    ],
+)  # fmt: skip
+def test_what_turns_otherwise_stays(form):
+    unchanged(rotary_embedding, text=ROTARY.format(**form, **ALONE))
+
+
+def test_a_partial_rotary_embedding_that_leaves_columns_out_stays():
+    form = {"angles": COPIED, "turn": HALVES, "width": "7"}
+    rest = BESIDE["rest"].replace("Slice(x, four", "Slice(x, five") + " five = Constant<value_ints = [5]>()"
+    unchanged(rotary_embedding, partial_rotary_embedding, text=ROTARY.format(**form, rest=rest))
+
+
+def test_fold_constants():
+    text = """(float[T, 4] x) => (float[S, 4] y) <float[4] w = {1.0, 2.0, 3.0, 4.0}> {
+        start = Constant<value_float = 1.0>()  whole = Cast<to = 7>(start)  row = Constant<value_ints = [-1]>()
+        starts = Reshape(whole, row)  ends = Constant<value_ints = [3]>()  axes = Constant<value_ints = [0]>()
+        part = Slice(x, starts, ends, axes)  more = Add(w, w)  y = Mul(part, more) }"""
+    check(fold_constants, text=text, feeds={"x": normal(5, 4)}, ops={"Slice": 1, "Add": 1, "Mul": 1}, fired=4)
+
+
+def test_merge_reshapes():
+    text = """(float[1, 1, 24] x) => (float[1, 2, 2, 6] y)
+        <int64[4] heads = {1, 1, 4, 6}, int64[4] groups = {1, 2, -1, 6}> {
+        rows = Reshape(x, heads)  turned = Transpose<perm = [0, 2, 1, 3]>(rows)  y = Reshape(turned, groups) }"""
+    check(merge_reshapes, text=text, feeds={"x": normal(1, 1, 24)}, ops={"Reshape": 1}, fired=3)
+
+
+@pytest.mark.parametrize("batch_and_tokens", ["1, T", "2, 3"])
+def test_a_transpose_that_moves_something_stays(batch_and_tokens):
+    text = f"""(float[{batch_and_tokens}, 4, 6] x) => (float[B, 4, N, 6] y) {{
+        y = Transpose<perm = [0, 2, 1, 3]>(x) }}"""
+    unchanged(merge_reshapes, text=text)
+
+
+def test_a_reshape_that_copies_a_size_of_what_came_before_stays():
+    text = """(float[4, 6] x) => (float[2, 12] y) <int64[3] first = {2, 2, 6}, int64[2] then = {0, -1}> {
+        z = Reshape(x, first)  y = Reshape(z, then) }"""
+    unchanged(merge_reshapes, text=text)
+
+
+@pytest.mark.parametrize("keepdims", [0, 1])
+def test_argmax_blocks(keepdims):
+    """With ties everywhere: in one block, in several, at the borders of blocks, and everything equal."""
+    x = np.random.default_rng(0).integers(-3, 3, (2, 6, 8192)).astype(np.float32)
+    x[0, 0] = 7
+    x[0, 1, [8191, 128, 127]] = 9
+    x[0, 2, [4000, 3999]] = 9
+    x[0, 3] = -np.inf
+    text = f"""(float[2, T, 8192] x) => (int64[2, T, N] y) {{ y = ArgMax<axis = -1, keepdims = {keepdims}>(x) }}"""
+    ops = {"Reshape": 1, "ReduceMax": 1, "ArgMax": 2, "GatherND": 1, "Mul": 1, "Add": 1}
+    text = text if keepdims else text.replace("T, N] y", "T] y")
+    check(argmax_blocks, text=text, feeds={"x": x}, ops=ops if keepdims else ops | {"Squeeze": 1})
+
+
+@pytest.mark.parametrize(
+    ("shape", "attributes"),
+    [
+        ("2, 4096", "axis = -1"),  # short
+        ("2, 8209", "axis = -1"),  # a prime
+        ("8192, 8192", "axis = 0"),
+        ("2, 8192", "axis = -1, select_last_index = 1"),
+    ],
+)
+def test_an_argmax_of_another_kind_stays(shape, attributes):
+    unchanged(argmax_blocks, text=f"(float[{shape}] x) => (int64[N, M] y) {{ y = ArgMax<{attributes}>(x) }}")
+
+
+def test_cast_like():
+    text = """(float[3] x, int64[3] a) => (int64[3] y) {
+        like = Identity(a)  sum = Add(like, a)  y = CastLike(x, sum) }"""
+    check(cast_like, text=text, feeds={"x": normal(3), "a": np.arange(3)}, ops={"Cast": 1})
+
+
+def test_a_type_that_the_graph_does_not_say_is_told():
+    untyped = ir.Value(name="z")
+    node = ir.node("CastLike", [ir.Value(name="x"), untyped])
+    model = ir.Model(ir.Graph([untyped], node.outputs, nodes=[node], opset_imports={"": 24}), ir_version=10)
+    with pytest.raises(TypeError, match="z: the graph does not say of which type it is"):
+        cast_like(model)
+
+
+def test_a_size_that_varies_is_told():
+    value = ir.Value(name="x", shape=ir.Shape([1, "T"]))
+    assert static_size(value, 0) == 1
+    with pytest.raises(TypeError, match=re.escape("x: axis 1 of [1,T] is not a fixed size")):
+        static_size(value, 1)
+
+
+def test_transposed_weights():
+    weights = ", ".join(map(str, range(12)))
+    text = f"""(float[T, 4] x) => (float[T, 3] y, float[T, 3] z)
+        <float[3, 4] w = {{{weights}}}, float[3, 4] tied = {{{weights}}}> {{
+        zero = Constant<value_int = 0>()  last = Constant<value_ints = [1]>()
+        a = Transpose<perm = [1, 0]>(w)  y = MatMul(x, a)
+        b = Transpose<perm = [1, 0]>(tied)  two = MatMul(x, b)  first = Gather(tied, zero)  row = MatMul(x, first)
+        column = Unsqueeze(row, last)  z = Sub(two, column) }}"""
+    ops = {"MatMul": 3, "Transpose": 1, "Gather": 1, "Unsqueeze": 1, "Sub": 1}
+    check(transposed_weights, text=text, feeds={"x": normal(5, 4)}, ops=ops)
+
+
+ATTEND = """(float[{batch}, 4, T, 8] query, float[{batch}, 2, T, 8] rows, float[{batch}, 2, 20, 8] cache,
+    int64[{batch}] length, int64[{batch}, T] positions, float[{batch}, 1, T, T] bias)
+    => (float[{batch}, 4, T, 8] context, float[{batch}, 2, 20, 8] updated) {{
+    context = speccompile.Attend<scale = 0.3, softcap = 0.0, window = {window}>(
+        query, rows, rows, cache, cache, length, positions, bias)
+    updated = speccompile.Commit<axis = 2>(cache, rows, length) }}"""
+
+
+@pytest.mark.parametrize(("batch", "window", "concats"), [(1, 0, 2), (1, 4, 3), (2, 0, 5)])
+def test_attend_reads_the_rows_where_they_are_committed(batch, window, concats):
+    """In a batch of one. In larger ones, rows of different lengths are joined with the cache by two Concats."""
+    length = np.array([7, 3][:batch])
+    places = np.arange(5)
+    visible = (places <= places[:, None]) & ((places[:, None] - places < window) | (window == 0))
+    feeds = {
+        "query": normal(batch, 4, 5, 8),
+        "rows": normal(batch, 2, 5, 8),
+        "cache": normal(batch, 2, 20, 8),
+        "length": length,
+        "positions": length[:, None] + places,
+        "bias": np.broadcast_to(np.where(visible, 0, -1e30), (batch, 1, 5, 5)).astype(np.float32),
+    }
+    before = graph(ATTEND.format(batch=batch, window=window))
+    fired, after, ops = apply(attend_sliced, commit_scatter, before=before)
+    assert (fired, ops["TensorScatter"], ops["Slice"], ops["Concat"]) == (1, 1, 2, concats)
+    for got, expected in zip(run(after, feeds), run(before, feeds), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)

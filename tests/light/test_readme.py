@@ -1,0 +1,38 @@
+"""What the README says of support is what the code and the zoo say."""
+
+import re
+from pathlib import Path
+
+from speccompile.cli.main import COMMANDS
+from speccompile.recipe.capabilities import ROWS
+from tests import zoo
+
+README = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
+COLUMNS = {"backend": "backend", "provider": "provider", "drafter.kind": "drafter", "verify.method": "method",
+           "decoding": "decoding", "precision": "precision"}  # fmt: skip
+
+
+def section(name: str) -> str:
+    """The text between a section's two marks."""
+    found = re.search(rf"<!-- {name}[^>]*-->\n(.*?)<!-- /{name} -->", README, re.DOTALL)
+    assert found, f"README.md has no section {name}"
+    return found[1].strip()
+
+
+def test_the_table_of_support_is_the_table_of_capabilities():
+    lines = [f"| {' | '.join(f'`{title}`' for title in COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
+    for row in ROWS:
+        cells = (", ".join(f"`{word}`" for word in row[dimension]) for dimension in COLUMNS.values())
+        lines.append(f"| {' | '.join(cells)} |")
+    assert section("supported").splitlines() == lines
+
+
+def test_the_architectures_are_those_that_the_suite_proves():
+    proven = sorted({type(zoo.model(name)).__name__.removesuffix("ForCausalLM").removesuffix("LMHeadModel")
+                     for name in zoo.names("works")})  # fmt: skip
+    assert section("architectures").rstrip(".").split(", ") == proven
+
+
+def test_every_command_is_shown():
+    for command in COMMANDS:
+        assert f"speccompile {command}" in README
