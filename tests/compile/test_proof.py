@@ -1,0 +1,100 @@
+"""What the proof makes of a difference: a refusal with its place and its margin, or a near-tie that it reports."""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from speccompile.errors import ProofError
+from speccompile.prove import graphs, noise, reference, tokens
+from tests.compile.tiny_bundles import Built
+
+
+def spoiled(case: Built, index: int | None) -> tokens.Case:
+    """The case of a prompt whose speculative generation gives another token at `index`, or ends one early."""
+    (whole,) = tokens.run(case.bundle, [case.prompts()[2]], 6)
+    ids = list(whole.speculative.token_ids)
+    if index is None:
+        ids.pop()
+    else:
+        ids[index] = (ids[index] + 1) % case.bundle.manifest.vocabulary_size
+    return replace(whole, speculative=replace(whole.speculative, token_ids=ids))
+
+
+def eager(case: Built, prompt: list[int]) -> np.ndarray:
+    """The logits after the prompt, by transformers."""
+    with torch.no_grad():
+        return case.target(torch.tensor([prompt])).logits[0, -1].numpy()
+
+
+def test_equal_tokens_are_no_difference(built):
+    case = built("lookup_5")
+    for found in tokens.run(case.bundle, case.prompts(), 6):
+        assert tokens.check_equal(case.bundle, found) is None
+
+
+def test_a_difference_is_told_with_both_tokens_and_the_margin(built):
+    case = built("lookup_5")
+    found = spoiled(case, 3)
+    ours, theirs = found.speculative.token_ids, found.autoregressive.token_ids
+    logits = eager(case, found.prompt_ids + theirs[:3])
+    message = (
+        rf"^prompt 1 \(token ids {', '.join(map(str, found.prompt_ids))}\): at new token 3 speculative decoding gives "
+        rf"{ours[3]}, autoregressive {theirs[3]}; the margin between the two is (.*) \(top-two margin (.*)\)$"
+    )
+    with pytest.raises(ProofError, match=message) as caught:
+        tokens.check_equal(case.bundle, found)
+    margins = re.search(message, str(caught.value)).groups()
+    second, first = np.sort(logits)[-2:]
+    assert list(map(float, margins)) == pytest.approx([first - logits[ours[3]], first - second], rel=0.01)
+    assert (caught.value.exit_code, caught.value.hint[:11]) == (3, "speculation")
+
+
+def test_a_generation_that_ends_early_is_a_difference(built):
+    case = built("lookup_5")
+    with pytest.raises(ProofError, match="speculative decoding gives 5 new tokens, autoregressive 6"):
+        tokens.check_equal(case.bundle, spoiled(case, None))
+
+
+def test_a_difference_within_the_noise_is_reported(built, monkeypatch):
+    case = built("lookup_5")
+    monkeypatch.setitem(noise.NOISE, "float32", 2.0)
+    found = spoiled(case, 3)
+    tie = tokens.check_equal(case.bundle, found)
+    assert (tie["prompt"], tie["index"]) == (1, 3)
+    assert tie["tokens"] == [found.speculative.token_ids[3], found.autoregressive.token_ids[3]]
+    proven = reference.check_cases(case.target, [found], "float32")
+    assert (proven["prompts"], proven["equal"]) == (1, 0)
+    assert proven["near_ties"][0]["index"] == 3
+
+
+def test_a_long_prompt_is_shortened_in_messages(built):
+    case = built("lookup_5")
+    (whole,) = tokens.run(case.bundle, [case.prompts()[6]], 2)
+    assert whole.where == f"prompt 1 (token ids {', '.join(map(str, whole.prompt_ids[:8]))}, ..)"
+
+
+def test_two_graphs_of_one_round_must_agree_in_everything():
+    one = [{"n_path": np.array([1]), "logits": np.array([1.0, 10.0], np.float32)}]
+    assert graphs.check_same(one, one, "verify", "a against b", "float32")["values"] == 3
+    other = [one[0] | {"n_path": np.array([2])}]
+    with pytest.raises(ProofError, match=r"^verify, a against b, n_path after window 0: \[1\], expected \[2\]$"):
+        graphs.check_same(one, other, "verify", "a against b", "float32")
+    for wrong, difference in ((10.01, "0.01"), (float("nan"), "nan")):
+        other = [one[0] | {"logits": np.array([1.0, wrong], np.float32)}]
+        message = f"logits after window 0: differs by {difference}, more than 0.0002 of the largest value 10"
+        with pytest.raises(ProofError, match=message):
+            graphs.check_same(other, one, "verify", "a against b", "float32")
+
+
+def test_a_draft_that_the_drafter_would_not_make_is_told():
+    script = graphs.Script([[5, 6, 7]], [2])
+    outputs = [{"next_window": np.array([[7, 1, 2]])}]
+    logits = [[np.eye(4, dtype=np.float32)[[1, 3]]]]
+    message = "draft, window 0, row 0: at new token 1 the graph gives 2, transformers' greedy gives 3"
+    with pytest.raises(ProofError, match=message):
+        graphs.check_draft(outputs, script, logits, "float32")
+    logits[0][0][1] = [0, 0, 1, 0]
+    assert graphs.check_draft(outputs, script, logits, "float32")["values"] == 2

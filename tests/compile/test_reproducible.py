@@ -1,0 +1,22 @@
+"""The same recipe gives the same bundle, byte for byte, wherever and whenever it is built."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+from tests.compile.tiny_bundles import contents
+
+COMMAND_LINE = "from speccompile.cli import main; main()"
+
+
+def test_another_process_elsewhere_builds_the_same_bundle(built, tmp_path):
+    """model_1 is built with its proof, so that this is a comparison of proofs as well."""
+    case = built("model_1")
+    shutil.copytree(case.folder, tmp_path / "copy", ignore=shutil.ignore_patterns("bundle"))
+    command = [sys.executable, "-c", COMMAND_LINE, "-q", "build", tmp_path / "copy", "--output", tmp_path / "other"]
+    environment = os.environ | {"PYTHONHASHSEED": "1", "OMP_NUM_THREADS": "1", "TZ": "Asia/Tokyo"}
+    subprocess.run(command, env=environment, cwd=tmp_path, stdout=subprocess.DEVNULL, check=True)
+    first, second = contents(case.path), contents(tmp_path / "other")
+    assert [file for file in first | second if first.get(file) != second.get(file)] == []
+    assert first["hashes.json"]
