@@ -1,5 +1,7 @@
 """Bundles of tiny models, each built once a session, when it is first asked for; and the command line."""
 
+import fcntl
+import os
 from collections.abc import Callable
 from functools import cache
 
@@ -13,8 +15,21 @@ from tests.compile.tiny_bundles import Built
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory) -> Callable[[str], Built]:
-    """The bundle of a name in `tiny_bundles.RECIPES`."""
-    return cache(lambda name: tiny_bundles.make(name, tmp_path_factory.mktemp(name)))
+    """The bundle of a name in `tiny_bundles.RECIPES`. The processes of one session share them."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+    @cache
+    def get(name: str) -> Built:
+        folder = shared / "bundles" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # until the file is closed
+            if not (folder / "bundle").exists():
+                tiny_bundles.make(name, folder)
+        return Built(folder)
+
+    return get
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ REPEATED = [17, 230, 45, 99, 101] * 6
 
 @dataclass
 class Built:
-    """A bundle, opened, and the folder of its recipe and models. `exact` prompts, `new_tokens` tokens each."""
+    """A bundle, and the folder of its recipe and models."""
 
     folder: Path
     _references: dict[tuple[tuple[int, ...], int], list[int]] = field(default_factory=dict)
@@ -91,7 +91,7 @@ def one_layer(name: str) -> PreTrainedModel:
 
 
 def _none(folder: Path) -> str:
-    save(zoo.model("llama"), folder / "target", eos=end_tokens("llama", 5, 19), tokenizer=False)
+    save(zoo.model("llama"), folder / "target", tokenizer=False)
     return "drafter: {kind: none}\ncache: {max_length: 96, prefill_chunk: 16}"
 
 
@@ -147,17 +147,11 @@ PROVEN = ("model_1",)
 """Those that are built with their proof: it takes as long as the rest, and the tests compare with the reference."""
 
 
-def write(name: str, folder: Path) -> None:
-    """Models and recipe of a name in RECIPES."""
+def make(name: str, folder: Path) -> None:
+    """Models, recipe and bundle of a name in RECIPES."""
     rest = RECIPES[name](folder)
     (folder / "recipe.yaml").write_text(f"name: {name}\ntarget: {{model: target}}\n{rest}\n")
-
-
-def make(name: str, folder: Path) -> Built:
-    """The bundle of a name in RECIPES, in an empty folder."""
-    write(name, folder)
     build(make_plan(load_recipe(folder)), folder / "bundle", prove=name in PROVEN)
-    return Built(folder)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
