@@ -12,6 +12,7 @@ from speccompile.build.parts import compile_parts, lower_part
 from speccompile.build.records import make_lock, make_manifest
 from speccompile.build.token_proof import proof_prompts, prove_tokens
 from speccompile.bundle.writer import BundleWriter
+from speccompile.errors import BuildError
 from speccompile.lower.files import GRAPHS, neutral_file
 from speccompile.models.tokenizer import write_tokenizer
 from speccompile.progress import step
@@ -25,6 +26,8 @@ def build(plan: Plan, output: Path, *, prove: bool = True, dump_graphs: Path | N
     Raises PromptError for a prompt of the proof that is too long, before the work; ProofError, and keeps nothing, when
     the bundle does not give the reference's tokens.
     """
+    if dump_graphs:
+        _make_folder(dump_graphs)
     with Interrupts() as interrupts, BundleWriter(output) as writer:
         folder = writer.folder
         if plan.target.facts.tokenizer:
@@ -48,3 +51,13 @@ def build(plan: Plan, output: Path, *, prove: bool = True, dump_graphs: Path | N
         with step("writing the bundle"):
             writer.finish(manifest, make_lock(plan), proof)
     return output
+
+
+def _make_folder(folder: Path) -> None:
+    """Raises BuildError now rather than after the work."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BuildError(
+            f"the graphs cannot be dumped to {folder}: {error.strerror}", hint="give another --dump-graphs"
+        ) from error

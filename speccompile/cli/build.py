@@ -32,7 +32,7 @@ def command(
     for note in plan.notes:
         LOGGER.warning("note: %s", note)
     from speccompile.build import build  # imports torch: all above must answer at once
-    from speccompile.models.load import without_progress_bars
+    from speccompile.models.load import quiet_transformers
 
-    without_progress_bars()
+    quiet_transformers()
     click.echo(build(plan, output, prove=not skip_prove, dump_graphs=dump_graphs))

@@ -46,11 +46,11 @@ def command(
 
 
 def _against(target: Path, cases: list[Any], max_length: int, precision: str) -> dict[str, Any]:
-    from speccompile.models.load import load_model, without_progress_bars
+    from speccompile.models.load import load_model, quiet_transformers
     from speccompile.progress import step
     from speccompile.prove.reference import check_cases
 
-    without_progress_bars()
+    quiet_transformers()
     with step("proving against transformers"):
         return check_cases(load_model(target, max_length), cases, precision)
 

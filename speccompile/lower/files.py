@@ -41,6 +41,8 @@ def write_neutral(model: ir.Model, graph: Graph, folder: Path, weights: str) -> 
     path = folder / neutral_file(graph)
     path.parent.mkdir(parents=True, exist_ok=True)
     ir.save(model, path, external_data=weights, size_threshold_bytes=_SMALLEST_EXTERNAL)
+    if (path.parent / weights).stat().st_size == 0:
+        (path.parent / weights).unlink()
     return path
 
 

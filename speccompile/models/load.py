@@ -4,12 +4,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
-from transformers.utils.logging import disable_progress_bar
+from transformers.utils import logging
 
 from speccompile.errors import CheckpointError, UnsupportedModelError
+from speccompile.progress import LOGGER
 
 
 def load_model(folder: Path, max_length: int, dtype: torch.dtype = torch.float32) -> nn.Module:
@@ -24,13 +26,18 @@ def load_model(folder: Path, max_length: int, dtype: torch.dtype = torch.float32
             folder, config=config, dtype=dtype, attn_implementation="eager", use_safetensors=True,
             local_files_only=True, output_loading_info=True, trust_remote_code=False,
         )  # fmt: skip
-    except (OSError, RuntimeError, SafetensorError, ValueError) as error:
+    except (KeyError, OSError, RuntimeError, SafetensorError, TypeError, ValueError) as error:
         raise _unreadable(folder, config, error) from error
     lacking = sorted(report["missing_keys"]) + sorted(str(key) for key in report["mismatched_keys"])
     if lacking:
         raise CheckpointError(
             f"{folder}: the checkpoint lacks {len(lacking)} tensors of {type(model).__name__}, first {lacking[0]}",
             hint="check that every shard is there and that config.json belongs to these weights",
+        )
+    unused = sorted(report["unexpected_keys"])
+    if unused:
+        LOGGER.warning(
+            "%s: %d tensors are not part of the model and left out, first %s", folder, len(unused), unused[0]
         )
     freeze_positions(model, max_length)
     return model.eval().requires_grad_(False)
@@ -39,6 +46,11 @@ def load_model(folder: Path, max_length: int, dtype: torch.dtype = torch.float32
 def _config(folder: Path) -> PretrainedConfig:
     try:
         config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    except StrictDataclassError as error:
+        raise CheckpointError(
+            f"{folder / 'config.json'}: transformers refuses it: {' '.join(str(error).split())}",
+            hint="check the checkpoint's files",
+        ) from error
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UnsupportedModelError(
             f"{folder}: transformers does not know this architecture: {first_line(error)}",
@@ -122,6 +134,10 @@ def first_line(error: BaseException) -> str:
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
 
 
-def without_progress_bars() -> None:
-    """Keep transformers from drawing its own bars between our lines on stderr. For the command line."""
-    disable_progress_bar()
+def quiet_transformers() -> None:
+    """Keep transformers' bars and tables off stderr, where our own lines go. For the command line.
+
+    What they say that matters (tensors that lack or are left over) is said here.
+    """
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()

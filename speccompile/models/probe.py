@@ -179,6 +179,10 @@ def _eager(model: nn.Module, tokens: Tensor, positions: Tensor) -> Tensor:
     wanted = (1, tokens.shape[1], model.config.vocab_size)
     if logits.shape != wanted:
         raise UnsupportedModelError(f"its logits have shape {list(logits.shape)}, expected {list(wanted)}")
+    if not logits.isfinite().all():
+        raise UnsupportedModelError(
+            "transformers' own logits are not finite", hint="check the checkpoint for weights that are NaN or infinite"
+        )
     return logits
 
 

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from huggingface_hub.errors import StrictDataclassError
+from tokenizers import Tokenizer
 from transformers import AutoTokenizer
 
 from speccompile.bundle.manifest import CHAT, TOKENIZER, canonical_json
@@ -16,9 +18,11 @@ def write_tokenizer(folder: Path, output: Path) -> None:
     Raises CheckpointError when it cannot be loaded.
     """
     try:
+        # Asked first, because behind AutoTokenizer the library refuses a file with a bare Exception.
+        Tokenizer.from_buffer((folder / "tokenizer.json").read_bytes())
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         backend = tokenizer.backend_tokenizer
-    except (AttributeError, ImportError, KeyError, OSError, TypeError, ValueError) as error:
+    except (AttributeError, ImportError, KeyError, OSError, StrictDataclassError, TypeError, ValueError) as error:
         raise CheckpointError(
             f"{folder}: the tokenizer cannot be loaded: {first_line(error)}",
             hint="check tokenizer.json and tokenizer_config.json, or remove them to build without a tokenizer",
@@ -27,7 +31,8 @@ def write_tokenizer(folder: Path, output: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     backend.no_padding()
     backend.no_truncation()
-    backend.save(str(path))
+    # `save` raises a bare Exception on a full disk.
+    path.write_text(backend.to_str(pretty=True), encoding="utf-8")
     if isinstance(tokenizer.chat_template, str):
         names = {name: str(token) for name, token in tokenizer.special_tokens_map.items() if isinstance(token, str)}
         (output / CHAT).write_bytes(canonical_json({"template": tokenizer.chat_template, "special_tokens": names}))

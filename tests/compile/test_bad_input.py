@@ -124,7 +124,22 @@ def test_weights_that_are_no_numbers(recipe, refused):
     edit_weights(recipe / "target", lambda tensors: tensors["transformer.wte.weight"].fill_(float("nan")))
     code, err = refused()
     assert code == 1
-    assert "error: GPT2LMHeadModel cannot be compiled: " in err
+    assert "error: GPT2LMHeadModel cannot be compiled: transformers' own logits are not finite" in err
+    assert "hint: check the checkpoint for weights that are NaN" in err
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "told"),
+    [
+        ("n_layer", "two", "Validation error for field 'n_layer':"),
+        ("activation_function", "nonesuch", "target: the weights cannot be loaded: 'nonesuch'"),
+    ],
+)
+def test_a_config_with_a_wrong_value(recipe, refused, key, value, told):
+    edit_config(recipe / "target", **{key: value})
+    code, err = refused()
+    assert code == 1
+    assert told in err
 
 
 def test_an_architecture_that_attends_elsewhere(refused):
@@ -150,8 +165,10 @@ def test_an_architecture_that_is_no_language_model(recipe, refused):
     assert "target: T5Config has no causal language model in transformers" in err
 
 
-def test_a_tokenizer_that_is_none(recipe, refused):
-    (recipe / "target" / "tokenizer.json").write_text("{}")
+@pytest.mark.parametrize("wrong", [{"pre_tokenizer": {"type": "Nonesuch"}}, {"added_tokens": 1}])
+def test_a_tokenizer_that_is_none(recipe, refused, wrong):
+    path = recipe / "target" / "tokenizer.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | wrong))
     code, err = refused("--set", "drafter={kind: none}")
     assert code == 1
     assert "target: the tokenizer cannot be loaded: " in err

@@ -118,11 +118,12 @@ def test_a_model_that_cannot_be_traced_is_told(cli, built, output, monkeypatch):
     assert "error: GPT2LMHeadModel cannot be compiled: its verify graph cannot be traced: it branches" in err
 
 
-def test_a_full_disk_is_told(cli, built, output):
-    """A limit on the size of a file stands for the full disk."""
+@pytest.mark.parametrize("limit", [4096, 200_000])
+def test_a_full_disk_is_told(cli, built, output, limit):
+    """A limit on the size of a file stands for the full disk: for the tokenizer's file, then for the weights'."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
     try:
         code, err = failure(cli, built, output, "--skip-prove")
     finally:
@@ -150,3 +151,11 @@ def test_an_interrupt_that_a_library_swallows_still_ends_the_build(cli, built, o
     monkeypatch.setattr(torch.export, "export", swallow(torch.export.export, number))
     code, err = failure(cli, built, output, "--skip-prove")
     assert (code, err.splitlines()[-1]) == (1, "interrupted; nothing was kept")
+
+
+def test_graphs_that_cannot_be_dumped_are_refused_before_the_work(cli, built, output, tmp_path_factory):
+    file = tmp_path_factory.mktemp("taken") / "file"
+    file.write_text("")
+    code, err = failure(cli, built, output, "--dump-graphs", file)
+    assert code == 1
+    assert f"error: the graphs cannot be dumped to {file}: File exists" in err
