@@ -31,7 +31,7 @@ def command(
     check_output(output)
     for note in plan.notes:
         LOGGER.warning("note: %s", note)
-    from speccompile.build import build  # imports torch: all above must answer at once
+    from speccompile.builder import build  # imports torch: all above must answer at once
     from speccompile.models.load import quiet_transformers
 
     quiet_transformers()

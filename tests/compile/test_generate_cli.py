@@ -10,7 +10,7 @@ import torch
 from click.testing import CliRunner, Result
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from speccompile.build import build
+from speccompile.builder import build
 from speccompile.cli import bench, generate
 from speccompile.recipe import load_recipe, make_plan
 from tests import zoo

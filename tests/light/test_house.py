@@ -108,3 +108,12 @@ def test_demo_comparison_shows_medians_and_equal_tokens() -> None:
 def test_demo_comparison_finds_a_difference(autoregressive: list[int], difference: str | None) -> None:
     compare = runpy.run_path(str(ROOT / "scripts/compare.py"))
     assert compare["first_difference"]([5, 6, 7, 8], autoregressive) == difference
+
+
+def test_no_source_file_is_ignored_by_git() -> None:
+    """A package named like a folder of build products would be missing in every clone."""
+    command = ["git", "ls-files", "--others", "--ignored", "--exclude-standard", "--", "*.py"]
+    run = subprocess.run(command, cwd=ROOT / "speccompile", capture_output=True, text=True)
+    if "not a git repository" in run.stderr:
+        pytest.skip("this is no git checkout: nothing is ignored")
+    assert (run.returncode, run.stdout) == (0, ""), run.stderr

@@ -7,10 +7,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from speccompile.build.interrupts import Interrupts
-from speccompile.build.parts import compile_parts, lower_part
-from speccompile.build.records import make_lock, make_manifest
-from speccompile.build.token_proof import proof_prompts, prove_tokens
+from speccompile.builder.interrupts import Interrupts
+from speccompile.builder.parts import compile_parts, lower_part
+from speccompile.builder.records import make_lock, make_manifest
+from speccompile.builder.token_proof import proof_prompts, prove_tokens
 from speccompile.bundle.writer import BundleWriter
 from speccompile.errors import BuildError
 from speccompile.lower.files import GRAPHS, neutral_file

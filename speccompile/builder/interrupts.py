@@ -1,0 +1,50 @@
+"""Ctrl-C that nobody can swallow.
+
+Python raises an interrupt wherever it happens to be. In a destructor it is printed and forgotten; torch's tracer turns
+it into an error of its own, so that the model would be blamed.
+"""
+
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+Handler = Callable[[int, FrameType | None], Any]
+
+
+class Interrupts:
+    """Context manager that remembers an interrupt: `check` raises it again, and so does leaving with another error.
+
+    Signals whose handler is not Python's are left alone. Does nothing outside the main thread, which gets them all.
+    """
+
+    def __init__(self) -> None:
+        self._arrived = False
+        handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        self._handlers = {number: handler for number, handler in handlers.items() if callable(handler)}
+
+    def __enter__(self) -> Self:
+        self._install(dict.fromkeys(self._handlers, self._remember))
+        return self
+
+    def check(self) -> None:
+        """Raise KeyboardInterrupt when there was an interrupt."""
+        if self._arrived:
+            raise KeyboardInterrupt
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._install(self._handlers)
+        if isinstance(error, Exception):
+            self.check()
+
+    def _remember(self, number: int, frame: FrameType | None) -> None:
+        self._arrived = True
+        self._handlers[signal.Signals(number)](number, frame)
+
+    def _install(self, handlers: dict[signal.Signals, Handler]) -> None:
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in handlers.items():
+                signal.signal(number, handler)

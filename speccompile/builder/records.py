@@ -1,0 +1,54 @@
+"""What a bundle says of itself: the manifest, and the lock of what went into it."""
+
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from speccompile import __version__, contract
+from speccompile.builder.parts import Part, engine_entry
+from speccompile.bundle.hashes import hash_file
+from speccompile.bundle.manifest import FORMAT, TOKENIZER, Manifest
+from speccompile.recipe import Plan
+
+PACKAGES = ("torch", "transformers", "onnx", "onnx-ir", "onnxscript", "onnxruntime", "tokenizers", "numpy")
+
+
+def make_manifest(plan: Plan, parts: list[Part], folder: Path) -> Manifest:
+    """The manifest of the bundle in `folder`."""
+    graphs = [part.graph for part in parts]
+    drafter = plan.drafter.model
+    return Manifest(
+        format=FORMAT,
+        contract=contract.VERSION,
+        speccompile=__version__,
+        name=plan.name,
+        exact=plan.exact,
+        decoding=plan.decoding,
+        method=plan.verify_method,
+        batch_size=plan.batch_size,
+        max_length=plan.max_length,
+        prefill_chunk=plan.prefill_chunk,
+        tokens=plan.drafter.tokens,
+        catch_up=max(part.catch_up for part in parts),
+        vocabulary_size=plan.target.facts.vocabulary_size,
+        eos_token_ids=plan.target.facts.eos_token_ids,
+        tokenizer=(folder / TOKENIZER).exists(),
+        precision={"target": plan.target.precision} | ({"drafter": drafter.precision} if drafter else {}),
+        graphs=tuple(graphs),
+        engines=tuple(engine_entry(engine.name, graphs) for engine in plan.engines),
+        plan=plan.to_json(),
+    )
+
+
+def make_lock(plan: Plan) -> dict[str, Any]:
+    """What went in: the hash of every input file and the version of every package that took part."""
+    models = {"target": plan.target} | ({"drafter": plan.drafter.model} if plan.drafter.model else {})
+    inputs = {
+        role: {
+            "reference": model.reference,
+            "commit": model.commit,
+            "files": {file.as_posix(): hash_file(model.folder / file) for file in model.files},
+        }
+        for role, model in models.items()
+    }
+    return {"inputs": inputs, "versions": {"speccompile": __version__} | {name: version(name) for name in PACKAGES}}
