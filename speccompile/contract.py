@@ -5,9 +5,10 @@ same name; a graph's output writes the buffer that its tensor names, which for a
 alias: updated in place). The runtime allocates a buffer once for every concrete shape it meets, binds the graphs to
 them once, and then only runs graphs and reads counts and tokens.
 
-Sizes that vary from run to run are written as names (see `WIDTHS`); everything else is a number.
+Sizes that vary from run to run are written as names (window, logit_rows, catch_up, and "window+1" for one more);
+everything else is a number.
 
-One round (`ROUND`), in the order of its graphs:
+One round, in the order of its graphs; a bundle without drafts has the first alone:
 
     verify: window, n_given, n_total, length, logit_rows, caches  ->  path, n_path, logits, caches'
     draft:  path, n_path, length, catch_up, caches                ->  window', n_total', caches'
@@ -36,12 +37,6 @@ from typing import Any
 
 VERSION = 1
 """Version of the contract. A runtime refuses bundles with another one."""
-
-WIDTHS = ("window", "logit_rows", "catch_up")
-"""Names of the sizes that vary from run to run. `path` is `window + 1` wide, written "window+1"."""
-
-ROUND = ("verify", "draft")
-"""Graphs of one speculative round, in order. A bundle without drafts has the first alone."""
 
 Dimension = int | str
 

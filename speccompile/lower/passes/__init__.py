@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import onnx_ir as ir
 
-Attributes = dict[str, int | float | str | Sequence[int]]
 Rewrite = Callable[["Nodes", ir.Node], ir.Value | None]
 
 
