@@ -5,20 +5,20 @@ scripts/compare.py BUNDLE PROMPT      # exit code 1 when the tokens differ
 """
 
 import sys
-from itertools import zip_longest
 from statistics import median
 
-from speccompile.runtime import Bundle, Generation
+from speccompile.runtime import Bundle, Generation, first_difference
 
 NEW_TOKENS, REPEATS = 128, 7
 
 
-def first_difference(speculative: list[int], autoregressive: list[int]) -> str | None:
+def describe_difference(speculative: list[int], autoregressive: list[int]) -> str | None:
     """Where two token lists part and what stands there; None when they are equal."""
-    for position, (left, right) in enumerate(zip_longest(speculative, autoregressive)):
-        if left != right:
-            return f"new token {position} is {left} speculatively and {right} autoregressively"
-    return None
+    place = first_difference(speculative, autoregressive)
+    if place is None:
+        return None
+    left, right = ((*way[place : place + 1], None)[0] for way in (speculative, autoregressive))
+    return f"new token {place} is {left} speculatively and {right} autoregressively"
 
 
 def render(speculative: list[Generation], autoregressive: list[Generation], difference: str | None) -> str:
@@ -50,7 +50,7 @@ def main() -> int:
         for autoregressive in (False, True):
             generation = bundle.generate(prompt, max_new_tokens=NEW_TOKENS, autoregressive=autoregressive)
             runs[autoregressive].append(generation)
-    difference = first_difference(runs[0][0].token_ids, runs[1][0].token_ids)
+    difference = describe_difference(runs[0][0].token_ids, runs[1][0].token_ids)
     print(render(*runs, difference))
     return 0 if difference is None else 1
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from speccompile.errors import PromptError, UsageError
 from speccompile.progress import step
-from speccompile.runtime import Bundle, Generation
+from speccompile.runtime import Bundle, Generation, first_difference
 from speccompile.runtime.bundle import Prompt
 
 
@@ -31,8 +31,7 @@ class Case:
         """Where speculation first changed the tokens, None when it never did."""
         for ours, theirs in zip(self.speculative, self.autoregressive, strict=bool(self.speculative)):
             a, b = ours.token_ids, theirs.token_ids
-            if a != b:
-                index = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+            if (index := first_difference(a, b)) is not None:
                 return Difference(self.number, index, _at(a, index), _at(b, index))
         return None
 

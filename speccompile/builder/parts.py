@@ -6,6 +6,7 @@ an engine's copy of it together.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,15 @@ from speccompile.models.load import load_model
 from speccompile.models.probe import probe
 from speccompile.progress import step
 from speccompile.prove import graphs as graph_proof
-from speccompile.recipe import ModelPlan, Plan
+from speccompile.recipe import EnginePlan, ModelPlan, Plan
 from speccompile.runtime.onnxruntime import OnnxRuntimeEngine
 from speccompile.step.decoder import CacheShape, Decoder
 from speccompile.step.draft.model import ModelDrafter
 from speccompile.step.draft.prompt_lookup import PromptLookup
 from speccompile.step.verify import Verify
+
+Check = Callable[[graph_proof.Outputs], dict[str, Any]]
+"""What a driven graph gave -> its row of the proof; raises ProofError."""
 
 
 @dataclass(frozen=True)
@@ -62,12 +66,8 @@ def _verify(plan: Plan, shape: CacheShape, folder: Path, prove: bool) -> Part:
         return graph, script, graph_proof.eager_logits(decoder.model, script) if prove else None
 
     graph, script, eager = trace()
-    if not prove:
-        return Part(graph, 0, script, [], [])
-    with step("proving verify: neutral against eager"):
-        outputs = _drive_neutral(graph, script, folder)
-        row = graph_proof.check_verify(outputs, script, eager, precision)
-    return Part(graph, 0, script, [row], outputs)
+    check = partial(graph_proof.check_verify, script=script, eager=eager, precision=precision)
+    return _part(graph, 0, script, folder, check if prove else None)
 
 
 def _model_draft(plan: Plan, model: ModelPlan, shape: CacheShape, folder: Path, prove: bool) -> Part:
@@ -81,24 +81,30 @@ def _model_draft(plan: Plan, model: ModelPlan, shape: CacheShape, folder: Path, 
         return graph, script, graph_proof.eager_drafts(reference, script, n_drafts, plan.max_length) if prove else None
 
     graph, script, eager = trace()
-    if not prove:
-        return Part(graph, ModelDrafter.catch_up, script, [], [])
-    with step("proving draft: neutral against eager"):
-        outputs = _drive_neutral(graph, script, folder)
-        row = graph_proof.check_draft(outputs, script, eager, model.precision)
-    return Part(graph, ModelDrafter.catch_up, script, [row], outputs)
+    check = partial(graph_proof.check_draft, script=script, eager=eager, precision=model.precision)
+    return _part(graph, ModelDrafter.catch_up, script, folder, check if prove else None)
 
 
 def _lookup(plan: Plan, ngram: int, shape: CacheShape, folder: Path, prove: bool) -> Part:
     drafter, script = PromptLookup(plan.drafter.tokens, ngram, plan.batch_size, shape.rows), _script(plan, None)
     graph = _trace("draft", lambda: export_draft(drafter, plan.batch_size), folder, "drafter.weights")
-    if not prove:
-        return Part(graph, 0, script, [], [])
-    with step("proving draft: neutral against eager"):
-        outputs = _drive_neutral(graph, script, folder)
+
+    def check(outputs: graph_proof.Outputs) -> dict[str, Any]:
         expected = graph_proof.module_drafts(drafter, script)
-        row = graph_proof.check_same(outputs, expected, "draft", "neutral against eager", "float32")
-    return Part(graph, 0, script, [row], outputs)
+        return graph_proof.check_same(outputs, expected, "draft", "neutral against eager", "float32")
+
+    return _part(graph, 0, script, folder, check if prove else None)
+
+
+def _part(graph: Graph, catch_up: int, script: graph_proof.Script, folder: Path, check: Check | None) -> Part:
+    """The part; with a check, its neutral graph driven over the script and compared with eager torch."""
+    if check is None:
+        return Part(graph, catch_up, script, [], [])
+    with step(f"proving {graph.name}: neutral against eager"):
+        release()
+        neutral = EngineEntry("neutral", "onnxruntime", "cpu", {graph.name: neutral_file(graph)})
+        outputs = _drive(neutral, graph, script, folder)
+        return Part(graph, catch_up, script, [check(outputs)], outputs)
 
 
 def _load(model: ModelPlan, role: str, shape: CacheShape) -> Decoder:
@@ -121,13 +127,6 @@ def _trace(name: str, export: Callable[[], Exported], folder: Path, weights: str
     return exported.graph
 
 
-def _drive_neutral(graph: Graph, script: graph_proof.Script, folder: Path) -> graph_proof.Outputs:
-    release()
-    return _drive(
-        EngineEntry("neutral", "onnxruntime", "cpu", {graph.name: neutral_file(graph)}), graph, script, folder
-    )
-
-
 def _drive(entry: EngineEntry, graph: Graph, script: graph_proof.Script, folder: Path) -> graph_proof.Outputs:
     drive = graph_proof.drive_verify if graph.name == "verify" else graph_proof.drive_draft
     return drive(OnnxRuntimeEngine(folder, entry, [graph]), script, graph)
@@ -143,12 +142,13 @@ def lower_part(plan: Plan, part: Part, folder: Path, prove: bool) -> list[dict[s
             release()
             level = f"{planned.name} against neutral"
             with step(f"proving {graph.name}: {level}"):
-                outputs = _drive(engine_entry(planned.name, [graph]), graph, part.script, folder)
+                outputs = _drive(engine_entry(planned, [graph]), graph, part.script, folder)
                 precision = plan.target.precision
                 rows.append(graph_proof.check_same(outputs, part.outputs, graph.name, level, precision))
     return rows
 
 
-def engine_entry(name: str, graphs: list[Graph]) -> EngineEntry:
+def engine_entry(planned: EnginePlan, graphs: list[Graph]) -> EngineEntry:
     """An engine of the bundle, with the files of its graphs."""
-    return EngineEntry(name, "onnxruntime", "cpu", {graph.name: engine_file(graph, name) for graph in graphs})
+    files = {graph.name: engine_file(graph, planned.name) for graph in graphs}
+    return EngineEntry(planned.name, planned.backend, planned.provider, files)

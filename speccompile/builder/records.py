@@ -35,7 +35,7 @@ def make_manifest(plan: Plan, parts: list[Part], folder: Path) -> Manifest:
         tokenizer=(folder / TOKENIZER).exists(),
         precision={"target": plan.target.precision} | ({"drafter": drafter.precision} if drafter else {}),
         graphs=tuple(graphs),
-        engines=tuple(engine_entry(engine.name, graphs) for engine in plan.engines),
+        engines=tuple(engine_entry(engine, graphs) for engine in plan.engines),
         plan=plan.to_json(),
     )
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from speccompile.errors import ProofError
 from speccompile.prove.noise import within_noise
-from speccompile.runtime import Bundle, Generation
+from speccompile.runtime import Bundle, Generation, first_difference
 from speccompile.runtime.engine import Array
 
 Prompt = str | Sequence[int]
@@ -62,9 +62,9 @@ def check_equal(bundle: Bundle, case: Case) -> dict[str, Any] | None:
     Raises ProofError for a difference that the engine's own logits do not show to be a near-tie.
     """
     a, b = case.speculative.token_ids, case.autoregressive.token_ids
-    if a == b:
+    index = first_difference(a, b)
+    if index is None:
         return None
-    index = next((i for i, pair in enumerate(zip(a, b, strict=False)) if pair[0] != pair[1]), min(len(a), len(b)))
     if index == min(len(a), len(b)):
         raise ProofError(f"{case.where}: speculative decoding gives {len(a)} new tokens, autoregressive {len(b)}")
     logits = next_logits(bundle, case.prompt_ids + a[:index])

@@ -40,6 +40,14 @@ class Generation:
         return {name: getattr(self, name) for name in shown}
 
 
+def first_difference(one: Sequence[int], other: Sequence[int]) -> int | None:
+    """The index at which two lists of tokens part, the shorter one's length where it is the other's beginning."""
+    if list(one) == list(other):
+        return None
+    shorter = min(len(one), len(other))
+    return next((index for index in range(shorter) if one[index] != other[index]), shorter)
+
+
 class Row:
     """One row of a batch: a prompt, its new tokens, and why it ended."""
 

@@ -107,7 +107,7 @@ def test_demo_comparison_shows_medians_and_equal_tokens() -> None:
 )
 def test_demo_comparison_finds_a_difference(autoregressive: list[int], difference: str | None) -> None:
     compare = runpy.run_path(str(ROOT / "scripts/compare.py"))
-    assert compare["first_difference"]([5, 6, 7, 8], autoregressive) == difference
+    assert compare["describe_difference"]([5, 6, 7, 8], autoregressive) == difference
 
 
 def test_no_source_file_is_ignored_by_git() -> None:
