@@ -21,6 +21,20 @@ from tests.light.bundle_example import manifest
 VOCABULARY = 258
 """All bytes, then <s> and </s>."""
 
+JSON_KEYS = [
+    "text",
+    "token_ids",
+    "prompt_tokens",
+    "rounds",
+    "mean_accepted",
+    "seconds",
+    "tokens_per_second",
+    "finish_reason",
+    "mode",
+    "engine",
+]
+"""What `generate --json` prints, in order, as the design documents it."""
+
 TEMPLATE = "{{ bos_token }}{{ messages[0].content }}!"
 UNWRITTEN = -1
 

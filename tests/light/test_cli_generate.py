@@ -12,7 +12,7 @@ import pytest
 
 from speccompile.cli import main
 from speccompile.runtime.text import Text
-from tests.light.fake_bundle import ToyEngine, autoregressive, toy_manifest, write_toy_bundle
+from tests.light.fake_bundle import JSON_KEYS, ToyEngine, autoregressive, toy_manifest, write_toy_bundle
 
 ROOT = Path(__file__).resolve().parents[2]
 PROMPT_IDS = [256, *(ord(letter) - 33 for letter in "def")]
@@ -83,18 +83,7 @@ def test_json_is_one_object(folder, run):
     code, out, err = run(folder, "--prompt", "def", "--max-new-tokens", 20, "--json", "--engine", "other")
     printed = json.loads(out)
     assert (code, err, out.count("\n")) == (0, "", 1)
-    assert list(printed) == [
-        "text",
-        "token_ids",
-        "prompt_tokens",
-        "rounds",
-        "mean_accepted",
-        "seconds",
-        "tokens_per_second",
-        "finish_reason",
-        "mode",
-        "engine",
-    ]
+    assert list(printed) == JSON_KEYS
     assert (printed["text"], printed["token_ids"]) == (toy_text(folder, 20), autoregressive(PROMPT_IDS, 20))
     assert printed["mean_accepted"] == 19 / printed["rounds"] > 1
     assert (printed["mode"], printed["engine"], printed["finish_reason"]) == ("speculative", "other", "length")

@@ -13,6 +13,7 @@ from speccompile.runtime import Bundle
 from speccompile.runtime.onnxruntime import OnnxRuntimeEngine
 from speccompile.runtime.text import Stream, Text
 from tests.light.fake_bundle import (
+    JSON_KEYS,
     VOCABULARY,
     ToyEngine,
     autoregressive,
@@ -74,18 +75,7 @@ def test_counts_and_times_of_a_generation():
     assert generation.tokens_per_second == 30 / generation.seconds
     spent = generation.prefill_seconds + generation.verify_seconds + generation.draft_seconds
     assert 0 < spent <= generation.seconds
-    assert list(generation.to_json()) == [
-        "text",
-        "token_ids",
-        "prompt_tokens",
-        "rounds",
-        "mean_accepted",
-        "seconds",
-        "tokens_per_second",
-        "finish_reason",
-        "mode",
-        "engine",
-    ]
+    assert list(generation.to_json()) == JSON_KEYS
 
 
 def test_the_prefill_runs_in_chunks():
