@@ -10,10 +10,18 @@ import numpy
 import pytest
 from click.testing import CliRunner
 
-from speccompile.cli import doctor
+from speccompile.cli import doctor, machine
+from speccompile.cli.abilities import Conclusion
+from speccompile.engines.flavour import Gpu
 from speccompile.errors import SpeccompileError
 
 IN_A_PROCESS = "import sys; from speccompile.cli.doctor import command; command(sys.argv[1:], prog_name='doctor')"
+
+
+@pytest.fixture(autouse=True)
+def _no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver that finds no GPU, whatever this machine has."""
+    monkeypatch.setattr(machine, "find_gpu", lambda: None)
 
 
 @pytest.fixture
@@ -48,7 +56,7 @@ def test_json_in_a_fresh_process_describes_this_machine() -> None:
     packages = {package["name"]: package for package in found["packages"]}
     assert packages["numpy"]["version"] == numpy.__version__
     assert packages["torch"]["purpose"] == "compile"
-    assert packages["polygraphy"]["purpose"] == "tensorrt"
+    assert packages["polygraphy"]["purpose"] == "gpu"
     assert found["machine"]["python"] == ".".join(map(str, sys.version_info[:3]))
     assert found["machine"]["memory_gib"] > 0
     assert "CPUExecutionProvider" in found["machine"]["onnxruntime_providers"]
@@ -74,29 +82,32 @@ def test_missing_compiler_package_is_named_with_its_install_command(versions: di
 def test_too_old_package_is_not_enough(versions: dict[str, str | None]) -> None:
     versions["onnx"] = "1.2.0"
     diagnosis = doctor.diagnose()
-    assert diagnosis.can_run.possible
-    assert diagnosis.can_compile.reason.startswith("onnx is 1.2.0, needed is >=")
+    assert diagnosis.can["run"].possible
+    assert diagnosis.can["compile"].reason.startswith("onnx is 1.2.0, needed is >=")
 
 
 def test_missing_runtime_package_stops_running_and_compiling(versions: dict[str, str | None]) -> None:
     versions |= {"tokenizers": None, "blake3": None}
     diagnosis = doctor.diagnose()
-    assert diagnosis.can_run == doctor.Conclusion(False, "blake3 is missing; tokenizers is missing")
-    assert diagnosis.can_compile == diagnosis.can_run
+    assert diagnosis.can["run"] == Conclusion(False, "blake3 is missing; tokenizers is missing")
+    assert diagnosis.can["compile"] == diagnosis.can["run"]
 
 
 def test_module_of_a_differently_named_distribution_is_found(
     versions: dict[str, str | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     versions |= {"onnxruntime": None, "onnxruntime-gpu": "1.99.0"}
-    monkeypatch.setattr(importlib.metadata, "packages_distributions", lambda: {"onnxruntime": ["onnxruntime-gpu"]})
-    (found,) = [package for package in doctor.inspect_packages() if package.name == "onnxruntime"]
-    assert (found.version, found.install) == ("1.99.0", None)
+    versions |= {"tensorrt-rtx-cu13": None, "tensorrt-rtx-cu99": "1.99.0"}
+    modules = {"onnxruntime": ["onnxruntime-gpu"], "tensorrt_rtx": ["tensorrt-rtx-cu99"]}
+    monkeypatch.setattr(importlib.metadata, "packages_distributions", lambda: modules)
+    packages = {package.name: package for package in machine.inspect_packages()}
+    for name in ("onnxruntime", "tensorrt-rtx-cu13"):
+        assert (packages[name].version, packages[name].install) == ("1.99.0", None)
 
 
 def test_onnxruntime_that_cannot_be_imported_cannot_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    conclusion = doctor.diagnose().can_run
+    conclusion = doctor.diagnose().can["run"]
     assert not conclusion.possible
     assert conclusion.reason.startswith("onnxruntime is installed and cannot be imported: ")
 
@@ -131,14 +142,21 @@ def test_gpus_as_nvidia_smi_lists_them(
 
 def test_no_nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert doctor.inspect_machine().gpu_problem == "nvidia-smi is not installed"
+    assert machine.inspect_machine().gpu_problem == "nvidia-smi is not installed"
+
+
+def test_gpu_that_only_the_driver_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(machine, "find_gpu", lambda: Gpu("Some device", "8.7"))
+    found = machine.inspect_machine()
+    assert (found.gpus, found.gpu_problem) == (["Some device, 8.7"], None)
 
 
 def test_program_that_cannot_be_started_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = program(tmp_path, "")
     (tmp_path / "nvidia-smi").write_bytes(b"\x7fELF, and then nothing of a program")
     monkeypatch.setenv("PATH", folder)
-    problem = doctor.inspect_machine().gpu_problem
+    problem = machine.inspect_machine().gpu_problem
     assert problem is not None
     assert problem.startswith("nvidia-smi does not answer: ")
 
@@ -148,4 +166,4 @@ def test_hyper_threads_are_one_core(tmp_path: Path) -> None:
         folder = tmp_path / f"cpu{processor}" / "topology"
         folder.mkdir(parents=True)
         (folder / "thread_siblings_list").write_text(siblings)
-    assert doctor._physical_cores(tmp_path) == 2
+    assert machine._physical_cores(tmp_path) == 2

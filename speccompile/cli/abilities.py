@@ -1,0 +1,102 @@
+"""What a machine can do, concluded from what is on it and, where that is asked for, tried."""
+
+import subprocess
+import sys
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from speccompile.cli.machine import COMPILE, RUN, Machine, Package
+from speccompile.errors import SpeccompileError
+
+TRIAL_SECONDS = 120
+
+
+@dataclass(frozen=True)
+class Ability:
+    """What it takes: all packages of some purposes, other packages by name, one of ONNX Runtime's providers, a GPU."""
+
+    title: str
+    purposes: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
+    provider: str | None = None
+    gpu: bool = False
+
+
+RTX, CUDA, PLUGIN = "tensorrt-rtx-cu13", "cuda-bindings", "onnxruntime-ep-nv-tensorrt-rtx"
+ABILITIES = {
+    "run": Ability("run bundles", (RUN,)),
+    "compile": Ability("compile", (RUN, COMPILE)),
+    "build_tensorrt_rtx": Ability("build TensorRT-RTX engines", packages=(RTX,)),
+    "build_tensorrt": Ability("build TensorRT engines", packages=("tensorrt",), gpu=True),
+    "run_cuda": Ability("run ONNX Runtime on CUDA", (RUN,), (CUDA,), "CUDAExecutionProvider", gpu=True),
+    "run_nv_tensorrt_rtx": Ability("run ONNX Runtime on TensorRT-RTX", (RUN,), (PLUGIN, CUDA), gpu=True),
+    "run_tensorrt_rtx": Ability("run TensorRT-RTX engines", (RUN,), (RTX, CUDA), gpu=True),
+    "run_tensorrt": Ability("run TensorRT engines", (RUN,), ("tensorrt", CUDA), gpu=True),
+}
+
+
+@dataclass(frozen=True)
+class Conclusion:
+    """Whether this machine can do something, and why (not)."""
+
+    possible: bool
+    reason: str
+
+
+def conclude(packages: Sequence[Package], machine: Machine, tried: Collection[str] = ()) -> dict[str, Conclusion]:
+    """Ability -> conclusion. Those named in `tried` that look possible are tried, which takes some seconds."""
+    concluded = {}
+    for name, ability in ABILITIES.items():
+        lacks = "; ".join(_lacks(ability, packages, machine))
+        concluded[name] = Conclusion(not lacks, lacks or "everything needed is installed")
+        if name in tried and not lacks:
+            concluded[name] = _try(name)
+    return concluded
+
+
+def _needed(ability: Ability, packages: Sequence[Package]) -> list[Package]:
+    return [package for package in packages if package.purpose in ability.purposes or package.name in ability.packages]
+
+
+def _lacks(ability: Ability, packages: Sequence[Package], machine: Machine) -> Iterator[str]:
+    missing = [package.lack for package in _needed(ability, packages) if package.lack]
+    yield from missing
+    if RUN in ability.purposes and machine.onnxruntime_problem and not missing:
+        yield f"onnxruntime is installed and cannot be imported: {machine.onnxruntime_problem}"
+    elif ability.provider and ability.provider not in machine.onnxruntime_providers:
+        yield f"onnxruntime has no {ability.provider}: onnxruntime-gpu has, installed in its place"
+    if ability.gpu and machine.gpu_problem:
+        yield f"no GPU: {machine.gpu_problem}"
+
+
+def _try(name: str) -> Conclusion:
+    """Do it in small, in a process of its own."""
+    command = [sys.executable, "-m", "speccompile.cli.trials", name]
+    try:
+        run = subprocess.run(command, capture_output=True, text=True, timeout=TRIAL_SECONDS, check=False)  # noqa: S603
+    except subprocess.TimeoutExpired:
+        return Conclusion(False, f"everything needed is installed; tried, and not done after {TRIAL_SECONDS} s")
+    if run.returncode == 0:
+        return Conclusion(True, "tried")
+    last = (run.stderr.strip().splitlines() or ["without a word"])[-1]
+    return Conclusion(False, f"everything needed is installed; tried, and failed ({run.returncode}): {last}")
+
+
+def require(names: Sequence[str], concluded: dict[str, Conclusion], packages: Sequence[Package]) -> None:
+    """Raises SpeccompileError, with what to do about it, when one of these abilities is not there."""
+    refused = {name: concluded[name].reason for name in names if not concluded[name].possible}
+    if not refused:
+        return
+    found = "; ".join(f"one that cannot {ABILITIES[name].title}: {why}" for name, why in refused.items())
+    raise SpeccompileError(
+        f"expected a machine that can {' and '.join(ABILITIES[name].title for name in names)}, found {found}",
+        hint="; ".join(_advice(list(refused), packages)),
+    )
+
+
+def _advice(refused: Sequence[str], packages: Sequence[Package]) -> list[str]:
+    needed = [package for name in refused for package in _needed(ABILITIES[name], packages)]
+    advice = list(dict.fromkeys(package.install for package in needed if package.install))
+    if any(ABILITIES[name].gpu for name in refused):
+        advice.append("a container needs its GPUs given: docker run --gpus all")
+    return advice or [f"see all that is said: {sys.executable} -m speccompile.cli.trials {name}" for name in refused]
