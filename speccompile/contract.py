@@ -13,6 +13,11 @@ One round, in the order of its graphs; a bundle without drafts has the first alo
     verify: window, n_given, n_total, length, logit_rows, caches  ->  path, n_path, logits, caches'
     draft:  path, n_path, length, catch_up, caches                ->  window', n_total', caches'
 
+or fused into one, which drafts into buffers of its own that the host copies (autoregressive decoding runs verify):
+
+    step:   window, n_given, n_total, length, logit_rows, catch_up, all caches
+            ->  path, n_path, logits, next_window, next_total, all caches'
+
 buffer          dtype, shape            meaning
 window          int64 [B, window]       tokens that are not in the caches yet: first the given, then the drafts
 n_given         int64 [B]               how many of them are certain; 0 leaves the row untouched (idle or finished)
@@ -23,20 +28,27 @@ path            int64 [B, window + 1]   the accepted tokens in order, then the b
 n_path          int64 [B]               accepted tokens, the given included
 logits          float32 [B, logit_rows, V]  optional: bound only when somebody asks for it
 catch_up        int64 [catch_up]        0, 1, ..: the drafter catches up over this many tokens, the bonus token last
-tokens          int64 [B, S]            all committed tokens and the bonus token (prompt_lookup)
-target.key.0 .. float32 [B, G, S, D]    caches, one pair a layer; `drafter.` for the drafter's own
+tokens          int64 [B, S]            all committed tokens and the bonus token (prompt_lookup); float32 [B, 1, S, 1]
+                                        where an engine updates only caches in place
+next_window     int64 [B, K + 1]        the bonus token and K drafts, from step
+next_total      int64 [B]               1 + drafts, from step
+target.key.0 .. float [B, G, S, D]      caches, one pair a layer; `drafter.` for the drafter's own; float32, float16 or
+                                        bfloat16, as the engine's precision says
 
 New tokens of a round in row b: path[b, n_given[b] : n_path[b] + 1]. The host then adds n_path to length.
 
 Standard library only: this file is imported by the compiler and by the runtime.
 """
 
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 VERSION = 1
 """Version of the contract. A runtime refuses bundles with another one."""
+
+PARTS = ("target", "drafter")
+"""What has weights and caches of its own; its name begins the names of its caches."""
 
 Dimension = int | str
 
@@ -85,6 +97,29 @@ class Graph:
             return tuple(Tensor(**(row | {"shape": tuple(row["shape"])})) for row in rows)
 
         return cls(data["name"], tensors(data["inputs"]), tensors(data["outputs"]))
+
+
+def with_cache_dtypes(graph: Graph, dtypes: Mapping[str, str]) -> Graph:
+    """The graph of an engine whose caches hold other numbers: `dtypes` by part, as in {"target": "float16"}."""
+
+    def converted(tensor: Tensor) -> Tensor:
+        part = tensor.buffer.partition(".")[0]
+        is_cache = tensor.role == "state" and tensor.dtype == "float32"
+        return replace(tensor, dtype=dtypes[part]) if is_cache and part in dtypes else tensor
+
+    return Graph(graph.name, tuple(map(converted, graph.inputs)), tuple(map(converted, graph.outputs)))
+
+
+def with_float_states(graph: Graph) -> Graph:
+    """The graph of an engine that updates in place only what looks like a cache: tokens are float32 [B, 1, S, 1]."""
+
+    def converted(tensor: Tensor) -> Tensor:
+        if tensor.role != "state" or tensor.dtype != "int64":
+            return tensor
+        batch, size = tensor.shape
+        return replace(tensor, dtype="float32", shape=(batch, 1, size, 1))
+
+    return Graph(graph.name, tuple(map(converted, graph.inputs)), tuple(map(converted, graph.outputs)))
 
 
 @dataclass(frozen=True)

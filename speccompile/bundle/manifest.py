@@ -8,7 +8,7 @@ from typing import Any, TypeVar, get_type_hints
 from speccompile.contract import Graph, buffers
 from speccompile.errors import BundleError
 
-FORMAT = 1
+FORMAT = 2
 """Version of the folder's layout and of its JSON files. A reader refuses bundles with another one."""
 
 MANIFEST = "manifest.json"
@@ -29,13 +29,48 @@ def canonical_json(data: object) -> bytes:
 
 
 @dataclass(frozen=True)
+class TensorRTBuild:
+    """How a TensorRT engine was built, or will be on the device.
+
+    deferred: why it is not built yet, "" when it is. sources: graph name -> lowered ONNX, for `speccompile finish`.
+    settings, reports: graph name -> the exact settings of the builder, and what it said of the engine it built.
+    """
+
+    deferred: str
+    sources: dict[str, str]
+    settings: dict[str, Any]
+    reports: dict[str, Any]
+
+
+@dataclass(frozen=True)
 class EngineEntry:
-    """One engine of the bundle; `files`: graph name -> path in the bundle."""
+    """One engine of the bundle.
+
+    files: graph name -> path in the bundle, none while the engine is deferred. precision: part ("target", "drafter") ->
+    word. graphs: the round's graphs with this engine's dtypes. build: for the TensorRT backends only.
+    """
 
     name: str
     backend: str
     provider: str
     files: dict[str, str]
+    precision: dict[str, str]
+    graphs: tuple[Graph, ...]
+    compute_capability: str | None = None
+    build: TensorRTBuild | None = None
+
+    @property
+    def deferred(self) -> str:
+        """Why the engine is not built yet; "" when it is."""
+        return self.build.deferred if self.build else ""
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self) | {"graphs": [graph.to_json() for graph in self.graphs]}
+
+
+def files_of(engine: EngineEntry) -> list[str]:
+    """Every graph or engine file of an entry: what the runtime opens, and what `speccompile finish` builds from."""
+    return [*engine.files.values(), *(engine.build.sources.values() if engine.build else ())]
 
 
 @dataclass(frozen=True)
@@ -43,8 +78,8 @@ class Manifest:
     """What the runtime must know before it opens an engine.
 
     tokens: drafts per round, 0 without a drafter. catch_up: tokens that the drafter catches up over when decoding, 0
-    without one. max_length and prefill_chunk are in tokens. precision: part ("target", "drafter") -> dtype. plan: every
-    decided value of the recipe, for people.
+    without one. max_length and prefill_chunk are in tokens. graphs: the round's, before any engine's precision. plan:
+    every decided value of the recipe, for people.
     """
 
     format: int
@@ -62,7 +97,6 @@ class Manifest:
     vocabulary_size: int
     eos_token_ids: tuple[int, ...]
     tokenizer: bool
-    precision: dict[str, str]
     graphs: tuple[Graph, ...]
     engines: tuple[EngineEntry, ...]
     plan: dict[str, Any]
@@ -71,6 +105,7 @@ class Manifest:
         """The manifest in plain JSON values: what the file holds."""
         data = dataclasses.asdict(self) | {
             "graphs": [graph.to_json() for graph in self.graphs],
+            "engines": [engine.to_json() for engine in self.engines],
             "buffers": [dataclasses.asdict(buffer) for buffer in buffers(self.graphs)],
         }
         plain: dict[str, Any] = json.loads(canonical_json(data))
@@ -86,7 +121,6 @@ class Manifest:
         manifest = cls(
             **plain,
             eos_token_ids=fields.take_list("eos_token_ids", int),
-            precision=fields.take_texts("precision"),
             graphs=tuple(_graph(*item) for item in fields.take_items("graphs")),
             engines=tuple(_engine(*item) for item in fields.take_items("engines")),
             plan=fields.take("plan", dict),
@@ -109,6 +143,11 @@ class _Fields:
         if name not in self._left:
             raise BundleError(f"{self._where}: the field {name!r} is missing", hint=_REBUILD)
         return _typed(self._left.pop(name), kind, f"{self._where}: {name}")
+
+    def take_or_none(self, name: str, kind: type[T]) -> T | None:
+        if name in self._left and self._left[name] is None:
+            return self._left.pop(name)  # type: ignore[no-any-return]
+        return self.take(name, kind)
 
     def take_list(self, name: str, kind: type[T]) -> tuple[T, ...]:
         return tuple(_typed(item, kind, where) for item, where in self.take_items(name))
@@ -137,9 +176,32 @@ def _typed(value: Any, kind: type[T], where: str) -> T:
 def _engine(data: object, where: str) -> EngineEntry:
     fields = _Fields(data, where)
     name, backend, provider = (fields.take(name, str) for name in ("name", "backend", "provider"))
-    engine = EngineEntry(name, backend, provider, fields.take_texts("files"))
+    engine = EngineEntry(
+        name=name,
+        backend=backend,
+        provider=provider,
+        files=fields.take_texts("files"),
+        precision=fields.take_texts("precision"),
+        graphs=tuple(_graph(*item) for item in fields.take_items("graphs")),
+        compute_capability=fields.take_or_none("compute_capability", str),
+        build=_build(fields.take_or_none("build", dict), f"{where}: build"),
+    )
     fields.finish()
     return engine
+
+
+def _build(data: dict[str, Any] | None, where: str) -> TensorRTBuild | None:
+    if data is None:
+        return None
+    fields = _Fields(data, where)
+    build = TensorRTBuild(
+        deferred=fields.take("deferred", str),
+        sources=fields.take_texts("sources"),
+        settings=fields.take("settings", dict),
+        reports=fields.take("reports", dict),
+    )
+    fields.finish()
+    return build
 
 
 def _graph(data: Any, where: str) -> Graph:

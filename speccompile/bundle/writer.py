@@ -17,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from speccompile.bundle.folders import lock_folder, sync
 from speccompile.bundle.hashes import HASHES, hash_folder, write_hashes
 from speccompile.bundle.manifest import LOCK, MANIFEST, PROOF, Manifest, canonical_json
 from speccompile.bundle.reader import open_bundle
@@ -49,7 +50,7 @@ class BundleWriter:
                 self._make_parents(parent)
                 _remove_stale(self._output)
                 self.folder.mkdir()
-            self._lock = _lock(self.folder)
+            self._lock = lock_folder(self.folder)
         except BaseException:
             self._clean_up()
             raise
@@ -65,9 +66,9 @@ class BundleWriter:
                 (self.folder / name).write_bytes(canonical_json(data))
             write_hashes(self.folder, hash_folder(self.folder))
             open_bundle(self.folder, verify=False)
-            _sync(self.folder, *self.folder.rglob("*"))
+            sync(self.folder, *self.folder.rglob("*"))
             _replace(self.folder, self._output)
-            _sync(self._output.parent)
+            sync(self._output.parent)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -139,7 +140,7 @@ def _remove_stale(output: Path) -> None:
         else:
             shutil.rmtree(aside, ignore_errors=True)
     for folder in _leftovers(output, "part"):
-        if (lock := _lock(folder)) is not None:
+        if (lock := lock_folder(folder)) is not None:
             shutil.rmtree(folder, ignore_errors=True)
             os.close(lock)
 
@@ -147,31 +148,6 @@ def _remove_stale(output: Path) -> None:
 def _leftovers(output: Path, suffix: str) -> list[Path]:
     pattern = re.compile(rf"\.{re.escape(output.name)}\.\d+-[0-9a-f]+\.{suffix}")
     return [path for path in output.parent.iterdir() if pattern.fullmatch(path.name)]
-
-
-def _lock(folder: Path) -> int | None:
-    """An open file that locks `folder`, or None when another process holds it.
-
-    A lock ends with its process, however that ends; a process id may be taken again, or mean nothing in a container.
-    """
-    import fcntl
-
-    lock = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(lock)
-        return None
-    return lock
-
-
-def _sync(*paths: Path) -> None:
-    for path in paths:
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 def _replace(folder: Path, output: Path) -> None:

@@ -12,10 +12,10 @@ from speccompile.contract import Buffer, buffers
 from speccompile.errors import BundleError
 
 if TYPE_CHECKING:
-    from speccompile.bundle import Manifest, OpenedBundle
+    from speccompile.bundle import EngineEntry, Manifest, OpenedBundle
     from speccompile.contract import Graph, Tensor
 
-DTYPE_BYTES = {"float32": 4, "int64": 8}
+DTYPE_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "int64": 8}
 
 
 @click.command("inspect")
@@ -53,8 +53,9 @@ def command(folder: Path, as_json: bool, no_verify: bool) -> None:
 def size_in_bytes(buffer: Buffer) -> int | str:
     """A number, or a product where a width varies from run to run. Raises BundleError for a dtype of unknown size."""
     if buffer.dtype not in DTYPE_BYTES:
+        known = ", ".join(DTYPE_BYTES)
         raise BundleError(
-            f"manifest.json: buffer {buffer.name!r} has dtype {buffer.dtype!r}, expected {' or '.join(DTYPE_BYTES)}",
+            f"manifest.json: buffer {buffer.name!r} has dtype {buffer.dtype!r}, expected one of {known}",
             hint="upgrade speccompile",
         )
     fixed, widths = DTYPE_BYTES[buffer.dtype], []
@@ -81,8 +82,10 @@ def _as_object(bundle: "OpenedBundle", *, verified: bool) -> dict[str, Any]:
 def _lines(bundle: "OpenedBundle", *, verified: bool) -> Iterator[str]:
     manifest = bundle.manifest
     yield from _columns(_facts(bundle, verified=verified))
-    engines = [(engine.name, engine.backend, engine.provider, *_texts(engine.files)) for engine in manifest.engines]
-    yield from _section("engines", engines)
+    yield from _section("engines", [_engine_row(engine) for engine in manifest.engines])
+    for engine in manifest.engines:
+        if engine.build:
+            yield from _section(f"engine {engine.name}, as built", _flat(engine.build.reports))
     for graph in manifest.graphs:
         yield from _section(f"graph {graph.name}", _tensor_rows(graph))
     yield from _section("buffers", _buffer_rows(buffers(manifest.graphs)))
@@ -103,10 +106,15 @@ def _facts(bundle: "OpenedBundle", *, verified: bool) -> list[tuple[str, str]]:
         ("max length", f"{manifest.max_length} tokens, prefilled {manifest.prefill_chunk} at a time"),
         ("vocabulary", f"{manifest.vocabulary_size}, end tokens {_short(list(manifest.eos_token_ids))}"),
         ("tokenizer", "yes" if manifest.tokenizer else "no: token ids only"),
-        ("precision", " ".join(_texts(manifest.precision))),
         ("versions", f"format {manifest.format}, contract {manifest.contract}, speccompile {manifest.speccompile}"),
         ("digest", f"{bundle.hashes.digest} ({'verified' if verified else 'not verified'})"),
     ]
+
+
+def _engine_row(engine: "EngineEntry") -> tuple[str, ...]:
+    where = f"compute capability {engine.compute_capability}" if engine.compute_capability else engine.provider
+    held = f"deferred: {engine.deferred}" if engine.deferred else " ".join(_texts(engine.files))
+    return engine.name, engine.backend, where, " ".join(_texts(engine.precision)), held
 
 
 def _tensor_rows(graph: "Graph") -> list[tuple[str, ...]]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from speccompile.recipe import ModelPlan, Plan, Recipe
+    from speccompile.recipe import EnginePlan, ModelPlan, Plan, Recipe
 
 Row = tuple[str, str, str]
 
@@ -32,6 +32,7 @@ def _table(plan: "Plan", recipe: "Recipe") -> str:
     """Key, value and who decided it, in columns; then the notes."""
     decided: list[tuple[str, object]] = [
         ("decoding", plan.decoding),
+        ("graphs", plan.graphs),
         ("verify.method", f"{plan.verify_method}{'' if plan.exact else ' (not exact)'}"),
         ("cache.max_length", plan.max_length),
         ("cache.batch_size", plan.batch_size),
@@ -85,8 +86,19 @@ def _drafter_rows(recipe: "Recipe", plan: "Plan") -> list[Row]:
 
 
 def _engine_rows(recipe: "Recipe", plan: "Plan") -> list[Row]:
-    return [
-        _row(recipe, f"engines.{index}.{key}", value)
-        for index, engine in enumerate(plan.engines)
-        for key, value in (("name", engine.name), ("backend", engine.backend), ("provider", engine.provider))
-    ]
+    rows = []
+    for engine in plan.engines:
+        decided = {"name": engine.name, "backend": engine.backend, "provider": engine.provider}
+        decided |= {"compute_capability": engine.compute_capability} if engine.compute_capability else {}
+        decided |= {"defer": "true"} if engine.defer else {}
+        rows += [_row(recipe, f"engines.{engine.entry}.{key}", value) for key, value in decided.items()]
+        rows += [_precision_row(recipe, engine, part, word) for part, word in engine.precision.words().items()]
+    return rows
+
+
+def _precision_row(recipe: "Recipe", engine: "EnginePlan", part: str, word: str) -> Row:
+    """The engine's own precision, or the one for all engines, whoever decided it."""
+    key = f"engines.{engine.entry}.precision.{part}"
+    block = f", {engine.precision.block_size} weights a scale" if word == "int4" else ""
+    source = recipe.source(key)
+    return key, f"{word}{block}", recipe.source(f"precision.{part}") if source == "default" else source

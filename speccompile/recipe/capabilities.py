@@ -1,4 +1,4 @@
-"""What this version can do, as data: one row for every engine, and in it every word that goes together.
+"""What this version can do, as data: one row for some engines, and in it every word that goes together.
 
 A new feature is a word in a row (and gone from PLANNED), or a row.
 """
@@ -10,24 +10,61 @@ from speccompile.recipe.refusal import Origin, nearest, one_of
 
 Row = Mapping[str, tuple[str, ...]]
 
-ROWS: tuple[Row, ...] = (
-    {
+_ANYWHERE: Row = {
+    "graphs": ("separate", "fused"),
+    "drafter": ("none", "model", "prompt_lookup"),
+    "method": ("exact",),
+    "decoding": ("greedy",),
+}
+
+_FLOATS, _WEIGHT_ONLY = ("float32", "float16", "bfloat16"), ("int8", "int4")
+
+
+def _onnxruntime(provider: str, precision: tuple[str, ...], drafter_precision: tuple[str, ...]) -> Row:
+    return {
         "backend": ("onnxruntime",),
-        "provider": ("cpu",),
-        "drafter": ("none", "model", "prompt_lookup"),
-        "method": ("exact",),
-        "decoding": ("greedy",),
-        "precision": ("float32",),
-    },
+        "provider": (provider,),
+        "compute_capability": (),
+        **_ANYWHERE,
+        "precision": precision,
+        "drafter_precision": drafter_precision,
+    }
+
+
+def _tensorrt(backend: str, capabilities: tuple[str, ...], precision: tuple[str, ...]) -> Row:
+    return {
+        "backend": (backend,),
+        "provider": ("cuda",),
+        "compute_capability": capabilities,
+        **_ANYWHERE,
+        "precision": precision,
+        # TensorRT's compiler crashes when the passes of an unrolled drafter share a weight-only quantized weight.
+        "drafter_precision": tuple(word for word in precision if word not in _WEIGHT_ONLY),
+    }
+
+
+ROWS: tuple[Row, ...] = (
+    _onnxruntime("cpu", ("float32", "int8", "int4"), ("float32", "int8", "int4")),
+    _onnxruntime("cuda", ("float32", "float16", "int4"), ("float32", "float16", "int4")),
+    _onnxruntime("nv_tensorrt_rtx", (*_FLOATS, *_WEIGHT_ONLY), _FLOATS),
+    _tensorrt("tensorrt_rtx", ("7.5",), ("float16",)),
+    _tensorrt("tensorrt_rtx", ("8.0", "8.6"), (*_FLOATS, *_WEIGHT_ONLY, "w8a8")),
+    _tensorrt("tensorrt_rtx", ("8.9", "12.0", "12.1"), (*_FLOATS, *_WEIGHT_ONLY, "w8a8", "fp8")),
+    _tensorrt("tensorrt", ("7.5",), ("float32", "float16")),
+    _tensorrt("tensorrt", ("8.0", "8.6", "8.7"), (*_FLOATS, *_WEIGHT_ONLY, "w8a8")),
+    _tensorrt("tensorrt", ("8.9", "9.0", "10.0", "11.0", "12.0", "12.1"), (*_FLOATS, *_WEIGHT_ONLY, "w8a8", "fp8")),
 )
 
 PLANNED: Row = {
-    "backend": ("tensorrt", "tensorrt_rtx"),
-    "provider": ("cuda", "nv_tensorrt_rtx"),
+    "backend": (),
+    "provider": (),
+    "compute_capability": (),
+    "graphs": (),
     "drafter": ("medusa", "eagle", "eagle3", "mtp", "layer_skip", "retrieval", "suffix_automaton"),
     "method": ("typical", "lenience", "top_k"),
     "decoding": ("sampling",),
-    "precision": ("float16", "bfloat16", "int8", "int4", "fp8"),
+    "precision": (),
+    "drafter_precision": (),
 }
 
 DRAFTER_KEYS: Row = {
@@ -40,21 +77,36 @@ DRAFTER_KEYS: Row = {
 EXACT_METHODS = ("exact",)
 """Verification methods that never change what the target alone would give."""
 
+BLOCK_SIZES = (32, 64, 128)
+"""Weights that may share a scale in precision int4; the first is the default."""
+
 
 def narrow(rows: tuple[Row, ...], dimension: str, word: str, key: str, origin: Origin) -> tuple[Row, ...]:
     """The rows that can do `word`. Raises RecipeError at `key` when there are none."""
     able = tuple(row for row in rows if word in row[dimension])
     if able:
         return able
+    raise _refuse(rows, dimension, word, key, origin)
+
+
+def _refuse(rows: tuple[Row, ...], dimension: str, word: str, key: str, origin: Origin) -> RecipeError:
     possible = list(dict.fromkeys(known for row in rows for known in row[dimension]))
-    raise _refuse(possible, dimension, word, key, origin)
-
-
-def _refuse(possible: list[str], dimension: str, word: str, key: str, origin: Origin) -> RecipeError:
     known = {word for row in ROWS for word in row[dimension]} | set(PLANNED[dimension])
-    if word in known:
+    if word in PLANNED[dimension]:
         received = f"'{word}', which is not available in this version"
+        return origin.refusal(key, received, one_of(possible), f"set {key} to {one_of(possible)}")
+    if word in known:
+        received = f"'{word}', which {_engine_of(rows)} cannot do"
         return origin.refusal(key, received, one_of(possible), f"set {key} to {one_of(possible)}")
     guess = nearest(word, [*possible, *sorted(known)])
     hint = f"did you mean '{guess}'?" if guess else f"set {key} to {one_of(possible)}"
     return origin.refusal(key, f"'{word}', which is unknown", one_of(possible), hint)
+
+
+def _engine_of(rows: tuple[Row, ...]) -> str:
+    """The engines that some rows of the table describe, in the words of a recipe."""
+    backend, provider, capabilities = (
+        one_of(list(dict.fromkeys(word for row in rows for word in row[dimension])))
+        for dimension in ("backend", "provider", "compute_capability")
+    )
+    return f"{backend} with compute capability {capabilities}" if capabilities else f"{backend} on {provider}"

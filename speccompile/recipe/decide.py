@@ -1,26 +1,24 @@
 """Recipe -> Plan: every default, and every refusal that needs more than one key or a look at the files."""
 
-from collections.abc import Iterable
-
 from speccompile.bundle.prompts import read_prompts
 from speccompile.errors import PromptError, RecipeError
-from speccompile.recipe.capabilities import DRAFTER_KEYS, EXACT_METHODS, ROWS, narrow
+from speccompile.recipe.capabilities import DRAFTER_KEYS, EXACT_METHODS
+from speccompile.recipe.engines import PRECISION, Word, decide_engines
 from speccompile.recipe.pair import check_pair
-from speccompile.recipe.plan import DrafterPlan, EnginePlan, ModelPlan, Plan, ProvePlan
+from speccompile.recipe.plan import DrafterPlan, ModelPlan, Plan, ProvePlan
 from speccompile.recipe.refusal import one_of
 from speccompile.recipe.resolve import resolve_model
-from speccompile.recipe.schema import Cache, Drafter, Engine, Precision, Prove, Recipe, Verify
+from speccompile.recipe.schema import Cache, Drafter, Precision, Prove, Recipe, Verify
 
 DRAFTER_KIND = "none"
 TOKENS = 4
 NGRAM = 3
 DECODING = "greedy"
+GRAPHS = "separate"
 METHOD = "exact"
 MAX_LENGTH = 2048
 BATCH_SIZE = 1
 PREFILL_CHUNK = 128
-PRECISION = "float32"
-BACKEND = "onnxruntime"
 MAX_NEW_TOKENS = 64
 
 
@@ -30,10 +28,11 @@ def make_plan(recipe: Recipe) -> Plan:
     Models named by Hub id are fetched. Raises RecipeError, PromptError for the content of a prompts file,
     CheckpointError and UnsupportedModelError for a model's files.
     """
-    method = (recipe.verify or Verify()).method or METHOD
-    decoding = recipe.decoding or DECODING
-    engines = _decide_engines(recipe, decoding, method)
+    words = _decide_words(recipe)
+    graphs, kind, method, decoding = (word for _, _, word in words)
+    engines = decide_engines(recipe, words, kind)
     _refuse_drafter_keys(recipe)
+    _refuse_fusing_nothing(recipe, graphs, kind)
     prove = _decide_prove(recipe)
     target, drafter, notes = _decide_models(recipe)
     _check_prompts(recipe, prove, target)
@@ -44,6 +43,7 @@ def make_plan(recipe: Recipe) -> Plan:
         target=target,
         drafter=drafter,
         decoding=decoding,
+        graphs=graphs,
         verify_method=method,
         exact=method in EXACT_METHODS,
         max_length=max_length,
@@ -59,49 +59,14 @@ def _drafter_kind(recipe: Recipe) -> str:
     return (recipe.drafter or Drafter()).kind or DRAFTER_KIND
 
 
-def _decide_engines(recipe: Recipe, decoding: str, method: str) -> tuple[EnginePlan, ...]:
-    precision = recipe.precision or Precision()
-    words = [
+def _decide_words(recipe: Recipe) -> list[Word]:
+    """What every engine must be able to do."""
+    return [
+        ("graphs", "graphs", recipe.graphs or GRAPHS),
         ("drafter.kind", "drafter", _drafter_kind(recipe)),
-        ("verify.method", "method", method),
-        ("decoding", "decoding", decoding),
-        ("precision.target", "precision", precision.target or PRECISION),
-        ("precision.drafter", "precision", precision.drafter or PRECISION),
+        ("verify.method", "method", (recipe.verify or Verify()).method or METHOD),
+        ("decoding", "decoding", recipe.decoding or DECODING),
     ]
-    engines: list[EnginePlan] = []
-    for index, written in enumerate(recipe.engines or [Engine()]):
-        engine = _decide_engine(recipe, f"engines.{index}", written, words)
-        _refuse_twin(recipe, f"engines.{index}", engine, engines)
-        engines.append(engine)
-    return tuple(engines)
-
-
-def _decide_engine(recipe: Recipe, key: str, written: Engine, words: Iterable[tuple[str, str, str]]) -> EnginePlan:
-    """The engine at `key`, when some row of the capabilities can do all of `words` (key, dimension, word) on it."""
-    backend = written.backend or BACKEND
-    rows = narrow(ROWS, "backend", backend, f"{key}.backend", recipe.origin)
-    provider = written.provider or rows[0]["provider"][0]
-    rows = narrow(rows, "provider", provider, f"{key}.provider", recipe.origin)
-    for word_key, dimension, word in words:
-        rows = narrow(rows, dimension, word, word_key, recipe.origin)
-    if written.compute_capability is not None:
-        raise recipe.origin.refusal(
-            f"{key}.compute_capability",
-            f"'{written.compute_capability}'",
-            f"nothing, because {backend} on {provider} has none",
-            f"remove {key}.compute_capability",
-        )
-    return EnginePlan(written.name or f"{backend}-{provider}", backend, provider)
-
-
-def _refuse_twin(recipe: Recipe, key: str, engine: EnginePlan, others: Iterable[EnginePlan]) -> None:
-    for other in others:
-        if (other.backend, other.provider) == (engine.backend, engine.provider):
-            received = f"{engine.backend} on {engine.provider} a second time"
-            raise recipe.origin.refusal(key, received, "engines that differ", f"remove {key}")
-        if other.name == engine.name:
-            received = f"'{engine.name}' a second time"
-            raise recipe.origin.refusal(f"{key}.name", received, "a name of its own", f"change {key}.name")
 
 
 def _refuse_drafter_keys(recipe: Recipe) -> None:
@@ -112,8 +77,6 @@ def _refuse_drafter_keys(recipe: Recipe) -> None:
     for name in Drafter.model_fields:
         if name not in known and getattr(drafter, name) is not None:
             raise _meaningless(recipe, f"drafter.{name}", kind, name)
-    if "model" not in known and recipe.precision is not None and recipe.precision.drafter is not None:
-        raise _meaningless(recipe, "precision.drafter", kind, "model")
     if drafter.tree is not None:
         received = "a tree, which is not available in this version"
         raise recipe.origin.refusal(
@@ -122,6 +85,12 @@ def _refuse_drafter_keys(recipe: Recipe) -> None:
     if drafter.sample:
         received = "true, but sampled drafts are not available in this version"
         raise recipe.origin.refusal("drafter.sample", received, "false", "set drafter.sample to false or remove it")
+
+
+def _refuse_fusing_nothing(recipe: Recipe, graphs: str, kind: str) -> None:
+    if graphs == "fused" and kind == "none":
+        hint = "set graphs to separate or remove it, or add a drafter"
+        raise recipe.origin.refusal("graphs", "'fused', but there is no drafter to fuse", "'separate'", hint)
 
 
 def _meaningless(recipe: Recipe, key: str, kind: str, name: str) -> RecipeError:

@@ -59,12 +59,30 @@ class DrafterPlan:
 
 
 @dataclass(frozen=True)
-class EnginePlan:
-    """One engine to build; `name` is unique in the bundle."""
+class PrecisionPlan:
+    """What an engine stores and computes in. `block_size`: weights that share a scale, where a word needs it."""
 
+    target: str
+    drafter: str | None
+    block_size: int | None
+
+    def words(self) -> dict[str, str]:
+        """Part -> word: "target", and "drafter" when it has weights."""
+        return {"target": self.target} | ({"drafter": self.drafter} if self.drafter else {})
+
+
+@dataclass(frozen=True)
+class EnginePlan:
+    """One engine to build; `name` is unique in the bundle. `entry`: its place in the recipe's list, which may name
+    several compute capabilities. `defer`: leave the build to `speccompile finish`."""
+
+    entry: int
     name: str
     backend: str
     provider: str
+    compute_capability: str | None
+    precision: PrecisionPlan
+    defer: bool = False
 
 
 @dataclass(frozen=True)
@@ -81,12 +99,16 @@ class ProvePlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything that `build` needs to know. Lengths are in tokens; `exact` says that speculation changes nothing."""
+    """Everything that `build` needs to know. Lengths are in tokens; `exact` says that speculation changes nothing.
+
+    graphs: "separate" (verify, draft) or "fused" (step; verify for autoregressive decoding).
+    """
 
     name: str
     target: ModelPlan
     drafter: DrafterPlan
     decoding: str
+    graphs: str
     verify_method: str
     exact: bool
     max_length: int
@@ -103,6 +125,7 @@ class Plan:
             "target": self.target.to_json(),
             "drafter": self.drafter.to_json(),
             "decoding": self.decoding,
+            "graphs": self.graphs,
             "verify_method": self.verify_method,
             "exact": self.exact,
             "max_length": self.max_length,

@@ -5,9 +5,9 @@ A key that is left out, or null, is None.
 """
 
 from pathlib import Path
-from typing import Any, get_args
+from typing import Annotated, Any, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr
 from pydantic.fields import FieldInfo
 
 from speccompile.recipe.refusal import Origin
@@ -58,12 +58,25 @@ class Cache(Section):
 class Precision(Section):
     target: str | None = _optional("the name of a precision", "float32")
     drafter: str | None = _optional("the name of a precision", "float32")
+    block_size: int | None = _optional("a whole number of weights that share a scale", 32)
+
+
+def _list_of_texts(value: Any) -> Any:
+    """One capability as a list of one, and 8.9 as "8.9": YAML reads it as a number, and nothing else is meant."""
+    if value is None:
+        return None
+    values = value if isinstance(value, list) else [value]
+    return [str(each) if isinstance(each, float) else each for each in values]
 
 
 class Engine(Section):
     backend: str | None = _optional("the name of a backend", "onnxruntime")
     provider: str | None = _optional("the name of a provider", "cpu")
-    compute_capability: str | None = _optional("a compute capability as text", '"8.9"')
+    compute_capability: Annotated[list[str] | None, BeforeValidator(_list_of_texts)] = _optional(
+        "a compute capability such as 8.9, or a list of some", '["8.6", "8.9"]', min_length=1
+    )
+    precision: Precision | None = _optional("a mapping with the keys target and drafter", "{target: float16}")
+    defer: bool | None = _optional("true or false", "false")
     name: str | None = _optional(NAME_EXPECTED, "cpu", pattern=NAME)
 
 
@@ -79,6 +92,7 @@ class Recipe(Section):
     target: Target = _required("a mapping with the key model", "{model: demo/target}")
     drafter: Drafter | None = _optional("a mapping with the key kind", "{kind: none}")
     decoding: str | None = _optional("the name of a decoding", "greedy")
+    graphs: str | None = _optional("the name of a cut into graphs", "separate")
     verify: Verify | None = _optional("a mapping with the key method", "{method: exact}")
     cache: Cache | None = _optional("a mapping with the key max_length", "{max_length: 2048}")
     precision: Precision | None = _optional("a mapping with the keys target and drafter", "{target: float32}")

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from time import perf_counter
 
 from speccompile.bundle.manifest import Manifest
-from speccompile.runtime.engine import Engine, Run
+from speccompile.runtime.engine import Array, Engine, Run
 from speccompile.runtime.generation import Row
 
 
@@ -14,7 +14,8 @@ class Loop:
     def __init__(self, engine: Engine, manifest: Manifest) -> None:
         self.engine, self.batch = engine, manifest.batch_size
         self.chunk, self.tokens, self.catch_up = manifest.prefill_chunk, manifest.tokens, manifest.catch_up
-        self.can_draft = engine.has("draft")
+        self.fused = engine.has("step")
+        self.can_draft = self.fused or engine.has("draft")
         counts = (self.batch,)
         self.length, self.n_path = engine.array("length", counts), engine.array("n_path", counts)
         self.n_given, self.n_total = engine.array("n_given", counts), engine.array("n_total", counts)
@@ -52,7 +53,10 @@ class Loop:
             self._run(forward, rows if index == n_chunks - 1 else ())
 
     def _run(self, forward: "_Round", rows: Sequence[Row]) -> None:
-        """One round: verify, read what was accepted, draft. `rows` take the tokens; none do in a prefill's middle."""
+        """One round: verify, read what was accepted, draft. `rows` take the tokens; none do in a prefill's middle.
+
+        A fused step has drafted by the time its path is read. Its time counts as verification.
+        """
         start = perf_counter()
         forward.verify()
         self.seconds["verify"] += perf_counter() - start
@@ -67,6 +71,8 @@ class Loop:
             start = perf_counter()
             forward.draft()
             self.seconds["draft"] += perf_counter() - start
+        elif forward.drafted is not None:
+            forward.next_window[:], self.n_total[:] = forward.drafted
         else:
             for index, end in enumerate(n_path):
                 forward.next_window[index, 0] = forward.path[index, end]
@@ -91,9 +97,14 @@ class _Round:
     """One round at fixed widths: its graphs, and the arrays that the host reads and writes."""
 
     def __init__(self, loop: Loop, widths: dict[str, int], speculative: bool) -> None:
-        engine, window = loop.engine, widths["window"]
-        self.verify: Run = engine.bind("verify", widths)
-        self.draft: Run | None = engine.bind("draft", widths) if speculative else None
-        self.window = engine.array("window", (loop.batch, window))
-        self.path = engine.array("path", (loop.batch, window + 1))
-        self.next_window = engine.array("window", (loop.batch, loop.tokens + 1 if speculative else 1))
+        engine, batch, window = loop.engine, loop.batch, widths["window"]
+        fused = speculative and loop.fused
+        self.verify: Run = engine.bind("step" if fused else "verify", widths)
+        self.draft: Run | None = engine.bind("draft", widths) if speculative and not fused else None
+        self.window = engine.array("window", (batch, window))
+        self.path = engine.array("path", (batch, window + 1))
+        self.next_window = engine.array("window", (batch, loop.tokens + 1 if speculative else 1))
+        self.drafted: tuple[Array, Array] | None = None
+        if fused:
+            drafts = engine.array("next_window", (batch, loop.tokens + 1))
+            self.drafted = drafts, engine.array("next_total", (batch,))

@@ -37,12 +37,15 @@ def manifest(**changes: object) -> Manifest:
         "vocabulary_size": 100,
         "eos_token_ids": (2, 3),
         "tokenizer": True,
-        "precision": {"target": "float32", "drafter": "float32"},
         "graphs": (verify_graph(),),
-        "engines": (EngineEntry("onnxruntime-cpu", "onnxruntime", "cpu", {"verify": "graphs/verify.onnx"}),),
+        "engines": (cpu_entry((verify_graph(),), {"verify": "graphs/verify.onnx"}),),
         "plan": {"name": "größe", "cache": {"max_length": 32}},
     }
     return Manifest(**(values | changes))  # type: ignore[arg-type]
+
+
+def cpu_entry(graphs: tuple[Graph, ...], files: dict[str, str], name: str = "onnxruntime-cpu") -> EngineEntry:
+    return EngineEntry(name, "onnxruntime", "cpu", files, {"target": "float32", "drafter": "float32"}, graphs)
 
 
 def fill(folder: Path) -> None:

@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
-from speccompile.bundle import BundleWriter, EngineEntry, Manifest
+from speccompile.bundle import BundleWriter, Manifest
 from speccompile.bundle.manifest import canonical_json
 from speccompile.contract import Graph, Tensor
 from speccompile.runtime import Bundle
 from speccompile.runtime.engine import Array, Run
 from speccompile.runtime.text import Text
-from tests.light.bundle_example import manifest
+from tests.light.bundle_example import cpu_entry, manifest
 
 VOCABULARY = 258
 """All bytes, then <s> and </s>."""
@@ -71,12 +71,13 @@ def path_lengths(prompt: Sequence[int], count: int, tokens: int) -> list[int]:
     return lengths
 
 
-def toy_manifest(*, speculative: bool = True, **changes: object) -> Manifest:
+def toy_manifest(*, speculative: bool = True, fused: bool = False, **changes: object) -> Manifest:
     """The manifest of a toy bundle; `changes` as in `bundle_example.manifest`."""
-    graphs = tuple(Graph(name, (Tensor("length", "int64", (1,), "length", "io"),), ()) for name in ("verify", "draft"))
+    names = ("step", "verify") if fused else ("verify", "draft")
+    graphs = tuple(Graph(name, (Tensor("length", "int64", (1,), "length", "io"),), ()) for name in names)
     graphs = graphs if speculative else graphs[:1]
     entries = tuple(
-        EngineEntry(name, "onnxruntime", "cpu", {graph.name: f"graphs/{graph.name}.onnx" for graph in graphs})
+        cpu_entry(graphs, {graph.name: f"graphs/{graph.name}.onnx" for graph in graphs}, name)
         for name in ("onnxruntime-cpu", "other")
     )
     drafting = {} if speculative else {"tokens": 0, "catch_up": 0}
@@ -91,6 +92,7 @@ class ToyEngine:
         self.batch, self.tokens = manifest.batch_size, manifest.tokens
         self.graphs = {graph.name for graph in manifest.graphs}
         self.runs: list[str] = []
+        self.into_next = False
         self.verified: list[list[tuple[int, int]]] = []
         """Of each verify, every row's n_given and length."""
         rows = manifest.max_length + max(manifest.prefill_chunk, self.tokens + 1) + self.tokens + 1
@@ -107,15 +109,18 @@ class ToyEngine:
         return self.caches[buffer].ctypes.data
 
     def bind(self, graph: str, widths: Mapping[str, int], optional: Sequence[str] = ()) -> Run:
-        row_step = {"verify": self._verify_row, "draft": self._draft_row}[graph]
+        verify, draft = self._verify_row, self._draft_row
+        row_steps = {"verify": [verify], "draft": [draft], "step": [verify, draft]}[graph]
 
         def run() -> None:
             self.runs.append(graph)
-            if graph == "verify":
+            self.into_next = graph == "step"
+            if verify in row_steps:
                 rows = zip(self._counts("n_given").tolist(), self._counts("length").tolist(), strict=True)
                 self.verified.append(list(rows))
-            for row in range(self.batch):
-                row_step(row, widths)
+            for row_step in row_steps:
+                for row in range(self.batch):
+                    row_step(row, widths)
 
         return run
 
@@ -149,8 +154,9 @@ class ToyEngine:
         rows = path[start : n_path + 1] + guessed[:-1]
         self._commit("drafter", row, length + start, rows, widths["catch_up"] + self.tokens - 1)
         padding = [0] * (self.tokens - len(guessed))
-        self.array("window", (self.batch, self.tokens + 1))[row] = [path[n_path], *guessed, *padding]
-        self._counts("n_total")[row] = 1 + len(guessed)
+        window, total = ("next_window", "next_total") if self.into_next else ("window", "n_total")
+        self.array(window, (self.batch, self.tokens + 1))[row] = [path[n_path], *guessed, *padding]
+        self._counts(total)[row] = 1 + len(guessed)
 
     def _committed(self, name: str, row: int, length: int) -> list[int]:
         text: list[int] = self.caches[name][row, :length].tolist()

@@ -52,7 +52,14 @@ def test_true_is_no_number():
     ("change", "message"),
     [
         (lambda data: data["eos_token_ids"].append("2"), r"eos_token_ids\[2\]: expected int, got str '2'"),
-        (lambda data: data["precision"].update(target=32), r"precision\.target: expected str, got int 32"),
+        (
+            lambda data: data["engines"][0]["precision"].update(target=32),
+            r"engines\[0\]: precision\.target: expected str, got int 32",
+        ),
+        (lambda data: data["engines"][0].pop("build"), r"engines\[0\]: the field 'build' is missing"),
+        (lambda data: data["engines"][0].update(build={}), r"engines\[0\]: build: the field 'deferred' is missing"),
+        (lambda data: data["engines"][0].update(build=3), r"engines\[0\]: build: expected dict, got int 3"),
+        (lambda data: data["engines"][0]["graphs"][0].update(kind=1), r"engines\[0\]: graphs\[0\]: unknown field"),
         (lambda data: data["engines"][0]["files"].update(verify=1), r"engines\[0\]: files\.verify: expected str"),
         (lambda data: data["engines"][0].pop("backend"), r"engines\[0\]: the field 'backend' is missing"),
         (lambda data: data["engines"][0].update(device=0), r"engines\[0\]: unknown field 'device'"),

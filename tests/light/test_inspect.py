@@ -36,7 +36,7 @@ def test_buffers_have_their_bytes():
 
 def test_a_dtype_without_a_size_is_refused():
     odd = Buffer("window", "float5", (1,), "io")
-    message = r"manifest\.json: buffer 'window' has dtype 'float5', expected float32 or int64"
+    message = r"manifest\.json: buffer 'window' has dtype 'float5', expected one of float16, bfloat16, float32, int64"
     with pytest.raises(BundleError, match=message) as caught:
         size_in_bytes(odd)
     assert caught.value.hint == "upgrade speccompile"
@@ -64,7 +64,7 @@ def test_people_see_everything_that_matters(bundle):
         "name        demo",
         "exact       yes",
         f"digest      {record.digest} (verified)",
-        "  onnxruntime-cpu  onnxruntime  cpu  verify=graphs/verify.onnx",
+        "  onnxruntime-cpu  onnxruntime  cpu  drafter=float32 target=float32  verify=graphs/verify.onnx",
         "  out  target.key.0.out  float32  [1, 2, 32, 4]  updates target.key.0 in place",
         "  window             int64    [1, window]    8*window bytes",
         f"  graphs/weights.bin        2048 bytes  {record.files['graphs/weights.bin'].blake3}",

@@ -8,8 +8,9 @@ from speccompile.recipe.capabilities import ROWS
 from tests import zoo
 
 README = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
-COLUMNS = {"backend": "backend", "provider": "provider", "drafter.kind": "drafter", "verify.method": "method",
-           "decoding": "decoding", "precision": "precision"}  # fmt: skip
+COLUMNS = {"backend": "backend", "provider": "provider", "compute_capability": "compute_capability",
+           "precision.target": "precision", "precision.drafter": "drafter_precision"}  # fmt: skip
+COMMON = {"graphs": "graphs", "drafter.kind": "drafter", "verify.method": "method", "decoding": "decoding"}
 
 
 def section(name: str) -> str:
@@ -19,12 +20,22 @@ def section(name: str) -> str:
     return found[1].strip()
 
 
-def test_the_table_of_support_is_the_table_of_capabilities():
+def words(row, dimension):
+    return ", ".join(f"`{word}`" for word in row[dimension]) or "-"
+
+
+def table() -> str:
+    """The table of support, as the README must have it. What all engines have in common stands below it."""
+    common = {key: {words(row, dimension) for row in ROWS} for key, dimension in COMMON.items()}
     lines = [f"| {' | '.join(f'`{title}`' for title in COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
-    for row in ROWS:
-        cells = (", ".join(f"`{word}`" for word in row[dimension]) for dimension in COLUMNS.values())
-        lines.append(f"| {' | '.join(cells)} |")
-    assert section("supported").splitlines() == lines
+    lines += [f"| {' | '.join(words(row, dimension) for dimension in COLUMNS.values())} |" for row in ROWS]
+    return "\n".join([*lines, "", *(f"- `{key}`: {' / '.join(each)}" for key, each in common.items())])
+
+
+def test_the_table_of_support_is_the_table_of_capabilities():
+    assert section("supported") == table()
+    for dimension in COMMON.values():
+        assert len({row[dimension] for row in ROWS}) == 1
 
 
 def test_the_architectures_are_those_that_the_suite_proves():

@@ -7,10 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speccompile.bundle import EngineEntry
 from speccompile.errors import EngineError, PromptError, UsageError
 from speccompile.runtime import Bundle
-from speccompile.runtime.onnxruntime import OnnxRuntimeEngine
 from speccompile.runtime.text import Stream, Text
 from tests.light.fake_bundle import (
     JSON_KEYS,
@@ -37,11 +35,11 @@ def text(tmp_path_factory) -> Text:
     return Text(file)
 
 
-@given(st.lists(prompts, min_size=1, max_size=4), sizes, sizes, st.integers(1, 30), st.integers(0, 2))
-@settings(max_examples=100, deadline=None)
-def test_every_row_gets_the_targets_own_tokens(rows, tokens, chunk, count, idle_rows):
+@given(st.lists(prompts, min_size=1, max_size=4), sizes, sizes, st.integers(1, 30), st.integers(0, 2), st.booleans())
+@settings(max_examples=150, deadline=None)
+def test_every_row_gets_the_targets_own_tokens(rows, tokens, chunk, count, idle_rows, fused):
     batch = len(rows) + idle_rows
-    bundle = toy_bundle(tokens=tokens, prefill_chunk=chunk, batch_size=batch, max_length=32)
+    bundle = toy_bundle(tokens=tokens, prefill_chunk=chunk, batch_size=batch, max_length=32, fused=fused)
     for speculative in (True, False, True):
         generations = bundle.generate_batch(rows, max_new_tokens=count, autoregressive=not speculative)
         for prompt, generation in zip(rows, generations, strict=True):
@@ -94,6 +92,15 @@ def test_idle_rows_are_given_nothing_and_hold_no_length():
     bundle.engine.verified.clear()
     bundle.generate([1, 2, 3])
     assert {rows[1] for rows in bundle.engine.verified} == {(0, 0)}
+
+
+def test_a_fused_bundle_runs_one_graph_a_round():
+    bundle = toy_bundle(fused=True)
+    bundle.generate(PROMPT, max_new_tokens=12)
+    assert set(bundle.engine.runs) == {"step"}
+    bundle.engine.runs.clear()
+    bundle.generate(PROMPT, max_new_tokens=12, autoregressive=True)
+    assert set(bundle.engine.runs) == {"verify"}
 
 
 def test_a_bundle_without_drafter_is_autoregressive():
@@ -238,23 +245,6 @@ def test_chat_without_a_template_is_refused(tmp_path):
     with pytest.raises(PromptError, match="this bundle's tokenizer has no chat template") as caught:
         bundle.generate("ab", chat=True)
     assert caught.value.hint == "leave --chat out"
-
-
-def test_engines_that_are_not_there(tmp_path):
-    foreign = EngineEntry("edge", "tensorrt_rtx", "cuda", {name: f"graphs/{name}.onnx" for name in ("verify", "draft")})
-    folder = write_toy_bundle(tmp_path / "toy", engines=(*toy_manifest().engines, foreign))
-    with pytest.raises(UsageError, match="the bundle has no engine 'xyzzy'") as caught:
-        Bundle.open(folder, engine="xyzzy")
-    assert caught.value.hint == "it has: onnxruntime-cpu, other, edge"
-    with pytest.raises(EngineError, match="engine 'edge' wants backend 'tensorrt_rtx'; this runtime has 'onnxruntime'"):
-        Bundle.open(folder, engine="edge")
-
-
-def test_a_provider_that_is_not_there(tmp_path):
-    entry = EngineEntry("gpu", "onnxruntime", "cuda", {})
-    with pytest.raises(EngineError, match="engine 'gpu' wants provider 'cuda'; this runtime has 'cpu'") as caught:
-        OnnxRuntimeEngine(tmp_path, entry, [])
-    assert caught.value.hint == "choose another engine of the bundle with --engine"
 
 
 def test_a_graph_that_onnxruntime_does_not_take(tmp_path):

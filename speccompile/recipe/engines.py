@@ -1,0 +1,141 @@
+"""The engines of a recipe -> the engines of the plan: one for every compute capability, each refused by its row."""
+
+from collections.abc import Iterable
+
+from speccompile.recipe.capabilities import BLOCK_SIZES, DRAFTER_KEYS, ROWS, Row, narrow
+from speccompile.recipe.plan import EnginePlan, PrecisionPlan
+from speccompile.recipe.refusal import one_of
+from speccompile.recipe.schema import Engine, Precision, Recipe
+
+BACKEND = "onnxruntime"
+PRECISION = "float32"
+
+Word = tuple[str, str, str]
+"""Key of the recipe, dimension of the capabilities, and the word that stands there or that is taken by default."""
+
+
+def decide_engines(recipe: Recipe, words: Iterable[Word], drafter_kind: str) -> tuple[EnginePlan, ...]:
+    """Every engine to build, in the order of the recipe. `words`: what all of them must be able to do.
+
+    Raises RecipeError for an engine that no row of the capabilities allows, and for engines that cannot be told apart.
+    """
+    engines: list[EnginePlan] = []
+    for index, written in enumerate(recipe.engines or [Engine()]):
+        for engine in _decide(recipe, index, written, list(words), drafter_kind):
+            _refuse_twin(recipe, f"engines.{index}", engine, engines)
+            engines.append(engine)
+    return tuple(engines)
+
+
+def _decide(recipe: Recipe, index: int, written: Engine, words: list[Word], drafter_kind: str) -> list[EnginePlan]:
+    key = f"engines.{index}"
+    backend = written.backend or BACKEND
+    rows = narrow(ROWS, "backend", backend, f"{key}.backend", recipe.origin)
+    provider = written.provider or rows[0]["provider"][0]
+    rows = narrow(rows, "provider", provider, f"{key}.provider", recipe.origin)
+    for word_key, dimension, word in words:
+        rows = narrow(rows, dimension, word, word_key, recipe.origin)
+    if written.defer is not None and not rows[0]["compute_capability"]:
+        raise recipe.origin.refusal(
+            f"{key}.defer", str(written.defer).lower(), f"nothing, because {backend} opens its graphs where it runs",
+            f"remove {key}.defer",
+        )  # fmt: skip
+    capabilities = _capabilities(recipe, key, written, backend, provider, rows)
+    precision = decide_precision(recipe, key, written, drafter_kind)
+    engines = []
+    for capability in capabilities:
+        able = rows
+        if capability is not None:
+            able = narrow(able, "compute_capability", capability, f"{key}.compute_capability", recipe.origin)
+        for word_key, dimension, word in _precision_words(key, written, precision):
+            able = narrow(able, dimension, word, word_key, recipe.origin)
+        name = _name(written, backend, provider, capability, precision, several=len(capabilities) > 1)
+        engines.append(EnginePlan(index, name, backend, provider, capability, precision, bool(written.defer)))
+    return engines
+
+
+def _capabilities(
+    recipe: Recipe, key: str, written: Engine, backend: str, provider: str, rows: tuple[Row, ...]
+) -> list[str] | list[None]:
+    known = [word for row in rows for word in row["compute_capability"]]
+    given, key = written.compute_capability, f"{key}.compute_capability"
+    if given is not None and not known:
+        expected = f"nothing, because {backend} on {provider} has none"
+        raise recipe.origin.refusal(key, ", ".join(f"'{each}'" for each in given), expected, f"remove {key}")
+    if given is None:
+        if backend == "tensorrt_rtx":
+            hint = f'add the capability of the GPU that will run it, for example `compute_capability: "{known[-3]}"`'
+            raise recipe.origin.refusal(key, "nothing", f"one or several of {one_of(known)}", hint)
+        return [None]  # TensorRT builds for the GPU that it finds
+    for each in given:
+        if given.count(each) > 1:
+            raise recipe.origin.refusal(key, f"'{each}' twice", "each compute capability once", "remove one of them")
+    return given
+
+
+def decide_precision(recipe: Recipe, key: str, written: Engine, drafter_kind: str) -> PrecisionPlan:
+    """The precision of the engine at `key`: what it says itself, else what the recipe says for all, else float32."""
+    own, common = written.precision or Precision(), recipe.precision or Precision()
+    has_weights = "model" in DRAFTER_KEYS[drafter_kind]
+    for place, section in ((f"{key}.precision", own), ("precision", common)):
+        if section.drafter is not None and not has_weights:
+            kinds = one_of([kind for kind, keys in DRAFTER_KEYS.items() if "model" in keys])
+            raise recipe.origin.refusal(
+                f"{place}.drafter", "a key that means nothing for this drafter",
+                f"it only with drafter.kind {kinds}, not {drafter_kind}",
+                f"remove {place}.drafter (or set it to null), or change drafter.kind",
+            )  # fmt: skip
+    target = own.target or common.target or PRECISION
+    drafter = (own.drafter or common.drafter or PRECISION) if has_weights else None
+    return PrecisionPlan(target, drafter, _block_size(recipe, key, own, common, (target, drafter)))
+
+
+def _block_size(
+    recipe: Recipe, key: str, own: Precision, common: Precision, words: tuple[str | None, ...]
+) -> int | None:
+    place, written = (
+        (f"{key}.precision.block_size", own.block_size)
+        if own.block_size is not None
+        else ("precision.block_size", common.block_size)
+    )
+    if "int4" not in words:
+        if own.block_size is not None:
+            expected = "it only where target or drafter is int4"
+            raise recipe.origin.refusal(place, str(written), expected, f"remove {place}")
+        return None
+    if written is not None and written not in BLOCK_SIZES:
+        sizes = one_of([str(size) for size in BLOCK_SIZES])
+        raise recipe.origin.refusal(place, str(written), sizes, f"set {place} to {sizes}")
+    return written or BLOCK_SIZES[0]
+
+
+def _precision_words(key: str, written: Engine, precision: PrecisionPlan) -> list[Word]:
+    own = written.precision or Precision()
+    words = [(f"{key}.precision.target" if own.target else "precision.target", "precision", precision.target)]
+    if precision.drafter is not None:
+        place = f"{key}.precision.drafter" if own.drafter else "precision.drafter"
+        words.append((place, "drafter_precision", precision.drafter))
+    return words
+
+
+def _name(
+    written: Engine, backend: str, provider: str, capability: str | None, precision: PrecisionPlan, *, several: bool
+) -> str:
+    """The name that the recipe gives; else one that says what the engine is."""
+    if written.name:
+        return f"{written.name}-{capability}" if several else written.name
+    where = provider if backend == "onnxruntime" else capability
+    return "-".join(filter(None, (backend, where, "" if precision.target == PRECISION else precision.target)))
+
+
+def _refuse_twin(recipe: Recipe, key: str, engine: EnginePlan, others: Iterable[EnginePlan]) -> None:
+    def identity(one: EnginePlan) -> tuple[object, ...]:
+        return one.backend, one.provider, one.compute_capability, one.precision
+
+    for other in others:
+        if identity(other) == identity(engine):
+            received = f"{engine.backend} on {engine.compute_capability or engine.provider} a second time"
+            raise recipe.origin.refusal(key, received, "engines that differ", f"remove {key}")
+        if other.name == engine.name:
+            received = f"'{engine.name}' a second time"
+            raise recipe.origin.refusal(f"{key}.name", received, "a name of its own", f"change {key}.name")
