@@ -1,30 +1,35 @@
-"""Graphs on disk: one weights file for a model, shared by its neutral graph and by every lowered one."""
+"""Graphs on disk: one weights file for a model and its numbers, shared by its neutral graph and every lowered one."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import onnx_ir as ir
 from onnx_ir.passes import common
 
 from speccompile.contract import Graph
-from speccompile.lower import onnxruntime
+from speccompile.lower.forms import FLOATS, Form, Numbers
+from speccompile.lower.passes.reduce_precision import reduce_precision
 from speccompile.lower.passes.transposed_weights import transposed_weights
+from speccompile.lower.quantize import QuantizeReport, quantize
 
 GRAPHS = "graphs"
 """The folder of graphs and weights in a bundle."""
 
-LOWERINGS = {"onnxruntime": onnxruntime.lower}
-"""Backend -> its lowering, neutral ONNX -> ONNX, in place."""
+Ranges = Mapping[str, tuple[float, float]]
+"""Tensor name -> smallest and largest value that calibration met."""
 
 _SMALLEST_EXTERNAL = 1024  # bytes: scalars and short tables stay in the graph
 
 
-def neutral_file(graph: Graph) -> str:
-    """Where the neutral graph lies while a bundle is built. It is no part of the bundle."""
-    return f"{GRAPHS}/{graph.name}.neutral.onnx"
+def neutral_file(graph: Graph, numbers: Numbers | None = None) -> str:
+    """Where a neutral graph lies while a bundle is built, as traced or in other numbers: no part of the bundle."""
+    if numbers is None or numbers.word == "float32":
+        return f"{GRAPHS}/{graph.name}.neutral.onnx"
+    return f"{GRAPHS}/{graph.name}.{numbers.name}.neutral.onnx"
 
 
 def engine_file(graph: Graph, engine: str) -> str:
-    """Where an engine's graph lies in a bundle."""
+    """Where a lowered graph lies in a bundle."""
     return f"{GRAPHS}/{graph.name}.{engine}.onnx"
 
 
@@ -38,7 +43,37 @@ def write_neutral(model: ir.Model, graph: Graph, folder: Path, weights: str) -> 
     common.CommonSubexpressionEliminationPass()(model)  # an unrolled drafter transposes each weight K times
     transposed_weights(model)
     common.RemoveUnusedNodesPass()(model)
-    path = folder / neutral_file(graph)
+    return save(model, folder / neutral_file(graph), weights)
+
+
+def write_numbers(
+    graph: Graph, part: str, numbers: Numbers, folder: Path, ranges: Ranges | None = None
+) -> QuantizeReport | None:
+    """Write the neutral graph of a part in other numbers, with a weights file of its own. float32 is there already.
+
+    ranges: of activations, for w8a8 and fp8. Returns what was quantized, None for plain dtypes.
+    """
+    if numbers.word == "float32":
+        return None
+    model, report = ir.load(folder / neutral_file(graph)), None
+    if numbers.word not in FLOATS:
+        report = quantize(model, numbers.word, numbers.block_size or 0, numbers.weights, ranges)
+    if numbers.compute != "float32":
+        reduce_precision(model, ir.DataType[numbers.compute.upper()])
+    save(model, folder / neutral_file(graph, numbers), f"{part}.{numbers.name}.weights")
+    return report
+
+
+def write_lowered(model: ir.Model, graph: Graph, folder: Path, engine: str, form: Form) -> Path:
+    """Lower a neutral graph, loaded from `folder`, for an engine. It reads the same weights. Returns its path."""
+    form.lower(model)
+    path = folder / engine_file(graph, engine)
+    ir.save(model, path)
+    return path
+
+
+def save(model: ir.Model, path: Path, weights: str) -> Path:
+    """Write a model, its large weights into the file `weights` beside it, if it has any."""
     path.parent.mkdir(parents=True, exist_ok=True)
     ir.save(model, path, external_data=weights, size_threshold_bytes=_SMALLEST_EXTERNAL)
     if (path.parent / weights).stat().st_size == 0:
@@ -46,10 +81,18 @@ def write_neutral(model: ir.Model, graph: Graph, folder: Path, weights: str) -> 
     return path
 
 
-def write_lowered(neutral: Path, graph: Graph, folder: Path, engine: str, backend: str) -> Path:
-    """Lower a neutral graph for an engine. The new graph reads the same weights file. Returns its path."""
-    model = ir.load(neutral)
-    LOWERINGS[backend](model)
-    path = folder / engine_file(graph, engine)
-    ir.save(model, path)
-    return path
+def drop_unread(folder: Path, kept: set[str]) -> None:
+    """Remove every file of the graphs folder that is neither kept nor read by a kept graph."""
+    read = set(kept)
+    for file in kept:
+        if file.endswith(".onnx"):
+            read |= {f"{GRAPHS}/{name}" for name in _weights_of(folder / file)}
+    for path in (folder / GRAPHS).iterdir():
+        if f"{GRAPHS}/{path.name}" not in read:
+            path.unlink()
+
+
+def _weights_of(path: Path) -> set[str]:
+    initializers = ir.load(path).graph.initializers.values()
+    tensors = [value.const_value for value in initializers]
+    return {str(tensor.location) for tensor in tensors if isinstance(tensor, ir.ExternalTensor)}

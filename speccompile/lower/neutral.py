@@ -42,7 +42,8 @@ Attend <scale: float, softcap: float, window: int>
     head_values = Reshape (values_spread, flat_values)
 
     keys_turned = Transpose <perm = [0, 1, 3, 2]> (head_keys)
-    products = MatMul (query, keys_turned)
+    products_t = MatMul (query, keys_turned)
+    products = Cast <to = 1> (products_t)
     scale_f = Constant <value_float: float = @scale> ()
     scale_t = CastLike (scale_f, products)
     scaled = Mul (products, scale_t)
@@ -83,7 +84,8 @@ Attend <scale: float, softcap: float, window: int>
     committed_full = Expand (committed_bias, per_query)
     full_bias = Concat <axis = 3> (committed_full, bias)
     biased = Add (scores, full_bias)
-    weights = Softmax <axis = -1> (biased)
+    weights_f = Softmax <axis = -1> (biased)
+    weights = CastLike (weights_f, head_values)
     context = MatMul (weights, head_values)
 }
 """

@@ -1,11 +1,8 @@
 """Neutral ONNX -> ONNX for ONNX Runtime on a CPU. The whole lowering, in order, with its reasons."""
 
-from collections.abc import Callable
-
 import onnx_ir as ir
-from onnx_ir.passes import common
 
-from speccompile.lower import neutral
+from speccompile.lower.pass_list import TIDY, Pass, run_passes
 from speccompile.lower.passes.argmax_blocks import argmax_blocks
 from speccompile.lower.passes.attend_sliced import attend_sliced
 from speccompile.lower.passes.cast_like import cast_like
@@ -17,12 +14,7 @@ from speccompile.lower.passes.partial_rotary_embedding import partial_rotary_emb
 from speccompile.lower.passes.rms_normalization import rms_normalization
 from speccompile.lower.passes.rotary_embedding import rotary_embedding
 
-
-def _library(make: Callable[[], ir.passes.PassBase]) -> Callable[[ir.Model], int]:
-    return lambda model: int(make()(model).modified)
-
-
-PASSES: tuple[tuple[str, Callable[[ir.Model], int], str], ...] = (
+PASSES: tuple[Pass, ...] = (
     ("attend_sliced", attend_sliced, "as fast as any form measured, and exact across window widths"),
     ("commit_scatter", commit_scatter, "in place under IOBinding"),
     ("cast_like", cast_like, "else computed every round, with a warning on loading"),
@@ -37,20 +29,10 @@ PASSES: tuple[tuple[str, Callable[[ir.Model], int], str], ...] = (
     ),
     ("merge_reshapes", merge_reshapes, "a drafter's passes are windows of one, whose heads need no moving"),
     ("argmax_blocks", argmax_blocks, "7.5 us instead of 29 over 32000 logits"),
-    ("identity", _library(common.IdentityEliminationPass), "the trace leaves many behind"),
-    ("common_subexpressions", _library(common.CommonSubexpressionEliminationPass), "layers share masks and shapes"),
-    ("unused_nodes", _library(common.RemoveUnusedNodesPass), "what the merged nodes leave behind"),
-    ("unused_functions", _library(common.RemoveUnusedFunctionsPass), "the neutral ops are gone"),
-    ("unused_opsets", _library(common.RemoveUnusedOpsetsPass), "and with them their domain"),
-    ("order", _library(common.TopologicalSortPass), "a valid file lists producers first"),
+    *TIDY,
 )
 
 
 def lower(model: ir.Model) -> dict[str, int]:
-    """Lower in place. Returns how often each pass fired (library passes: 1 when they changed anything).
-
-    Raises AssertionError when a neutral op is left: every graph for this backend must be standard ONNX.
-    """
-    fired = {name: run(model) for name, run, _ in PASSES}
-    assert neutral.DOMAIN not in {node.domain for node in model.graph}, "a neutral op was not lowered"
-    return fired
+    """Lower in place. Returns how often each pass fired."""
+    return run_passes(model, PASSES)

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 import onnxruntime as ort
 import pytest
 import torch
@@ -23,6 +24,7 @@ from speccompile.contract import Graph
 from speccompile.errors import UnsupportedModelError
 from speccompile.lower.export import Exported, export_draft, export_verify
 from speccompile.lower.files import engine_file, neutral_file, write_lowered, write_neutral
+from speccompile.lower.forms import CPU
 from speccompile.models.load import load_model
 from speccompile.models.probe import probe
 from speccompile.runtime.generation import Row
@@ -62,7 +64,8 @@ class Compiled:
 
     def engine(self, form: str) -> OnnxRuntimeEngine:
         files = {graph.name: FORMS[form](graph) for graph in self.graphs}
-        return OnnxRuntimeEngine(self.folder, EngineEntry(form, "onnxruntime", "cpu", files), self.graphs, 1)
+        entry = EngineEntry(form, "onnxruntime", "cpu", files, {"target": "float32"}, tuple(self.graphs))
+        return OnnxRuntimeEngine(self.folder, entry, threads=1)
 
 
 def compile_row(name: str, folder: Path) -> Compiled:
@@ -87,7 +90,7 @@ def compile_row(name: str, folder: Path) -> Compiled:
 def write(exported: Exported, folder: Path) -> None:
     graph = exported.graph
     neutral = write_neutral(exported.model, graph, folder, f"{graph.name}.weights")
-    write_lowered(neutral, graph, folder, "cpu", "onnxruntime")
+    write_lowered(ir.load(neutral), graph, folder, "cpu", CPU)
 
 
 @pytest.fixture(scope="module")

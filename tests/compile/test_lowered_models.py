@@ -13,9 +13,11 @@ from speccompile.contract import Graph
 from speccompile.lower import onnxruntime as lowering
 from speccompile.lower.export import Exported, export_draft, export_verify
 from speccompile.lower.files import engine_file, neutral_file, write_lowered, write_neutral
+from speccompile.lower.forms import CPU
 from speccompile.models.load import load_model
 from speccompile.models.probe import probe
-from speccompile.prove.graphs import Outputs, Script, check_same, drive_draft, drive_verify
+from speccompile.prove.graphs import check_same
+from speccompile.prove.script import Outputs, Script, drive_draft, drive_verify
 from speccompile.runtime.onnxruntime import OnnxRuntimeEngine
 from speccompile.step.decoder import CacheShape, Decoder
 from speccompile.step.draft.model import ModelDrafter
@@ -37,9 +39,10 @@ class Lowered:
 
     def drive(self, file: str, widths: list[int]) -> Outputs:
         texts = np.random.default_rng(0).integers(0, zoo.VOCABULARY, (1, sum(widths) + 1)).tolist()
-        entry = EngineEntry("cpu", "onnxruntime", "cpu", {self.graph.name: file})
+        files, precision = {self.graph.name: file}, {"target": "float32"}
+        entry = EngineEntry("cpu", "onnxruntime", "cpu", files, precision, (self.graph,))
         drive = drive_verify if self.graph.name == "verify" else drive_draft
-        return drive(OnnxRuntimeEngine(self.folder, entry, [self.graph], threads=1), Script(texts, widths), self.graph)
+        return drive(OnnxRuntimeEngine(self.folder, entry, threads=1), Script(texts, widths), self.graph)
 
     def check(self, capfd: pytest.CaptureFixture[str]) -> Outputs:
         """The lowered graph gives what the neutral one gives, and onnxruntime takes it without a warning."""
@@ -55,7 +58,7 @@ def lowered(name: str, folder: Path, export: Callable[[Decoder], Exported]) -> L
     zoo.save(name, folder / "model", tokenizer=False)
     exported = export(probe(load_model(folder / "model", SHAPE.max_length), SHAPE))
     path = write_neutral(exported.model, exported.graph, folder, "weights")
-    write_lowered(path, exported.graph, folder, "cpu", "onnxruntime")
+    write_lowered(ir.load(path), exported.graph, folder, "cpu", CPU)
     return Lowered(folder, exported.graph, lowering.lower(ir.load(path)))
 
 

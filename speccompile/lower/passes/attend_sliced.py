@@ -5,7 +5,7 @@ import onnx_ir as ir
 from speccompile.lower import neutral
 from speccompile.lower.passes import Nodes, replace_each, static_size
 
-_HIDDEN = -1e30
+HIDDEN = -1e30
 
 
 def attend_sliced(model: ir.Model) -> int:
@@ -56,15 +56,15 @@ def _whole(
 ) -> ir.Value:
     """[B, G, L + R, D]: the committed part of the cache, then the in-step rows."""
     start, axis = nodes.integers(0), nodes.integers(2)
-    if (updated := _written(cache, rows, length)) is not None:
+    # In a batch, rows of different lengths leave gaps.
+    updated = written(cache, rows, length) if static_size(cache, 0) == 1 else None
+    if updated is not None:
         return nodes("Slice", updated, start, nodes("Add", committed, width), axis)
     return nodes("Concat", nodes("Slice", cache, start, committed, axis), rows, axis=2)
 
 
-def _written(cache: ir.Value, rows: ir.Value, length: ir.Value) -> ir.Value | None:
-    """The updated cache, where these rows are committed as they are: in a batch of one they then lie in their place."""
-    if static_size(cache, 0) > 1:
-        return None
+def written(cache: ir.Value, rows: ir.Value, length: ir.Value) -> ir.Value | None:
+    """The updated cache, where these rows are committed as they are: they then lie in their place. Else None."""
     commits = (node for node in cache.consumers() if (node.domain, node.op_type) == (neutral.DOMAIN, "Commit"))
     found = next((node for node in commits if node.inputs == (cache, rows, length)), None)
     return None if found is None or found.attributes["axis"].as_int() != 2 else found.outputs[0]
@@ -79,7 +79,7 @@ def _committed_bias(nodes: Nodes, node: ir.Node, committed: ir.Value, window: in
     if window > 0:
         distance = nodes("Sub", nodes("Unsqueeze", positions, nodes.integers(1, 3)), column)  # [B, 1, T, L]
         seen = nodes("And", seen, nodes("Less", distance, nodes("Constant", value_int=window)))
-    visible, hidden = nodes.number(0.0, bias.dtype), nodes.number(_HIDDEN, bias.dtype)
+    visible, hidden = nodes.number(0.0, bias.dtype), nodes.number(HIDDEN, bias.dtype)
     mask = nodes("Where", seen, visible, hidden)
     one = nodes.integers(1)
     size = nodes("Concat", one, one, nodes("Shape", bias, start=2, end=3), one, axis=0)

@@ -1,0 +1,61 @@
+"""The fused step: verification and drafting in one graph, put together from their two neutral graphs."""
+
+import onnx_ir as ir
+
+from speccompile.contract import Graph, Tensor
+
+STEP = "step"
+_PASSED_ON = ("path", "n_path")
+
+
+def step_graph(verify: Graph, draft: Graph) -> Graph:
+    """The contract of the `step` graph: everything that goes into either, and everything that comes out.
+
+    Its drafts go to buffers of their own, `next_window` and `next_total`, which the host copies into the next round's
+    window: a graph may write an output before it has read all inputs.
+    """
+    known = {tensor.name for tensor in verify.inputs} | set(_PASSED_ON)
+    inputs = [*verify.inputs, *(tensor for tensor in draft.inputs if tensor.name not in known)]
+    drafts = [Tensor(t.name, t.dtype, t.shape, t.name, t.role) for t in draft.outputs if t.role != "state"]
+    updated = [[t for t in graph.outputs if t.role == "state"] for graph in (verify, draft)]
+    results = [tensor for tensor in verify.outputs if tensor.role != "state"]
+    ordered = sorted(inputs, key=lambda tensor: tensor.role == "state")
+    return Graph(STEP, tuple(ordered), (*results, *drafts, *updated[0], *updated[1]))
+
+
+def compose_step(verify: ir.Model, draft: ir.Model, graph: Graph) -> ir.Model:
+    """The `step` graph out of both; they are used up. `graph`: its contract, as `step_graph` gives it.
+
+    The draft reads the path and its length from the verification, and shares the inputs that both have.
+    """
+    made = {value.name: value for value in (*verify.graph.inputs, *verify.graph.outputs)}
+    for value in list(draft.graph.inputs):
+        if value.name in made:
+            ir.convenience.replace_all_uses_with(value, made[value.name])
+        else:
+            made[value.name] = value
+    made |= {value.name: value for value in draft.graph.outputs}
+    _prefix(draft, {value.name for value in made.values()})
+    draft.graph.inputs.clear()
+    draft.graph.outputs.clear()
+    weights, nodes = list(draft.graph.initializers.values()), list(draft.graph)
+    for weight in weights:
+        del draft.graph.initializers[weight.name]
+        verify.graph.register_initializer(weight)
+    draft.graph.remove(nodes)
+    verify.graph.extend(nodes)
+    verify.graph.inputs[:] = [made[tensor.name] for tensor in graph.inputs]
+    verify.graph.outputs[:] = [made[tensor.name] for tensor in graph.outputs]
+    verify.opset_imports.update(draft.opset_imports)
+    verify.graph.name = graph.name
+    return verify
+
+
+def _prefix(model: ir.Model, kept: set[str | None]) -> None:
+    """Names that the other graph cannot have, for everything but inputs and outputs."""
+    for node in model.graph:
+        node.name = f"draft/{node.name}"
+    made = [value for node in model.graph for value in node.outputs]
+    for value in [*model.graph.initializers.values(), *made]:
+        if value.name not in kept:  # an output may be a constant
+            value.name = f"draft/{value.name}"

@@ -1,0 +1,25 @@
+"""Neutral ONNX -> ONNX for TensorRT and for CUDA. The whole lowering, in order, with its reasons."""
+
+import onnx_ir as ir
+
+from speccompile.lower.pass_list import TIDY, Pass, run_passes
+from speccompile.lower.passes.attend_masked import attend_masked
+from speccompile.lower.passes.cast_like import cast_like
+from speccompile.lower.passes.commit_integers import commit_integers
+from speccompile.lower.passes.commit_scatter import commit_scatter
+from speccompile.lower.passes.fold_constants import fold_constants
+
+PASSES: tuple[Pass, ...] = (
+    ("attend_masked", attend_masked, "no size comes from data; TensorRT fuses it into one flash attention a layer"),
+    ("commit_integers", commit_integers, "tokens are updated in place too, which TensorRT does for floats alone"),
+    ("commit_scatter", commit_scatter, "the one form that TensorRT updates in place"),
+    ("cast_like", cast_like, "TensorRT wants to know the type"),
+    ("fold_constants", fold_constants, "TensorRT takes sequences and shapes for nothing but constants"),
+    *TIDY,
+)
+"""Norms and rotary embeddings stay in pieces: TensorRT finds them, and puts them into the kernels beside them."""
+
+
+def lower(model: ir.Model) -> dict[str, int]:
+    """Lower in place. Returns how often each pass fired."""
+    return run_passes(model, PASSES)

@@ -1,0 +1,36 @@
+"""Ordered lists of passes: what a backend's lowering is."""
+
+from collections.abc import Callable
+
+import onnx_ir as ir
+from onnx_ir.passes import common
+
+from speccompile.lower import neutral
+
+Pass = tuple[str, Callable[[ir.Model], int], str]
+"""Name, pass, and the reason for it."""
+
+
+def _library(make: Callable[[], ir.passes.PassBase]) -> Callable[[ir.Model], int]:
+    return lambda model: int(make()(model).modified)
+
+
+TIDY: tuple[Pass, ...] = (
+    ("identity", _library(common.IdentityEliminationPass), "the trace leaves many behind"),
+    ("common_subexpressions", _library(common.CommonSubexpressionEliminationPass), "layers share masks and shapes"),
+    ("unused_nodes", _library(common.RemoveUnusedNodesPass), "what the merged nodes leave behind"),
+    ("unused_functions", _library(common.RemoveUnusedFunctionsPass), "the neutral ops are gone"),
+    ("unused_opsets", _library(common.RemoveUnusedOpsetsPass), "and with them their domain"),
+    ("order", _library(common.TopologicalSortPass), "a valid file lists producers first"),
+)
+"""The end of every list."""
+
+
+def run_passes(model: ir.Model, passes: tuple[Pass, ...]) -> dict[str, int]:
+    """Lower in place. Returns how often each pass fired (library passes: 1 when they changed anything).
+
+    Raises AssertionError when a neutral op is left: every lowered graph must be standard ONNX.
+    """
+    fired = {name: run(model) for name, run, _ in passes}
+    assert neutral.DOMAIN not in {node.domain for node in model.graph}, "a neutral op was not lowered"
+    return fired

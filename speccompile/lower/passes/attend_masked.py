@@ -1,0 +1,98 @@
+"""Attend for engines that take no sizes from data: over the whole static buffer, with a mask."""
+
+import numpy as np
+import onnx_ir as ir
+
+from speccompile.lower import neutral
+from speccompile.lower.passes import Nodes, replace_each, static_size
+from speccompile.lower.passes.attend_sliced import HIDDEN, written
+
+_FLOAT = ir.DataType.FLOAT
+
+
+def attend_masked(model: ir.Model) -> int:
+    """Before: context = speccompile::Attend(query, rows.., caches.., length, positions, bias).
+
+    After: query heads that share a key head are folded into rows, so that keys and values are never repeated, and
+
+        context = MatMul(Softmax(MatMul(query * scale, keys^T) + mask), values)
+
+    where mask hides committed rows behind the length or out of the attention window. The softmax is float32 in every
+    precision. Where the in-step rows are committed as they are, keys = speccompile::Commit(key_cache, key_rows), and
+    their bias is moved to the columns in which they then lie: a key has the same column whatever window it came in.
+    Elsewhere keys = Concat(key_cache, key_rows).
+
+    Not ONNX's Attention: TensorRT refuses its `softcap` and its `softmax_precision`, and without the latter sums
+    float16 scores in float16.
+    """
+    return replace_each(model, neutral.DOMAIN, "Attend", _attend)
+
+
+def _attend(nodes: Nodes, node: ir.Node) -> ir.Value:
+    query, key_rows, value_rows, key_cache, value_cache, length, _, _ = node.inputs
+    heads, groups, batch = static_size(query, 1), static_size(key_rows, 1), static_size(key_cache, 0)
+    scale, softcap = node.attributes["scale"].as_float(), node.attributes["softcap"].as_float()
+    key, value = written(key_cache, key_rows, length), written(value_cache, value_rows, length)
+    if key is not None and value is not None:
+        keys, values, mask = key, value, _mask_in_place(nodes, node)
+    else:
+        keys, values = (nodes("Concat", *pair, axis=2) for pair in ((key_cache, key_rows), (value_cache, value_rows)))
+        mask = _mask_beside(nodes, node)
+    folded = nodes("Reshape", query, nodes.integers(batch, groups, -1, static_size(query, 3)))  # [B, G, shared * T, D]
+    scaled = nodes("Mul", folded, nodes.number(scale, query.dtype))  # before the product, which could overflow float16
+    scores = _cast(nodes, nodes("MatMul", scaled, nodes("Transpose", keys, perm=[0, 1, 3, 2])), query.dtype, _FLOAT)
+    if softcap > 0:
+        cap = nodes.number(softcap)
+        scores = nodes("Mul", nodes("Tanh", nodes("Div", scores, cap)), cap)
+    if heads > groups and query.shape[2] != 1:  # for one token the mask is broadcast
+        mask = nodes("Concat", *[mask] * (heads // groups), axis=2)  # [B, 1, shared * T, C]
+    weights = nodes("Softmax", nodes("Add", scores, mask), axis=-1)
+    context = nodes("MatMul", _cast(nodes, weights, _FLOAT, query.dtype), values)
+    return nodes("Reshape", context, nodes.integers(batch, heads, -1, static_size(value_rows, 3)))
+
+
+def _cast(nodes: Nodes, value: ir.Value, dtype: ir.DataType | None, wanted: ir.DataType | None) -> ir.Value:
+    """The value, which has the type `dtype`, in the type `wanted`; None is float32."""
+    wanted = wanted or _FLOAT
+    return value if (dtype or _FLOAT) == wanted else nodes("Cast", value, to=int(wanted))
+
+
+def _mask_beside(nodes: Nodes, node: ir.Node) -> ir.Value:
+    """float32 [B, 1, T, S + R]: committed columns, then in-step rows."""
+    bias = node.inputs[7]
+    one = nodes.integers(1)
+    size = nodes("Concat", one, one, nodes("Shape", bias, start=2, end=3), one, axis=0)
+    return nodes("Concat", nodes("Expand", _committed(nodes, node), size), bias, axis=3)
+
+
+def _mask_in_place(nodes: Nodes, node: ir.Node) -> ir.Value:
+    """float32 [B, 1, T, S]: the bias of in-step row r stands in column length + r."""
+    bias, columns = node.inputs[7], static_size(node.inputs[3], 2)
+    place = nodes("Sub", _columns(nodes, columns), _start(nodes, node))  # [B, 1, 1, S]: the row of this column
+    first, rows = nodes.integers(0), nodes("Shape", bias, start=3, end=4)
+    nearest = nodes("Min", nodes("Max", place, first), nodes("Sub", rows, nodes.integers(1)))
+    one = nodes.integers(1)
+    size = nodes("Concat", one, one, nodes("Shape", bias, start=2, end=3), one, axis=0)
+    moved = nodes("GatherElements", bias, nodes("Expand", nearest, size), axis=3)  # [B, 1, T, S]
+    in_step = nodes("And", nodes("GreaterOrEqual", place, first), nodes("Less", place, rows))
+    return nodes("Where", in_step, moved, _committed(nodes, node))
+
+
+def _committed(nodes: Nodes, node: ir.Node) -> ir.Value:
+    """float32 [B, 1, T or 1, S]: zero where a committed row is seen."""
+    window, column = node.attributes["window"].as_int(), _columns(nodes, static_size(node.inputs[3], 2))
+    seen = nodes("Less", column, _start(nodes, node))
+    if window > 0:
+        distance = nodes("Sub", nodes("Unsqueeze", node.inputs[6], nodes.integers(1, 3)), column)  # [B, 1, T, S]
+        seen = nodes("And", seen, nodes("Less", distance, nodes("Constant", value_int=window)))
+    return nodes("Where", seen, nodes.number(0.0), nodes.number(HIDDEN))
+
+
+def _columns(nodes: Nodes, count: int) -> ir.Value:
+    """int64 [1, 1, 1, S]: 0, 1, .."""
+    return nodes("Constant", value=ir.tensor(np.arange(count, dtype=np.int64).reshape(1, 1, 1, -1)))
+
+
+def _start(nodes: Nodes, node: ir.Node) -> ir.Value:
+    """int64 [B, 1, 1, 1]: the column of the first in-step row."""
+    return nodes("Reshape", node.inputs[5], nodes.integers(-1, 1, 1, 1))

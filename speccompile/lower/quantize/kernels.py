@@ -1,0 +1,92 @@
+"""One weight at a time: float32 [K, N] in, quantized numbers and their scales out.
+
+The integers come from onnxruntime: the kernel behind its MatMulNBits quantizer, and the functions behind its QDQ one.
+They need several times the memory of what they are given: here that is a few columns.
+"""
+
+from collections.abc import Iterator
+
+import ml_dtypes
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+from onnxruntime.capi import _pybind_state as ort_kernels
+from onnxruntime.quantization.quant_utils import compute_scale_zp_blocked, quantize_nparray
+
+Floats = NDArray[np.float32]
+Numbers = NDArray[np.generic]
+
+INT4, INT8, FP8 = ir.DataType.INT4, ir.DataType.INT8, ir.DataType.FLOAT8E4M3FN
+
+_FP8_LARGEST = np.float32(ml_dtypes.finfo(ml_dtypes.float8_e4m3fn).max)  # 448
+
+_AT_A_TIME = 1 << 22  # elements of a weight
+
+
+def nbits(weight: Floats, bits: int, block_size: int) -> tuple[NDArray[np.uint8], Floats]:
+    """What MatMulNBits reads: numbers uint8 [N, blocks, block_size * bits / 8], scales [N, blocks]; symmetric.
+
+    A number q stands for (q - 2 ** (bits - 1)) * scale; scales may be negative. The last block of a column is filled up
+    with zeros. The kernel is private to onnxruntime: importing its public wrapper sets up logging for the process.
+    """
+    rows, columns = weight.shape
+    blocks = -(-rows // block_size)
+    packed = np.zeros((columns, blocks, block_size * bits // 8), np.uint8)
+    found = np.zeros((columns, blocks), np.float32)
+    zero_points = np.zeros((columns, -(-blocks * bits // 8)), np.uint8)
+    kernel = {4: ort_kernels.quantize_matmul_4bits, 8: ort_kernels.quantize_matmul_8bits}[bits]
+    for part in _parts(weight):
+        some = np.ascontiguousarray(np.pad(weight[:, part], ((0, blocks * block_size - rows), (0, 0))))
+        kernel(packed[part], some, found[part], zero_points[part], block_size, some.shape[1], rows, True)
+    return packed, found
+
+
+def scales(weight: Floats, kind: ir.DataType, block_size: int) -> Floats:
+    """Scales [K / block_size, N] of blocks along K, for numbers of a kind; symmetric, and positive as TensorRT asks.
+
+    They are rounded to float16 before anything is divided by them, so that an engine may keep them in that type.
+    """
+    return np.concatenate([_scales(weight[:, part], kind, block_size) for part in _parts(weight)], axis=1)
+
+
+def numbers(weight: Floats, kind: ir.DataType, block_size: int) -> Numbers:
+    """The numbers [K, N] that `scales` belong to. block_size divides K."""
+    found = np.empty(weight.shape, kind.numpy())
+    for part in _parts(weight):
+        some = weight[:, part]
+        blocks, divisors = _blocks(some, block_size), _scales(some, kind, block_size)[:, None]
+        found[:, part] = _rounded(blocks, kind, divisors).reshape(some.shape)
+    return found
+
+
+def activation_scale(kind: ir.DataType, smallest: float, largest: float) -> Floats:
+    """The scale [] of a whole activation whose values lie between the two; symmetric."""
+    return _scales(np.array([[smallest], [largest]], np.float32), kind, 2).reshape(())
+
+
+def _scales(weight: Floats, kind: ir.DataType, block_size: int) -> Floats:
+    if kind == FP8:
+        found = np.abs(_blocks(weight, block_size)).max(axis=1) / _FP8_LARGEST
+    else:
+        _, found = compute_scale_zp_blocked(weight, kind, axis=0, block_size=block_size, symmetric=True)
+    rounded = found.astype(np.float16).astype(np.float32)
+    return np.where(rounded > 0, rounded, np.float32(1))  # 1 where all numbers are zero, or nearly
+
+
+def _rounded(values: Floats, kind: ir.DataType, divisors: Floats) -> Numbers:
+    if kind == FP8:
+        return np.clip(values / divisors, -_FP8_LARGEST, _FP8_LARGEST).astype(ml_dtypes.float8_e4m3fn)
+    found: Numbers = quantize_nparray(kind, values, divisors, 0)
+    return found
+
+
+def _blocks(weight: Floats, block_size: int) -> Floats:
+    rows, columns = weight.shape
+    return weight.reshape(rows // block_size, block_size, columns)
+
+
+def _parts(weight: Floats) -> Iterator[slice]:
+    """All columns, a few at a time."""
+    rows, columns = weight.shape
+    step = max(1, _AT_A_TIME // rows)
+    return (slice(start, start + step) for start in range(0, columns, step))

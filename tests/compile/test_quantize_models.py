@@ -1,0 +1,192 @@
+"""Quantized graphs of whole models: they stay near the float graph, and their tokens do not depend on the window."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+import onnxruntime as ort
+import pytest
+
+from speccompile.contract import Graph, with_cache_dtypes, with_float_states
+from speccompile.engines import Limits, make_settings, process
+from speccompile.lower import masked, onnxruntime
+from speccompile.lower.export import Exported, export_draft, export_verify
+from speccompile.lower.files import neutral_file, write_neutral
+from speccompile.lower.passes.reduce_precision import reduce_precision
+from speccompile.lower.quantize import Ranges, calibrate, quantize
+from speccompile.models.load import load_model
+from speccompile.models.probe import probe
+from speccompile.step.decoder import CacheShape, Decoder
+from speccompile.step.draft.model import ModelDrafter
+from speccompile.step.verify import Verify
+from tests import zoo
+
+SHAPE = CacheShape(1, 120, 96)
+PROMPTS = [np.random.default_rng(n).integers(3, zoo.VOCABULARY, n).tolist() for n in (1, 9, 40)]
+
+
+@dataclass(frozen=True)
+class Neutral:
+    """A float32 graph on disk, its contract, and the ranges of what goes into its linear layers."""
+
+    folder: Path
+    graph: Graph
+    ranges: Ranges
+
+    @property
+    def path(self) -> Path:
+        return self.folder / neutral_file(self.graph)
+
+
+def export(name: str, folder: Path, exporter: Callable[[Decoder], Exported]) -> Neutral:
+    zoo.save(name, folder / "model", tokenizer=False)
+    exported = exporter(probe(load_model(folder / "model", SHAPE.max_length), SHAPE))
+    path = write_neutral(exported.model, exported.graph, folder, "weights")
+    return Neutral(folder, exported.graph, calibrate(path, exported.graph, PROMPTS))
+
+
+@pytest.fixture(scope="module")
+def verify(tmp_path_factory) -> Neutral:
+    return export("llama", tmp_path_factory.mktemp("verify"), lambda decoder: export_verify(Verify(decoder)))
+
+
+@pytest.fixture(scope="module")
+def draft(tmp_path_factory) -> Neutral:
+    return export("llama_tied", tmp_path_factory.mktemp("draft"), lambda d: export_draft(ModelDrafter(d, 3), 1))
+
+
+Arrays = dict[str, np.ndarray]
+
+
+def session(model: ir.Model, folder: Path) -> ort.InferenceSession:
+    """Computes what the graph says: onnxruntime may not quantize what the graph does not, nor drop a Relu."""
+    ir.save(model, folder / "model.onnx", external_data="model.weights", size_threshold_bytes=256)
+    options = ort.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = 1, 3
+    options.add_session_config_entry("session.disable_quant_qdq", "1")
+    return ort.InferenceSession(
+        str(folder / "model.onnx"), options, ["CPUExecutionProvider"], disabled_optimizers=["ReluQuantRewrite"]
+    )
+
+
+def feeds(graph: Graph, tokens: list[int], length: int, states: Arrays) -> Arrays:
+    """One window, or a path as long, of tokens behind `length` committed ones."""
+    n, caches = len(tokens), [tensor for tensor in graph.inputs if tensor.role == "state"]
+    found: Arrays = {tensor.name: np.zeros(tensor.concrete_shape({}), np.float32) for tensor in caches}
+    values = {"window": [tokens], "n_given": [1], "n_total": [n], "length": [length], "logit_rows": range(n),
+              "path": [[*tokens, tokens[-1]]], "n_path": [n], "catch_up": range(n + 1)}  # fmt: skip
+    found |= {t.name: np.array(values[t.name], np.int64) for t in graph.inputs if t.role != "state"}
+    return found | states
+
+
+def logits(session: ort.InferenceSession, graph: Graph, tokens: list[int], widths: list[int]) -> np.ndarray:
+    """float32 [tokens, V], fed in windows of these widths."""
+    names, rows, states, length = [tensor.name for tensor in graph.outputs], [], {}, 0
+    for width in widths:
+        found = session.run(names, feeds(graph, tokens[length : length + width], length, states))
+        results = dict(zip(names, found, strict=True))
+        states = {graph.aliases[name]: value for name, value in results.items() if name in graph.aliases}
+        rows.append(results["logits"][0])
+        length += width
+    return np.concatenate(rows)
+
+
+def quantized(neutral: Neutral, word: str, form: str, folder: Path) -> ort.InferenceSession:
+    model = ir.load(neutral.path)
+    quantize(model, word, 32, form, neutral.ranges)
+    (onnxruntime if form == "matmul_nbits" else masked).lower(model)
+    return session(model, folder)
+
+
+ERRORS = {"int4": 0.9, "int8": 0.1, "w8a8": 0.15, "fp8": 0.4}
+"""Word -> standard deviation of an error, relative to that of logits: several times what trained weights have."""
+
+FORMS = [("int4", "matmul_nbits"), ("int8", "matmul_nbits"), *((word, "qdq") for word in ERRORS)]
+TOKENS = PROMPTS[-1]
+WIDE, SINGLE = [20, 5, 5, 5, 5], [20, *[1] * 20]
+
+
+@pytest.mark.parametrize(("word", "form"), FORMS)
+def test_logits_stay_near_those_of_the_float_graph(verify, word, form, tmp_path):
+    expected = logits(session(ir.load(verify.path), tmp_path), verify.graph, TOKENS, [len(TOKENS)])
+    got = logits(quantized(verify, word, form, tmp_path), verify.graph, TOKENS, [len(TOKENS)])
+    assert 0 < (got - expected).std() / expected.std() < ERRORS[word]
+
+
+@pytest.mark.parametrize(
+    ("word", "form", "tolerance"), [(*FORMS[0], 0), (*FORMS[1], 0), (*FORMS[2], 1e-5), (*FORMS[3], 1e-5)]
+)
+def test_a_token_does_not_depend_on_its_window(verify, word, form, tolerance, tmp_path):
+    """Where activations are quantized with a scale of their own, a difference in the last bit may become a step."""
+    engine = quantized(verify, word, form, tmp_path)
+    wide, single = (logits(engine, verify.graph, TOKENS, widths) for widths in (WIDE, SINGLE))
+    np.testing.assert_allclose(single, wide, rtol=0, atol=tolerance * np.abs(wide).max())
+
+
+@pytest.mark.parametrize(("word", "form"), FORMS)
+def test_a_drafter_runs_in_every_form(draft, word, form, tmp_path):
+    """Every weight is stored once, however many passes read it."""
+    engine = quantized(draft, word, form, tmp_path)
+    outputs = engine.run(["next_window", "next_total"], feeds(draft.graph, TOKENS, 0, {}))
+    assert outputs[0][0, 0] == TOKENS[-1]
+    assert outputs[1].tolist() == [4]
+    floats = ir.load(draft.path).graph.initializers.values()
+    stored = [value.const_value for value in ir.load(tmp_path / "model.onnx").graph.initializers.values()]
+    assert sum(tensor.nbytes for tensor in stored) < 0.7 * sum(value.const_value.nbytes for value in floats)
+
+
+@pytest.mark.parametrize("name", ["verify", "draft"])
+def test_ranges_are_those_of_the_neutral_graph(name, tmp_path, request):
+    """Found by giving every activation as an output, one prompt after the other."""
+    neutral = request.getfixturevalue(name)
+    model = ir.load(neutral.path)
+    values = {value.name: value for node in model.graph for value in node.outputs}
+    model.graph.outputs[:] = [values[activation] for activation in neutral.ranges]
+    engine = session(model, tmp_path)
+    found = [engine.run(None, feeds(neutral.graph, prompt, 0, {})) for prompt in PROMPTS]
+    smallest, largest = (np.array([[f(a) for a in run] for run in found]) for f in (np.min, np.max))
+    expected = np.stack([smallest.min(axis=0), largest.max(axis=0)], axis=1)
+    np.testing.assert_allclose(list(neutral.ranges.values()), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_calibration_is_repeatable_and_leaves_nothing_behind(verify):
+    before = sorted(verify.path.parent.iterdir())
+    assert calibrate(verify.path, verify.graph, PROMPTS) == verify.ranges
+    assert sorted(verify.path.parent.iterdir()) == before
+
+
+def test_an_expert_that_no_prompt_reached_has_no_range(tmp_path):
+    experts = export("mixtral", tmp_path, lambda decoder: export_verify(Verify(decoder)))
+    ranges = calibrate(experts.path, experts.graph, PROMPTS[:1])
+    reached = [np.isfinite(bounds).all() for bounds in ranges.values()]
+    assert any(reached)
+    assert not all(reached)
+    report = quantize(ir.load(experts.path), "w8a8", 0, "qdq", ranges)
+    assert "no prompt of the calibration reached it" in report.left.values()
+
+
+@pytest.mark.parametrize(
+    ("name", "word", "capability"),
+    [
+        *(("verify", word, "8.9") for word in ERRORS),
+        ("verify", "w8a8", "7.5"),
+        ("draft", "w8a8", "8.6"),
+        ("draft", "fp8", "12.0"),
+    ],
+)
+def test_tensorrt_takes_every_word(name, word, capability, tmp_path, request):
+    neutral = request.getfixturevalue(name)
+    model = ir.load(neutral.path)
+    quantize(model, word, 32, "qdq", neutral.ranges)
+    reduce_precision(model, ir.DataType.FLOAT16)
+    masked.lower(model)
+    ir.save(model, tmp_path / "model.onnx", external_data="weights", size_threshold_bytes=256)
+    graph = with_float_states(with_cache_dtypes(neutral.graph, {"target": "float16", "drafter": "float16"}))
+    settings = make_settings(
+        graph, backend="tensorrt_rtx", compute_capability=capability, precision={"target": word}, tokens=3,
+        prefill_chunk=16,
+    )  # fmt: skip
+    report = process.build(tmp_path / "model.onnx", graph, settings, tmp_path / "engine", Limits(300, 8e9))
+    assert report["bytes"] > 0
