@@ -1,0 +1,80 @@
+"""The two flavours of TensorRT: which module a backend needs, and why a machine cannot build for it.
+
+`tensorrt_rtx` builds for any GPU it knows, on a machine that may have none. `tensorrt` (10.15 and later, 11) builds for
+the GPU that it finds.
+"""
+
+import ctypes
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+from speccompile.errors import EngineError
+
+PACKAGES = {"tensorrt_rtx": "tensorrt-rtx-cu13", "tensorrt": "tensorrt"}
+"""Backend, which is also the module's name -> the package that has it."""
+
+DRIVER = "libcuda.so.1"
+_MAJOR, _MINOR = 75, 76  # CUdevice_attribute: compute capability
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU; `compute_capability` as in "8.9"."""
+
+    name: str
+    compute_capability: str
+
+
+@cache
+def load(backend: str) -> Any:
+    """The TensorRT module of a backend. Raises EngineError when it is not installed or cannot be loaded."""
+    try:
+        return import_module(backend)
+    except (ImportError, OSError) as error:
+        raise EngineError(
+            f"backend {backend!r} needs the Python module {backend}, which cannot be imported: {error}",
+            hint=f"pip install {PACKAGES[backend]}",
+        ) from error
+
+
+def find_gpu() -> Gpu | None:
+    """The GPU that CUDA takes by default; None without a driver or a GPU."""
+    try:
+        driver = ctypes.CDLL(DRIVER)
+    except OSError:
+        return None
+    device, major, minor = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
+    name = ctypes.create_string_buffer(256)
+    failed = (
+        driver.cuInit(0)
+        or driver.cuDeviceGet(ctypes.byref(device), 0)
+        or driver.cuDeviceGetName(name, len(name), device)
+        or driver.cuDeviceGetAttribute(ctypes.byref(major), _MAJOR, device)
+        or driver.cuDeviceGetAttribute(ctypes.byref(minor), _MINOR, device)
+    )
+    return None if failed else Gpu(name.value.decode(), f"{major.value}.{minor.value}")
+
+
+def check_buildable(backend: str) -> None:
+    """Raise EngineError when this machine cannot build for `backend` now: no module, or no GPU where one is needed.
+
+    A build catches it, marks the engine deferred and records the message.
+    """
+    load(backend)
+    if backend == "tensorrt" and find_gpu() is None:
+        raise EngineError(
+            "backend 'tensorrt' builds for the GPU that it finds, and this machine has none with a working driver",
+            hint="run `speccompile finish BUNDLE` on the device",
+        )
+
+
+def why_not_for(gpu: Gpu | None, compute_capability: str | None) -> str:
+    """Why an engine for `compute_capability` should wait for another machine; "" when this machine's GPU has it.
+
+    Without a GPU nothing speaks against it, nor where the engine is for whatever GPU there is.
+    """
+    if gpu is None or compute_capability in (None, gpu.compute_capability):
+        return ""
+    return f"it is for compute capability {compute_capability}, and {gpu.name} has {gpu.compute_capability}"

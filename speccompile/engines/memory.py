@@ -1,0 +1,32 @@
+"""Memory of a process and of the machine, from the kernel."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Memory:
+    """In bytes. own: what the process holds now beside the files it maps; peak: the most it held, with them."""
+
+    own: int
+    peak: int
+
+
+def read_memory(process_id: int | None = None) -> Memory:
+    """Memory of a process, by default this one. Zeros for one that has ended, and where the kernel does not tell.
+
+    Not `resource.getrusage`: its peak begins with that of the parent.
+    """
+    try:
+        lines = Path(f"/proc/{process_id or 'self'}/status").read_text().splitlines()
+    except OSError:
+        return Memory(0, 0)
+    pairs = (line.split(":") for line in lines if line.endswith(" kB"))
+    sizes = {key: int(value.split()[0]) * 1024 for key, value in pairs}
+    return Memory(own=sizes.get("RssAnon", 0) + sizes.get("RssShmem", 0), peak=sizes.get("VmHWM", 0))
+
+
+def physical_memory() -> int:
+    """Bytes of the machine's memory."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

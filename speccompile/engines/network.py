@@ -1,0 +1,88 @@
+"""A parsed TensorRT network: what its interface is, and whether that is the contract's."""
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from speccompile.contract import Graph, Tensor
+from speccompile.errors import EngineError
+
+DTYPES = {
+    "FLOAT": "float32",
+    "HALF": "float16",
+    "BF16": "bfloat16",
+    "INT64": "int64",
+    "INT32": "int32",
+    "BOOL": "bool",
+    "INT8": "int8",
+}
+"""Names of TensorRT's types -> those of the contract."""
+
+_HINT = "the lowering and the contract disagree: report the recipe, with the graphs of `build --dump-graphs`"
+
+
+def describe(network: Any) -> dict[str, Any]:
+    """Inputs, outputs, aliases (output -> input that it updates in place) and parsed layers by type."""
+    inputs = [network.get_input(index) for index in range(network.num_inputs)]
+    outputs = [network.get_output(index) for index in range(network.num_outputs)]
+    return {
+        "inputs": [_row(tensor) for tensor in inputs],
+        "outputs": [_row(tensor) for tensor in outputs],
+        "aliases": _aliases(network, {tensor.name for tensor in outputs}),
+        "parsed_layers": dict(sorted(Counter(layer.type.name for layer in network).items())),
+    }
+
+
+def check(network: Any, found: dict[str, Any], graph: Graph) -> None:
+    """Raise EngineError naming the first tensor that is not as the contract says. `found`: the network described."""
+    _check_tensors("input", found["inputs"], graph.inputs)
+    _check_tensors("output", found["outputs"], graph.outputs)
+    for output, wanted in graph.aliases.items():
+        if (read := found["aliases"].get(output)) != wanted:
+            how = f"it updates {read!r}" if read else f"it comes from a layer of type {_producer(network, output)}"
+            raise EngineError(
+                f"output {output!r} must update input {wanted!r} in place, by one KV cache update: {how}",
+                hint="a state must be written by one TensorScatter (rank 4, axis 2, a float type) that is itself the "
+                "output",
+            )
+
+
+def _row(tensor: Any) -> dict[str, Any]:
+    name = tensor.dtype.name
+    return {"name": tensor.name, "dtype": DTYPES.get(name, name.lower()), "shape": list(tensor.shape)}
+
+
+def _aliases(network: Any, outputs: Iterable[str]) -> dict[str, str]:
+    updates = [layer for layer in network if layer.type.name == "KV_CACHE_UPDATE"]
+    found = {layer.get_output(0).name: layer.get_input(0).name for layer in updates}
+    return {output: read for output, read in found.items() if output in outputs}
+
+
+def _producer(network: Any, output: str) -> str:
+    for layer in network:
+        if output in (layer.get_output(index).name for index in range(layer.num_outputs)):
+            return str(layer.type.name)
+    return "unknown"
+
+
+def _check_tensors(kind: str, found: list[dict[str, Any]], wanted: Iterable[Tensor]) -> None:
+    expected = {
+        tensor.name: {
+            "name": tensor.name,
+            "dtype": tensor.dtype,
+            "shape": [size if isinstance(size, int) else -1 for size in tensor.shape],
+        }
+        for tensor in wanted
+    }
+    received = {row["name"]: row for row in found}
+    for name in expected | received:
+        if expected.get(name) != received.get(name):
+            raise EngineError(
+                f"{kind} {name!r} of the parsed network is {_words(received.get(name))}, "
+                f"the contract says {_words(expected.get(name))}",
+                hint=_HINT,
+            )
+
+
+def _words(row: dict[str, Any] | None) -> str:
+    return f"{row['dtype']} {row['shape']}" if row else "absent"

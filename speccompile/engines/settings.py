@@ -1,0 +1,90 @@
+"""What decides an engine beside its graph: the exact settings of the TensorRT builder, as the manifest records them."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from speccompile.contract import Graph
+from speccompile.errors import EngineError
+
+Shape = tuple[int, ...]
+Profile = dict[str, tuple[Shape, Shape, Shape]]
+"""Input name -> its smallest, usual and largest shape. Inputs of fixed shape are left out."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of one build.
+
+    backend: "tensorrt_rtx" or "tensorrt". compute_capability: as in "8.9"; None is that of the GPU at hand.
+    precision: part ("target", "drafter") -> word; the graph has it already, the words are for messages.
+    tf32: whether products of float32 may be rounded to ten bits; they may not, or float32 would not mean it.
+    decomposable_attention: without it float32 and unusual head sizes do not build.
+    """
+
+    backend: str
+    compute_capability: str | None
+    precision: dict[str, str]
+    profile: Profile
+    strongly_typed: bool = True
+    tf32: bool = False
+    decomposable_attention: bool = True
+    profiling_verbosity: str = "DETAILED"
+
+    def to_json(self) -> dict[str, Any]:
+        profile = {name: [list(shape) for shape in shapes] for name, shapes in self.profile.items()}
+        return asdict(self) | {"profile": profile}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "Settings":
+        """Inverse of `to_json`. Raises EngineError naming the fields that are missing or unknown."""
+        names = {field.name for field in fields(cls)}
+        if data.keys() != names:
+            odd = ", ".join(sorted(names ^ data.keys()))
+            raise EngineError(
+                f"the builder's settings have other fields than expected: {odd}",
+                hint="build the bundle again with this speccompile",
+            )
+        return cls(**(dict(data) | {"profile": {name: _shapes(*rows) for name, rows in data["profile"].items()}}))
+
+    def describe(self) -> str:
+        """The settings in the words of a message: capability and precision."""
+        capability = f"compute capability {self.compute_capability or 'of the GPU at hand'}"
+        words = [f"{part} {self.precision[part]}" for part in ("target", "drafter") if part in self.precision]
+        return ", ".join([capability, *words])
+
+
+def make_settings(
+    graph: Graph,
+    *,
+    backend: str,
+    compute_capability: str | None,
+    precision: Mapping[str, str],
+    tokens: int,
+    prefill_chunk: int,
+) -> Settings:
+    """The settings for a graph of the contract. tokens: drafts per round; prefill_chunk: widest given window.
+
+    Raises KeyError for a named width that the contract does not know.
+    """
+    widths = _widths(tokens, prefill_chunk)
+    profile = {
+        tensor.name: _shapes(*(tensor.concrete_shape(each) for each in widths))
+        for tensor in graph.inputs
+        if not all(isinstance(size, int) for size in tensor.shape)
+    }
+    return Settings(backend, compute_capability, dict(precision), profile)
+
+
+def _widths(tokens: int, prefill_chunk: int) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
+    """Named widths at their smallest, in a decoding round (what the engine is tuned for), and at their largest."""
+    widest = max(prefill_chunk, tokens + 1)
+    return (
+        {"window": 1, "logit_rows": 1, "catch_up": 2},
+        {"window": tokens + 1, "logit_rows": 1, "catch_up": 2},
+        {"window": widest, "logit_rows": widest, "catch_up": widest + 1},
+    )
+
+
+def _shapes(smallest: Any, usual: Any, largest: Any) -> tuple[Shape, Shape, Shape]:
+    return tuple(smallest), tuple(usual), tuple(largest)

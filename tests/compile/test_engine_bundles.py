@@ -1,0 +1,166 @@
+"""Whole bundles for TensorRT, built without a GPU: every precision, the fused step, what is deferred, what fails."""
+
+import json
+import shutil
+
+import pytest
+
+from speccompile.bundle import open_bundle
+from speccompile.engines import flavour
+from speccompile.errors import EngineError
+from speccompile.lower import forms
+from speccompile.lower.passes import Nodes
+from speccompile.runtime import Bundle, TextStream
+from tests import zoo
+from tests.compile import tiny_bundles
+from tests.compile.tiny_bundles import contents
+
+RTX = "{backend: tensorrt_rtx, compute_capability: '8.9', precision: {target: %s, drafter: %s}}"
+MISSING = EngineError("backend 'tensorrt' needs the Python module tensorrt", hint="pip install tensorrt")
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """A folder with a target and a drafter."""
+    folder = tmp_path_factory.mktemp("models")
+    tiny_bundles.save(zoo.model("llama"), folder / "target")
+    tiny_bundles.save(tiny_bundles.noisy("llama", 0.03), folder / "drafter")
+    return folder
+
+
+@pytest.fixture
+def recipe(models, tmp_path, monkeypatch):
+    """Write a recipe of these engines beside the models; the cache of engines is the test's own."""
+    monkeypatch.setenv("SPECCOMPILE_CACHE_DIR", str(tmp_path / "cache"))
+
+    def write(*engines: str, rest: str = "drafter: {kind: model, model: drafter, tokens: 2}"):
+        folder = tmp_path / "recipe"
+        shutil.copytree(models, folder, dirs_exist_ok=True)
+        cache = "cache: {max_length: 96, prefill_chunk: 16}\nprove: {max_new_tokens: 12}"
+        lines = ["name: tiny", "target: {model: target}", rest, cache, "engines:", *(f"- {each}" for each in engines)]
+        (folder / "recipe.yaml").write_text("\n".join(lines) + "\n")
+        return folder
+
+    return write
+
+
+def test_every_precision_is_built_and_proven(cli, recipe, tmp_path):
+    words = [("float16", "float16"), ("bfloat16", "bfloat16"), ("int8", "float16"), ("int4", "w8a8"), ("w8a8", "fp8"),
+             ("fp8", "float16")]  # fmt: skip
+    code, _, err = cli("build", recipe(*(RTX % pair for pair in words)), "--output", tmp_path / "out")
+    assert code == 0, err
+    bundle = open_bundle(tmp_path / "out")
+    for entry, (target, drafter) in zip(bundle.manifest.engines, words, strict=True):
+        assert entry.precision == {"target": target, "drafter": drafter}
+        assert sorted(entry.files) == ["draft", "verify"]
+        caches = {tensor.dtype for graph in entry.graphs for tensor in graph.inputs if tensor.role == "state"}
+        assert caches == {"bfloat16" if target == "bfloat16" else "float16"}
+        for graph in entry.graphs:
+            report = entry.build.reports[graph.name]
+            assert report["aliases"] == graph.aliases
+            assert {row["name"]: row["dtype"] for row in report["inputs"]} == {t.name: t.dtype for t in graph.inputs}
+            assert {row["name"] for row in report["outputs"]} == {t.name for t in graph.outputs}
+            assert report["bytes"] == (bundle.folder / entry.files[graph.name]).stat().st_size
+            assert report["fusion"]["layers"]
+            assert entry.build.settings[graph.name]["compute_capability"] == "8.9"
+    assert not list((tmp_path / "out" / "graphs").glob("*.onnx"))
+    assert not list((tmp_path / "out" / "graphs").glob("*.weights"))
+    tokens = {row["precision"]["target"]: row for row in bundle.proof["engines"]}
+    assert sorted(tokens) == sorted(target for target, _ in words)
+    for row in tokens.values():
+        assert row["executed_by"] == "onnxruntime cpu"
+        assert row["equal"] + len(row["near_ties"]) == row["prompts"] == 3
+    assert {row["precision"] for row in bundle.proof["graphs"] if "precision" in row} >= {"float16", "int4", "fp8"}
+
+
+@pytest.mark.parametrize(
+    "drafter", ["{kind: model, model: drafter, tokens: 3}", "{kind: prompt_lookup, tokens: 3}"], ids=["model", "lookup"]
+)
+def test_a_fused_step_is_built_beside_verify(cli, recipe, tmp_path, drafter):
+    precision = "{target: float16, drafter: float16}" if "model" in drafter else "{target: float16}"
+    engines = f"{{backend: tensorrt_rtx, compute_capability: ['8.6', '12.0'], precision: {precision}}}"
+    folder = recipe("{backend: onnxruntime}", engines, rest=f"drafter: {drafter}\ngraphs: fused")
+    code, _, err = cli("build", folder, "--output", tmp_path / "out")
+    assert code == 0, err
+    bundle = Bundle.open(tmp_path / "out")
+    names = ["onnxruntime-cpu", "tensorrt_rtx-8.6-float16", "tensorrt_rtx-12.0-float16"]
+    assert [entry.name for entry in bundle.manifest.engines] == names
+    for entry in bundle.manifest.engines:
+        assert sorted(entry.files) == ["step", "verify"]
+        for graph in entry.graphs:
+            if entry.build:
+                assert entry.build.reports[graph.name]["aliases"] == graph.aliases
+    prompt = list(range(3, 20))
+    speculative = bundle.generate(prompt, max_new_tokens=40)
+    autoregressive = bundle.generate(prompt, max_new_tokens=40, autoregressive=True)
+    assert speculative.token_ids == autoregressive.token_ids
+    assert speculative.rounds < autoregressive.rounds
+    assert isinstance(bundle.stream(prompt, max_new_tokens=2), TextStream)
+
+
+def test_what_cannot_be_built_here_is_deferred_and_finished(cli, recipe, tmp_path, monkeypatch):
+    def lacking(backend):
+        if backend == "tensorrt":
+            raise MISSING
+
+    monkeypatch.setattr("speccompile.builder.tensorrt.check_buildable", lacking)
+    deferred = (
+        "{backend: tensorrt_rtx, compute_capability: '8.9', precision: {target: int8, drafter: float16}, defer: true}"
+    )
+    enterprise = "{backend: tensorrt, precision: {target: float16, drafter: float16}}"
+    code, _, err = cli("build", recipe(deferred, enterprise, "{backend: onnxruntime}"), "--output", tmp_path / "out")
+    assert code == 0, err
+    assert "engine tensorrt-float16 is deferred to `speccompile finish`: backend 'tensorrt' needs the Python" in err
+    before = open_bundle(tmp_path / "out").manifest
+    assert [bool(entry.deferred) for entry in before.engines] == [True, True, False]
+    assert all(sorted(entry.build.sources) == ["draft", "verify"] for entry in before.engines[:2])
+
+    code, out, err = cli("finish", tmp_path / "out", "--engine", before.engines[0].name, "--json")
+    assert code == 0, err
+    assert list(json.loads(out)["built"]) == [before.engines[0].name]
+    after = open_bundle(tmp_path / "out").manifest
+    assert [bool(entry.deferred) for entry in after.engines] == [False, True, False]
+    assert sorted(after.engines[0].files) == ["draft", "verify"]
+    assert after.engines[1:] == before.engines[1:]
+
+
+def test_the_other_engines_are_kept_when_one_is_refused(cli, recipe, tmp_path, monkeypatch):
+    def with_nonzero(model):
+        fired = lower(model)
+        nodes = Nodes()
+        found = nodes("ReduceSum", nodes("NonZero", model.graph.inputs[0]))
+        path = model.graph.outputs[0]
+        assert path.producer() is not None
+        added = nodes("Add", path, nodes("Mul", found, nodes("Constant", value_int=0)))
+        model.graph.extend(nodes.nodes)
+        added.name, path.name, added.dtype, added.shape = path.name, "path_before", path.dtype, path.shape
+        model.graph.outputs[0] = added
+        return fired
+
+    lower, tensorrt = forms.TENSORRT.lower, forms.TENSORRT
+    broken = forms.Form(tensorrt.name, with_nonzero, tensorrt.weights, tensorrt.compute)
+    monkeypatch.setitem(forms.FORMS, ("tensorrt_rtx", "cuda"), broken)
+    folder = recipe("{backend: onnxruntime}", RTX % ("float16", "float16"))
+    code, out, err = cli("build", folder, "--output", tmp_path / "out", "--skip-prove")
+    assert (code, out) == (1, "")
+    assert "1 of 2 engines could not be built; the others (onnxruntime-cpu) are in" in err
+    assert "engine tensorrt_rtx-8.9-float16: " in err
+    for words in ("NonZero", "verify", "8.9", "float16"):
+        assert words in err
+    assert [entry.name for entry in open_bundle(tmp_path / "out").manifest.engines] == ["onnxruntime-cpu"]
+    assert not [name for name in contents(tmp_path / "out") if name.endswith(".engine")]
+
+    code, _, err = cli("build", recipe(RTX % ("float16", "float16")), "--output", tmp_path / "none", "--skip-prove")
+    assert code == 1
+    assert "1 of 1 engines could not be built; no bundle was written" in err
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_missing_builder_is_told_before_any_work(cli, recipe, tmp_path, monkeypatch):
+    monkeypatch.setattr(flavour, "load", flavour.load.__wrapped__)
+    monkeypatch.setitem(__import__("sys").modules, "tensorrt_rtx", None)
+    code, _, err = cli("build", recipe(RTX % ("float16", "float16")), "--output", tmp_path / "out")
+    assert code == 1
+    assert "backend 'tensorrt_rtx' needs the Python module tensorrt_rtx, which cannot be imported" in err
+    assert "hint: pip install tensorrt-rtx-cu13" in err
+    assert not (tmp_path / "out").exists()
