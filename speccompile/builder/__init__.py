@@ -1,63 +1,91 @@
 """The build: from a plan to a proven bundle.
 
-checkpoint -> probe -> trace -> neutral graph -> lowered graphs -> proof -> bundle
+checkpoint -> probe -> trace -> neutral graph -> lowered graphs -> proof -> engines -> bundle
 """
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from speccompile.builder.calibration import is_calibrated
 from speccompile.builder.interrupts import Interrupts
-from speccompile.builder.parts import compile_parts, lower_part
+from speccompile.builder.lowered import Lowered, lower_all
+from speccompile.builder.lowered_proof import proof_engine, prove_graphs
+from speccompile.builder.parts import Part, compile_parts
 from speccompile.builder.records import make_lock, make_manifest
+from speccompile.builder.tensorrt import build_engines, check_builders, failure_of
 from speccompile.builder.token_proof import proof_prompts, prove_tokens
+from speccompile.bundle.manifest import Manifest, files_of
 from speccompile.bundle.writer import BundleWriter
 from speccompile.errors import BuildError
-from speccompile.lower.files import GRAPHS, neutral_file
+from speccompile.lower.files import GRAPHS, drop_unread
 from speccompile.models.tokenizer import write_tokenizer
 from speccompile.progress import step
 from speccompile.recipe import Plan
 
 
-def build(plan: Plan, output: Path, *, prove: bool = True, dump_graphs: Path | None = None) -> Path:
+def build(
+    plan: Plan, output: Path, *, prove: bool = True, dump_graphs: Path | None = None, reduce_into: Path | None = None
+) -> Path:
     """Build the bundle that `plan` describes into `output` and return its folder.
 
     prove=False leaves the proof out, and the bundle says so. dump_graphs: a folder for the neutral and lowered graphs.
+    reduce_into: a folder for a minimal graph of each engine that TensorRT refuses.
     Raises PromptError for a prompt of the proof that is too long, before the work; ProofError, and keeps nothing, when
-    the bundle does not give the reference's tokens.
+    the bundle does not give the reference's tokens; EngineError for engines that could not be built, when the others
+    have been.
     """
-    if dump_graphs:
-        _make_folder(dump_graphs)
+    for folder, option in ((dump_graphs, "--dump-graphs"), (reduce_into, "--reduce")):
+        if folder:
+            _make_folder(folder, option)
+    deferred = check_builders(plan)
     with Interrupts() as interrupts, BundleWriter(output) as writer:
         folder = writer.folder
         if plan.target.facts.tokenizer:
             write_tokenizer(plan.target.folder, folder)
-        prompts = proof_prompts(plan, folder) if prove else []
+        prompts = proof_prompts(plan, folder) if prove or is_calibrated(plan) else []
         parts = compile_parts(plan, folder, prove)
         interrupts.check()
-        proofs = [row for part in parts for row in part.proofs]
-        for part in parts:
-            proofs += lower_part(plan, part, folder, prove)
-            interrupts.check()
+        lowered = lower_all(plan, parts, folder, prompts)
+        interrupts.check()
+        manifest = make_manifest(plan, parts, folder)
+        proof = _prove(plan, parts, lowered, manifest, folder, prompts) if prove else {"proven": False}
+        interrupts.check()
+        built = build_engines(plan, lowered, deferred, folder, reduce_into)
+        interrupts.check()
         if dump_graphs:
             shutil.copytree(folder / GRAPHS, dump_graphs, dirs_exist_ok=True)
-        for part in parts:
-            (folder / neutral_file(part.graph)).unlink()
-        manifest = make_manifest(plan, parts, folder)
-        proof: dict[str, Any] = {"proven": prove}
-        if prove:
-            proof |= {"graphs": proofs, "engines": prove_tokens(plan, manifest, folder, prompts)}
-        interrupts.check()
-        with step("writing the bundle"):
-            writer.finish(manifest, make_lock(plan), proof)
+        if built.entries:
+            with step("writing the bundle"):
+                manifest = replace(manifest, engines=tuple(built.entries))
+                drop_unread(folder, {file for entry in built.entries for file in files_of(entry)})
+                writer.finish(manifest, make_lock(plan), proof)
+    if built.failures:
+        raise failure_of(built.failures, built.entries, output)
     return output
 
 
-def _make_folder(folder: Path) -> None:
+def _prove(
+    plan: Plan,
+    parts: list[Part],
+    lowered: dict[str, Lowered],
+    manifest: Manifest,
+    folder: Path,
+    prompts: list[list[int]],
+) -> dict[str, Any]:
+    rows = [row for part in parts for row in part.proofs]
+    engines = [proof_engine(each, folder) for each in dict.fromkeys(lowered.values())]
+    for engine in engines:
+        rows += prove_graphs(engine, parts, folder)
+    return {"proven": True, "graphs": rows, "engines": prove_tokens(plan, manifest, engines, folder, prompts)}
+
+
+def _make_folder(folder: Path, option: str) -> None:
     """Raises BuildError now rather than after the work."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise BuildError(
-            f"the graphs cannot be dumped to {folder}: {error.strerror}", hint="give another --dump-graphs"
+            f"the graphs cannot be dumped to {folder}: {error.strerror}", hint=f"give another {option}"
         ) from error

@@ -1,10 +1,10 @@
-"""One compiled graph at a time: load, probe, trace, write, let go, lower; and the graph level of the proof on the way.
+"""One traced graph at a time: load, probe, trace, write, let go; and the first level of the proof on the way.
 
 The torch model lives only as long as its trace and its eager reference take, so that a build never holds a model and
 an engine's copy of it together.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,21 +12,23 @@ from typing import Any
 
 from speccompile.builder.memory import release
 from speccompile.bundle.manifest import EngineEntry
-from speccompile.contract import Graph
+from speccompile.contract import PARTS, Graph, with_cache_dtypes
 from speccompile.lower.export import Exported, export_draft, export_verify
-from speccompile.lower.files import engine_file, neutral_file, write_lowered, write_neutral
+from speccompile.lower.files import neutral_file, write_neutral
+from speccompile.lower.forms import Numbers
 from speccompile.models.load import load_model
 from speccompile.models.probe import probe
 from speccompile.progress import step
 from speccompile.prove import graphs as graph_proof
-from speccompile.recipe import EnginePlan, ModelPlan, Plan
+from speccompile.prove import script as scripts
+from speccompile.recipe import ModelPlan, Plan
 from speccompile.runtime.onnxruntime import OnnxRuntimeEngine
 from speccompile.step.decoder import CacheShape, Decoder
 from speccompile.step.draft.model import ModelDrafter
 from speccompile.step.draft.prompt_lookup import PromptLookup
 from speccompile.step.verify import Verify
 
-Check = Callable[[graph_proof.Outputs], dict[str, Any]]
+Check = Callable[[scripts.Outputs], dict[str, Any]]
 """What a driven graph gave -> its row of the proof; raises ProofError."""
 
 
@@ -36,9 +38,9 @@ class Part:
 
     graph: Graph
     catch_up: int
-    script: graph_proof.Script
+    script: scripts.Script
     proofs: list[dict[str, Any]]
-    outputs: graph_proof.Outputs
+    outputs: scripts.Outputs
 
 
 def compile_parts(plan: Plan, folder: Path, prove: bool) -> list[Part]:
@@ -57,31 +59,28 @@ def compile_parts(plan: Plan, folder: Path, prove: bool) -> list[Part]:
 
 
 def _verify(plan: Plan, shape: CacheShape, folder: Path, prove: bool) -> Part:
-    precision = plan.target.precision
-
-    def trace() -> tuple[Graph, graph_proof.Script, Any]:
+    def trace() -> tuple[Graph, scripts.Script, Any]:
         decoder = _load(plan.target, "target", shape)
-        graph = _trace("verify", lambda: export_verify(Verify(decoder)), folder, f"target.{precision}.weights")
+        graph = _trace("verify", lambda: export_verify(Verify(decoder)), folder, "target.float32.weights")
         script = _script(plan, decoder)
         return graph, script, graph_proof.eager_logits(decoder.model, script) if prove else None
 
     graph, script, eager = trace()
-    check = partial(graph_proof.check_verify, script=script, eager=eager, precision=precision)
+    check = partial(graph_proof.check_verify, script=script, eager=eager)
     return _part(graph, 0, script, folder, check if prove else None)
 
 
 def _model_draft(plan: Plan, model: ModelPlan, shape: CacheShape, folder: Path, prove: bool) -> Part:
     n_drafts = plan.drafter.tokens
 
-    def trace() -> tuple[Graph, graph_proof.Script, Any]:
+    def trace() -> tuple[Graph, scripts.Script, Any]:
         drafter = ModelDrafter(_load(model, "drafter", shape), n_drafts)
-        weights = f"drafter.{model.precision}.weights"
-        graph = _trace("draft", lambda: export_draft(drafter, plan.batch_size), folder, weights)
+        graph = _trace("draft", lambda: export_draft(drafter, plan.batch_size), folder, "drafter.float32.weights")
         script, reference = _script(plan, drafter.decoder), drafter.decoder.model
         return graph, script, graph_proof.eager_drafts(reference, script, n_drafts, plan.max_length) if prove else None
 
     graph, script, eager = trace()
-    check = partial(graph_proof.check_draft, script=script, eager=eager, precision=model.precision)
+    check = partial(graph_proof.check_draft, script=script, eager=eager)
     return _part(graph, ModelDrafter.catch_up, script, folder, check if prove else None)
 
 
@@ -89,21 +88,20 @@ def _lookup(plan: Plan, ngram: int, shape: CacheShape, folder: Path, prove: bool
     drafter, script = PromptLookup(plan.drafter.tokens, ngram, plan.batch_size, shape.rows), _script(plan, None)
     graph = _trace("draft", lambda: export_draft(drafter, plan.batch_size), folder, "drafter.weights")
 
-    def check(outputs: graph_proof.Outputs) -> dict[str, Any]:
+    def check(outputs: scripts.Outputs) -> dict[str, Any]:
         expected = graph_proof.module_drafts(drafter, script)
         return graph_proof.check_same(outputs, expected, "draft", "neutral against eager", "float32")
 
     return _part(graph, 0, script, folder, check if prove else None)
 
 
-def _part(graph: Graph, catch_up: int, script: graph_proof.Script, folder: Path, check: Check | None) -> Part:
+def _part(graph: Graph, catch_up: int, script: scripts.Script, folder: Path, check: Check | None) -> Part:
     """The part; with a check, its neutral graph driven over the script and compared with eager torch."""
     if check is None:
         return Part(graph, catch_up, script, [], [])
     with step(f"proving {graph.name}: neutral against eager"):
         release()
-        neutral = EngineEntry("neutral", "onnxruntime", "cpu", {graph.name: neutral_file(graph)})
-        outputs = _drive(neutral, graph, script, folder)
+        outputs = scripts.drive(neutral_engine([graph], folder), script, graph)
         return Part(graph, catch_up, script, [check(outputs)], outputs)
 
 
@@ -112,9 +110,9 @@ def _load(model: ModelPlan, role: str, shape: CacheShape) -> Decoder:
         return probe(load_model(model.folder, shape.max_length), shape)
 
 
-def _script(plan: Plan, decoder: Decoder | None) -> graph_proof.Script:
+def _script(plan: Plan, decoder: Decoder | None) -> scripts.Script:
     window = max(layer.window for layer in decoder.layers) if decoder else 0
-    return graph_proof.make_script(
+    return scripts.make_script(
         plan.target.facts.vocabulary_size, plan.batch_size, plan.max_length, plan.prefill_chunk, window
     )
 
@@ -127,28 +125,15 @@ def _trace(name: str, export: Callable[[], Exported], folder: Path, weights: str
     return exported.graph
 
 
-def _drive(entry: EngineEntry, graph: Graph, script: graph_proof.Script, folder: Path) -> graph_proof.Outputs:
-    drive = graph_proof.drive_verify if graph.name == "verify" else graph_proof.drive_draft
-    return drive(OnnxRuntimeEngine(folder, entry, [graph]), script, graph)
-
-
-def lower_part(plan: Plan, part: Part, folder: Path, prove: bool) -> list[dict[str, Any]]:
-    """Lower a graph for every engine and compare each with the neutral form. Raises ProofError."""
-    rows, graph = [], part.graph
-    for planned in plan.engines:
-        with step(f"lowering {graph.name} for {planned.name}"):
-            write_lowered(folder / neutral_file(graph), graph, folder, planned.name, planned.backend)
-        if prove:
-            release()
-            level = f"{planned.name} against neutral"
-            with step(f"proving {graph.name}: {level}"):
-                outputs = _drive(engine_entry(planned, [graph]), graph, part.script, folder)
-                precision = plan.target.precision
-                rows.append(graph_proof.check_same(outputs, part.outputs, graph.name, level, precision))
-    return rows
-
-
-def engine_entry(planned: EnginePlan, graphs: list[Graph]) -> EngineEntry:
-    """An engine of the bundle, with the files of its graphs."""
-    files = {graph.name: engine_file(graph, planned.name) for graph in graphs}
-    return EngineEntry(planned.name, planned.backend, planned.provider, files)
+def neutral_engine(
+    graphs: list[Graph], folder: Path, numbers: Mapping[str, Numbers] | None = None
+) -> OnnxRuntimeEngine:
+    """The neutral graphs in `folder`, as they were traced or, by graph, in other numbers."""
+    numbers = numbers or {}
+    files = {graph.name: neutral_file(graph, numbers.get(graph.name)) for graph in graphs}
+    typed = tuple(
+        with_cache_dtypes(graph, dict.fromkeys(PARTS, numbers[graph.name].compute)) if graph.name in numbers else graph
+        for graph in graphs
+    )
+    entry = EngineEntry("neutral", "onnxruntime", "cpu", files, {"target": "float32"}, typed)
+    return OnnxRuntimeEngine(folder, entry)

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from speccompile import __version__, contract
-from speccompile.builder.parts import Part, engine_entry
+from speccompile.builder.lowered import round_graphs
+from speccompile.builder.parts import Part
 from speccompile.bundle.hashes import hash_file
 from speccompile.bundle.manifest import FORMAT, TOKENIZER, Manifest
 from speccompile.recipe import Plan
@@ -14,9 +15,7 @@ PACKAGES = ("torch", "transformers", "onnx", "onnx-ir", "onnxscript", "onnxrunti
 
 
 def make_manifest(plan: Plan, parts: list[Part], folder: Path) -> Manifest:
-    """The manifest of the bundle in `folder`."""
-    graphs = [part.graph for part in parts]
-    drafter = plan.drafter.model
+    """The manifest of the bundle in `folder`, before its engines are built."""
     return Manifest(
         format=FORMAT,
         contract=contract.VERSION,
@@ -33,9 +32,8 @@ def make_manifest(plan: Plan, parts: list[Part], folder: Path) -> Manifest:
         vocabulary_size=plan.target.facts.vocabulary_size,
         eos_token_ids=plan.target.facts.eos_token_ids,
         tokenizer=(folder / TOKENIZER).exists(),
-        precision={"target": plan.target.precision} | ({"drafter": drafter.precision} if drafter else {}),
-        graphs=tuple(graphs),
-        engines=tuple(engine_entry(engine, graphs) for engine in plan.engines),
+        graphs=round_graphs(plan, parts),
+        engines=(),
         plan=plan.to_json(),
     )
 

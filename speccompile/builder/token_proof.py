@@ -1,8 +1,11 @@
-"""The token level of a build's proof: every engine against itself, and against transformers."""
+"""The token level of a build's proof: the graphs of every engine against themselves, and against transformers."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from speccompile.builder.lowered import form_and_precision
+from speccompile.builder.lowered_proof import ProofEngine
 from speccompile.builder.memory import release
 from speccompile.bundle.manifest import TOKENIZER, Manifest
 from speccompile.bundle.prompts import read_prompts
@@ -12,7 +15,6 @@ from speccompile.progress import step
 from speccompile.prove import reference, tokens
 from speccompile.recipe import Plan
 from speccompile.runtime import Bundle
-from speccompile.runtime.onnxruntime import OnnxRuntimeEngine
 from speccompile.runtime.text import Text
 
 
@@ -39,20 +41,30 @@ def proof_prompts(plan: Plan, folder: Path) -> list[list[int]]:
     return prompts
 
 
-def prove_tokens(plan: Plan, manifest: Manifest, folder: Path, prompts: list[list[int]]) -> list[dict[str, Any]]:
-    """The token level for every engine: speculative against autoregressive, both against transformers."""
-    rows, cases_of = [], {}
-    for entry in manifest.engines:
-        with step(f"proving tokens on {entry.name}"):
-            bundle = Bundle(manifest, OnnxRuntimeEngine(folder, entry, manifest.graphs), entry, None, None)
+def prove_tokens(
+    plan: Plan, manifest: Manifest, engines: Sequence[ProofEngine], folder: Path, prompts: list[list[int]]
+) -> list[dict[str, Any]]:
+    """The token level for all lowered graphs: speculative against autoregressive, both against transformers.
+
+    Graphs for a GPU run on the CPU here: each row names the engines it stands for, and what executed the graphs.
+    """
+    rows: list[dict[str, Any]] = []
+    cases_of = []
+    for engine in engines:
+        lowered, entry = engine.lowered, engine.entry
+        with step(f"proving tokens on {lowered.name}"):
+            names = [graph.name for graph in entry.graphs]
+            bundle = Bundle(manifest, engine.open(folder, *names), entry, None, None)
             cases = list(tokens.run(bundle, prompts, plan.prove.max_new_tokens))
             ties = [tie for case in cases if (tie := tokens.check_equal(bundle, case))]
-            rows.append({"engine": entry.name, **tokens.summary(cases, ties)})
-            cases_of[entry.name] = cases
+            stands_for = [planned.name for planned in plan.engines if form_and_precision(planned) == lowered.identity]
+            row: dict[str, Any] = {"engine": lowered.name, "engines": stands_for, "executed_by": "onnxruntime cpu"}
+            rows.append(row | {"precision": entry.precision} | tokens.summary(cases, ties))
+            cases_of.append(cases)
             del bundle
             release()
     with step("proving tokens against transformers"):
         model = load_model(plan.target.folder, plan.max_length)
-        for row, cases in zip(rows, cases_of.values(), strict=True):
-            row["transformers"] = reference.check_cases(model, cases, plan.target.precision)
+        for row, cases in zip(rows, cases_of, strict=True):
+            row["transformers"] = reference.check_cases(model, cases, row["precision"]["target"])
     return rows

@@ -14,13 +14,29 @@ import click
 @click.option("--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Override a key, as in drafter.tokens=6.")
 @click.option("--skip-prove", is_flag=True, help="Leave the proof out. The bundle says that it is not proven.")
 @click.option("--dump-graphs", metavar="DIR", type=click.Path(path_type=Path), help="Keep neutral and lowered graphs.")
+@click.option(
+    "--reduce",
+    "reduce_into",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Leave a minimal graph here for each engine that TensorRT refuses.",
+)
 def command(
-    recipe: Path, output: Path | None, overrides: tuple[str, ...], skip_prove: bool, dump_graphs: Path | None
+    recipe: Path,
+    output: Path | None,
+    overrides: tuple[str, ...],
+    skip_prove: bool,
+    dump_graphs: Path | None,
+    reduce_into: Path | None,
 ) -> None:
     """Build a bundle from RECIPE, and prove that it gives the target's own tokens.
 
     RECIPE is a recipe.yaml or the folder that holds one. The bundle's folder is printed on stdout. A build that fails
     keeps nothing and leaves an older bundle as it was; exit code 3 says that the proof failed.
+
+    TensorRT engines are built in a process of their own, for at most $SPECCOMPILE_BUILDER_SECONDS (an hour) each and
+    with at most $SPECCOMPILE_BUILDER_MEMORY_GB (nine tenths of the machine's), and are kept in a cache: see
+    `speccompile cache --help`. When one is refused, the others are still built and the exit code is 1.
     """
     from speccompile.bundle.writer import check_output
     from speccompile.progress import LOGGER
@@ -35,4 +51,4 @@ def command(
     from speccompile.models.load import quiet_transformers
 
     quiet_transformers()
-    click.echo(build(plan, output, prove=not skip_prove, dump_graphs=dump_graphs))
+    click.echo(build(plan, output, prove=not skip_prove, dump_graphs=dump_graphs, reduce_into=reduce_into))

@@ -41,7 +41,7 @@ def command(
         ties = [tie for case in cases if (tie := tokens.check_equal(opened, case))]
     proof: dict[str, Any] = {"engine": opened.engine_name, **tokens.summary(cases, ties)}
     if target is not None:
-        proof["transformers"] = _against(target, cases, manifest.max_length, manifest.precision["target"])
+        proof["transformers"] = _against(target, cases, manifest.max_length, opened.entry.precision["target"])
     click.echo(json.dumps(proof, indent=2) if as_json else _text(proof))
 
 

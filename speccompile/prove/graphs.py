@@ -1,108 +1,25 @@
 """The graph level: neutral ONNX against transformers eager, lowered ONNX against neutral.
 
-A graph is driven over a script of windows, some wide, some narrow, some rows idle, through the runtime's own engine.
-The logits of every window are compared with one eager forward over the whole text, and two graphs of the same round
-must agree in everything: outputs and committed caches.
+The logits of every window of a script are compared with one eager forward over the whole text, and two graphs of the
+same round must agree in everything: outputs and committed caches.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
-from speccompile.contract import Graph
 from speccompile.errors import ProofError
-from speccompile.prove.noise import NOISE, within_noise
+from speccompile.prove.noise import LOSS, NOISE
 from speccompile.prove.reference import Logits, check_greedy, sequence_logits
-from speccompile.runtime.engine import Array, Engine
+from speccompile.prove.script import Outputs, Script, used
+from speccompile.runtime.engine import Array
 from speccompile.step.draft import Drafter
 
-Outputs = list[dict[str, Array]]
-"""What a graph gave for each window of a script, and the used part of its states at the end."""
-
-
-@dataclass(frozen=True)
-class Script:
-    """A text a row, and the widths in which it is fed. Later rows sit out the first windows, as ragged prompts do."""
-
-    texts: list[list[int]]
-    widths: list[int]
-
-    def windows(self) -> Iterator[tuple[int, list[int], list[int]]]:
-        """Width, tokens fed to each row (0 or width), and tokens committed in each row before."""
-        committed = [0] * len(self.texts)
-        for step, width in enumerate(self.widths):
-            fed = [width if step >= row % 2 else 0 for row in range(len(self.texts))]
-            yield width, fed, list(committed)
-            committed = [a + b for a, b in zip(committed, fed, strict=True)]
-
-
-def make_script(vocabulary_size: int, batch: int, max_length: int, chunk: int, longest_window: int) -> Script:
-    """Random tokens; prefill, single tokens and drafts in turn, past any attention window that is not too long."""
-    wanted = min(max_length, max(40, longest_window + 24 if longest_window <= 512 else 0))
-    widths: list[int] = []
-    for width in (min(chunk, 17), 1, 5, 1, 2):
-        widths += [width] if sum(widths) + width <= wanted else []
-    while sum(widths) < wanted:
-        widths.append(min(chunk, 24, wanted - sum(widths)))
-    random = np.random.default_rng(0)
-    texts = random.integers(0, vocabulary_size, (batch, sum(widths) + 1)).tolist()
-    return Script(texts, widths)
-
-
-def drive_verify(engine: Engine, script: Script, graph: Graph) -> Outputs:
-    """Feed the script to `verify`, asking for the logits of every row. The host moves `length`, not the acceptance."""
-    given, outputs = [(len(script.texts),)], []
-    n_given, n_total, length = (engine.array(name, *given) for name in ("n_given", "n_total", "length"))
-    for width, fed, committed in script.windows():
-        run = engine.bind("verify", {"window": width, "logit_rows": width}, ("logits",))
-        window = engine.array("window", (len(fed), width))
-        for row, (text, start) in enumerate(zip(script.texts, committed, strict=True)):
-            window[row] = text[start : start + width]
-        n_given[:] = np.minimum(fed, 1)
-        n_total[:], length[:] = fed, committed
-        run()
-        outputs.append(_read(engine, graph, {"window": width, "logit_rows": width}))
-    return [*outputs, _states(_arrays(engine, graph), script)]
-
-
-def drive_draft(engine: Engine, script: Script, graph: Graph) -> Outputs:
-    """Feed the script to `draft`: each window's tokens are the accepted path, the token behind them the bonus."""
-    shape, outputs = (len(script.texts),), []
-    n_path, length = engine.array("n_path", shape), engine.array("length", shape)
-    for width, fed, committed in script.windows():
-        widths = {"window": width, "catch_up": width + 1}
-        run = engine.bind("draft", widths)
-        path = engine.array("path", (len(fed), width + 1))
-        for row, (text, start) in enumerate(zip(script.texts, committed, strict=True)):
-            path[row] = text[start : start + width + 1]
-        n_path[:], length[:] = fed, committed
-        run()
-        outputs.append(_read(engine, graph, widths))
-    return [*outputs, _states(_arrays(engine, graph), script)]
-
-
-def _read(engine: Engine, graph: Graph, widths: Mapping[str, int]) -> dict[str, Array]:
-    outputs = (t for t in graph.outputs if t.role != "state")
-    return {t.name: engine.array(t.buffer, t.concrete_shape(dict(widths))).copy() for t in outputs}
-
-
-def _arrays(engine: Engine, graph: Graph) -> dict[str, Array]:
-    states = (t for t in graph.outputs if t.role == "state")
-    return {t.buffer: engine.array(t.buffer, t.concrete_shape({})) for t in states}
-
-
-def _states(arrays: Mapping[str, Array], script: Script) -> dict[str, Array]:
-    """The committed part of every state: what lies behind it is never read."""
-    found = {}
-    for name, whole in arrays.items():
-        for row in range(len(script.texts)):
-            used = sum(fed[row] for _, fed, _ in script.windows())
-            found[f"{name} row {row}"] = (whole[row, :, :used] if whole.ndim == 4 else whole[row, :used]).copy()
-    return found
+TRACED = "float32"
+"""What models are traced in."""
 
 
 @torch.no_grad()
@@ -111,16 +28,16 @@ def eager_logits(model: nn.Module, script: Script) -> list[Logits]:
     return [sequence_logits(model, text[:-1]) for text in script.texts]
 
 
-def check_verify(outputs: Outputs, script: Script, eager: Sequence[Logits], precision: str) -> dict[str, Any]:
+def check_verify(outputs: Outputs, script: Script, eager: Sequence[Logits]) -> dict[str, Any]:
     """Logits of every window against the eager ones. Raises ProofError naming window, row and difference."""
     compared = 0
     for step, (width, fed, committed) in enumerate(script.windows()):
         for row, start in enumerate(committed):
             if fed[row]:
                 expected = eager[row][start : start + width]
-                _check_close(outputs[step]["logits"][row], expected, precision, f"verify, window {step}, row {row}")
+                _check_close(outputs[step]["logits"][row], expected, NOISE[TRACED], f"verify, window {step}, row {row}")
                 compared += expected.size
-    return {"graph": "verify", "level": "neutral against eager", "values": compared, "tolerance": NOISE[precision]}
+    return {"graph": "verify", "level": "neutral against eager", "values": compared, "tolerance": NOISE[TRACED]}
 
 
 @torch.no_grad()
@@ -142,18 +59,16 @@ def eager_drafts(model: nn.Module, script: Script, tokens: int, max_length: int)
     return found
 
 
-def check_draft(outputs: Outputs, script: Script, eager: list[list[Logits]], precision: str) -> dict[str, Any]:
+def check_draft(outputs: Outputs, script: Script, eager: list[list[Logits]]) -> dict[str, Any]:
     """Drafts of every window against the eager drafter's greedy ones. Raises ProofError at a difference."""
     compared = 0
     for step, (_, fed, _) in enumerate(script.windows()):
         for row, n in enumerate(fed):
             if n:
                 drafts = outputs[step]["next_window"][row, 1 : 1 + len(eager[step][row])].tolist()
-                ties = check_greedy(
-                    eager[step][row], drafts, precision, f"draft, window {step}, row {row}", "the graph"
-                )
+                ties = check_greedy(eager[step][row], drafts, TRACED, f"draft, window {step}, row {row}", "the graph")
                 compared += ties[0].index if ties else len(drafts)  # behind a near-tie the texts differ
-    return {"graph": "draft", "level": "neutral against eager", "values": compared, "tolerance": NOISE[precision]}
+    return {"graph": "draft", "level": "neutral against eager", "values": compared, "tolerance": NOISE[TRACED]}
 
 
 @torch.no_grad()
@@ -168,29 +83,61 @@ def module_drafts(drafter: Drafter, script: Script) -> Outputs:
         )
         outputs.append({"next_window": window.numpy(), "next_total": n_total.numpy()})
     names = [state.name for state in drafter.states()]
-    return [*outputs, _states({name: s.numpy() for name, s in zip(names, states, strict=True)}, script)]
+    return [*outputs, used({name: s.numpy() for name, s in zip(names, states, strict=True)}, script)]
 
 
 def check_same(got: Outputs, expected: Outputs, graph: str, level: str, precision: str) -> dict[str, Any]:
     """Two runs of one script agree in every output: integers exactly, numbers within noise. Raises ProofError."""
     compared = 0
-    for step, (a, b) in enumerate(zip(got, expected, strict=True)):
-        assert a.keys() == b.keys(), f"{graph}, {level}: outputs {sorted(a)} and {sorted(b)}"
-        for name in a:
-            where = f"{graph}, {level}, {name} after window {step}"
-            if a[name].dtype.kind == "i":
-                if not np.array_equal(a[name], b[name]):
-                    raise ProofError(f"{where}: {a[name].tolist()}, expected {b[name].tolist()}")
-            else:
-                _check_close(a[name], b[name], precision, where)
-            compared += a[name].size
+    for where, a, b in _pairs(got, expected, graph, level):
+        if a.dtype.kind != "i":
+            _check_close(a, b, NOISE[precision], where)
+        elif not np.array_equal(a, b):
+            raise ProofError(f"{where}: {a.tolist()}, expected {b.tolist()}")
+        compared += a.size
     return {"graph": graph, "level": level, "values": compared, "tolerance": NOISE[precision]}
 
 
-def _check_close(got: Array, expected: Array, precision: str, where: str) -> None:
+def check_near(got: Outputs, expected: Outputs, graph: str, level: str, precision: str) -> dict[str, Any]:
+    """A run in reduced precision against one in float32: the root mean square of every output's error is within what
+    the precision may lose. Tokens may then differ: the row of the proof counts how many agree. Raises ProofError.
+    """
+    compared = tokens = same = 0
+    for where, a, b in _pairs(got, expected, graph, level):
+        if a.dtype.kind == "i":
+            tokens, same = tokens + a.size, same + int((a == b).sum())
+        else:
+            _check_loss(a, b, precision, where)
+            compared += a.size
+    row = {"graph": graph, "level": level, "values": compared, "tolerance": LOSS[precision]}
+    return row | {"precision": precision, "tokens": tokens, "same_tokens": same}
+
+
+def _pairs(got: Outputs, expected: Outputs, graph: str, level: str) -> Iterator[tuple[str, Array, Array]]:
+    """Words that say where, and both arrays, for every output of every window; the first in the form of the second."""
+    for step, (a, b) in enumerate(zip(got, expected, strict=True)):
+        assert a.keys() == b.keys(), f"{graph}, {level}: outputs {sorted(a)} and {sorted(b)}"
+        for name in a:
+            yield (
+                f"{graph}, {level}, {name} after window {step}",
+                a[name].reshape(b[name].shape).astype(b[name].dtype),
+                b[name],
+            )
+
+
+def _check_close(got: Array, expected: Array, tolerance: float, where: str) -> None:
     difference, largest = float(np.abs(got - expected).max(initial=0)), float(np.abs(expected).max(initial=0))
-    if not within_noise(difference, largest, precision):
+    if not difference <= tolerance * max(largest, 1.0):
         raise ProofError(
-            f"{where}: differs by {difference:.3g}, more than {NOISE[precision]} of the largest value {largest:.3g}",
+            f"{where}: differs by {difference:.3g}, more than {tolerance} of the largest value {largest:.3g}",
             hint="the graph computes something else than the model: please report it with the recipe",
+        )
+
+
+def _check_loss(got: Array, expected: Array, precision: str, where: str) -> None:
+    error, size = (float(np.sqrt(np.mean(np.square(x)))) if x.size else 0.0 for x in (got - expected, expected))
+    if not error <= LOSS[precision] * size:
+        raise ProofError(
+            f"{where}: {precision} is off by {error:.3g} (root mean square), more than {LOSS[precision]} of {size:.3g}",
+            hint="choose a precision with more bits, or float32 to see whether the precision is the reason",
         )

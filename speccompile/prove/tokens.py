@@ -70,7 +70,7 @@ def check_equal(bundle: Bundle, case: Case) -> dict[str, Any] | None:
     logits = next_logits(bundle, case.prompt_ids + a[:index])
     margin, best = abs(float(logits[a[index]] - logits[b[index]])), int(logits.argmax())
     second, first = np.partition(logits, -2)[-2:]
-    precision = bundle.manifest.precision["target"]
+    precision = bundle.entry.precision["target"]
     if best in (a[index], b[index]) and within_noise(margin, float(np.abs(logits).max()), precision):
         return {"prompt": case.number, "index": index, "tokens": [a[index], b[index]], "margin": f"{margin:.0e}"}
     raise ProofError(

@@ -14,6 +14,7 @@ from speccompile.bundle.reader import open_bundle
 from speccompile.errors import EngineError, PromptError, UsageError
 from speccompile.runtime.chat import apply_chat_template, read_chat
 from speccompile.runtime.engine import Engine
+from speccompile.runtime.engines import choose, open_engine
 from speccompile.runtime.generation import Generation, Row
 from speccompile.runtime.loop import Loop
 from speccompile.runtime.text import Stream, Text
@@ -29,7 +30,7 @@ class Bundle:
     def __init__(
         self, manifest: Manifest, engine: Engine, entry: EngineEntry, text: Text | None, chat: Chat | None
     ) -> None:
-        self.manifest, self.engine, self.engine_name, self.text = manifest, engine, entry.name, text
+        self.manifest, self.engine, self.entry, self.text = manifest, engine, entry, text
         self._chat = chat
         self._loop = Loop(engine, manifest)
         self._lock = threading.Lock()
@@ -41,19 +42,21 @@ class Bundle:
     ) -> "Bundle":
         """Open a bundle folder.
 
-        engine: name of one of its engines, the first by default. threads: for the engine, its own choice by default.
-        verify: compare every file with its recorded hash. Raises BundleError, EngineError or UsageError.
+        engine: name of one of its engines, the first that can run here by default. threads: for the engine, its own
+        choice by default. verify: compare every file with its recorded hash. Raises BundleError, EngineError or
+        UsageError.
         """
         opened = open_bundle(Path(folder), verify=verify)
-        entry = _choose(opened.manifest, engine)
-        if entry.backend != "onnxruntime":
-            raise EngineError(f"engine {entry.name!r} wants backend {entry.backend!r}; this runtime has 'onnxruntime'")
-        from speccompile.runtime.onnxruntime import OnnxRuntimeEngine
-
-        running = OnnxRuntimeEngine(opened.folder, entry, opened.manifest.graphs, threads)
+        entry = choose(opened.manifest, engine)
+        running = open_engine(opened.folder, entry, threads)
         text = Text(opened.path(names.TOKENIZER)) if opened.manifest.tokenizer else None
         chat = read_chat(opened.path(names.CHAT)) if names.CHAT in opened.hashes.files else None
         return cls(opened.manifest, running, entry, text, chat)
+
+    @property
+    def engine_name(self) -> str:
+        """The name of the engine that runs."""
+        return self.entry.name
 
     @property
     def speculative(self) -> bool:
@@ -233,11 +236,3 @@ def _refuse_sampling(decoding: str, temperature: float, others: dict[str, float 
             f"received {received}, but the bundle was compiled for {decoding} decoding: sampling is not available",
             hint="leave these options out",
         )
-
-
-def _choose(manifest: Manifest, name: str | None) -> EngineEntry:
-    for entry in manifest.engines:
-        if name in (None, entry.name):
-            return entry
-    known = ", ".join(entry.name for entry in manifest.engines)
-    raise UsageError(f"the bundle has no engine {name!r}", hint=f"it has: {known}")

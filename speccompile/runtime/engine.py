@@ -1,10 +1,12 @@
 """What the loop needs of an engine: buffers by name and shape, and graphs bound to them once."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from speccompile.contract import Graph
 
 Array = NDArray[Any]
 Run = Callable[[], None]
@@ -14,11 +16,15 @@ class Engine(Protocol):
     """Graphs over named buffers. A buffer exists once for every concrete shape: equal names and shapes share memory."""
 
     def array(self, buffer: str, shape: tuple[int, ...]) -> Array:
-        """A host view of a buffer: what is written here the graphs read, and the other way round."""
+        """A host view of a buffer: what is written here the graphs read, and the other way round.
+
+        A state of an engine on a device is the exception: it never leaves the device by itself, and what is returned
+        is a read-only copy of the moment. bfloat16, which numpy does not have, is seen as uint16.
+        """
         ...
 
     def bind(self, graph: str, widths: Mapping[str, int], optional: Sequence[str] = ()) -> Run:
-        """Bind a graph to its buffers at these widths and return what runs it.
+        """Bind a graph to its buffers at these widths and return what runs it, to its end.
 
         `optional` names the optional outputs that are wanted; they are found under their names with `array`.
         """
@@ -29,13 +35,32 @@ class Engine(Protocol):
         ...
 
     def address(self, buffer: str) -> int:
-        """Where a state buffer lies in memory. It never moves."""
+        """Where a state buffer lies in memory, the host's or the device's. It never moves."""
         ...
+
+
+def opened_first(graphs: Collection[str]) -> list[str]:
+    """The graphs that speculative rounds run; the others wait for their first use.
+
+    A fused bundle has `verify` beside `step`, for autoregressive decoding alone: opening both holds the weights twice.
+    """
+    return ["step"] if "step" in graphs else list(graphs)
+
+
+def numpy_dtype(dtype: str) -> np.dtype[Any]:
+    """The numpy dtype of a contract's dtype; uint16 for bfloat16."""
+    return np.dtype("uint16" if dtype == "bfloat16" else dtype)
+
+
+def buffer_dtypes(graphs: Iterable[Graph]) -> dict[str, str]:
+    """Buffer -> the contract's dtype."""
+    return {tensor.buffer: tensor.dtype for graph in graphs for tensor in (*graph.inputs, *graph.outputs)}
 
 
 def empty(shape: tuple[int, ...], dtype: str) -> Array:
     """A zeroed array whose memory starts at a multiple of 64 bytes, as vector instructions like it."""
-    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    wanted = numpy_dtype(dtype)
+    size = int(np.prod(shape)) * wanted.itemsize
     raw = np.zeros(size + 64, np.uint8)
     start = -raw.ctypes.data % 64
-    return raw[start : start + size].view(dtype).reshape(shape)
+    return raw[start : start + size].view(wanted).reshape(shape)

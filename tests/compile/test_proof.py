@@ -61,6 +61,7 @@ def test_a_generation_that_ends_early_is_a_difference(built):
 def test_a_difference_within_the_noise_is_reported(built, monkeypatch):
     case = built("lookup_5")
     monkeypatch.setitem(noise.NOISE, "float32", 2.0)
+    monkeypatch.setitem(noise.LOSS, "float32", 2.0)
     found = spoiled(case, 3)
     tie = tokens.check_equal(case.bundle, found)
     assert (tie["prompt"], tie["index"]) == (1, 3)
@@ -89,12 +90,34 @@ def test_two_graphs_of_one_round_must_agree_in_everything():
             graphs.check_same(other, one, "verify", "a against b", "float32")
 
 
+def test_reduced_precision_may_lose_so_much_and_no_more():
+    right = [{"path": np.array([[3, 4]]), "logits": np.array([3.0, 4.0], np.float32)}]
+    near = [{"path": np.array([[3, 5]]), "logits": np.array([3.0, 4.05], np.float16)}]
+    row = graphs.check_near(near, right, "verify", "half against whole", "float16")
+    assert (row["values"], row["tokens"], row["same_tokens"], row["tolerance"]) == (2, 2, 1, noise.LOSS["float16"])
+    for wrong, error in ((4.5, "0.354"), (float("nan"), "nan")):
+        far = [near[0] | {"logits": np.array([3.0, wrong], np.float32)}]
+        message = rf"^verify, half against whole, logits after window 0: float16 is off by {error} .* of 3\.54$"
+        with pytest.raises(ProofError, match=message):
+            graphs.check_near(far, right, "verify", "half against whole", "float16")
+
+
+def test_tokens_of_quantized_weights_are_counted_not_refused(built):
+    case = built("lookup_5")
+    found = spoiled(case, 3)
+    row = reference.check_cases(case.target, [found], "int4")
+    assert (row["prompts"], row["tokens"]) == (1, 6)
+    assert 1 <= row["same_tokens"] <= 5
+    with pytest.raises(ProofError, match="at new token 3 speculative decoding gives"):
+        reference.check_cases(case.target, [found], "float16")
+
+
 def test_a_draft_that_the_drafter_would_not_make_is_told():
     script = graphs.Script([[5, 6, 7]], [2])
     outputs = [{"next_window": np.array([[7, 1, 2]])}]
     logits = [[np.eye(4, dtype=np.float32)[[1, 3]]]]
     message = "draft, window 0, row 0: at new token 1 the graph gives 2, transformers' greedy gives 3"
     with pytest.raises(ProofError, match=message):
-        graphs.check_draft(outputs, script, logits, "float32")
+        graphs.check_draft(outputs, script, logits)
     logits[0][0][1] = [0, 0, 1, 0]
-    assert graphs.check_draft(outputs, script, logits, "float32")["values"] == 2
+    assert graphs.check_draft(outputs, script, logits)["values"] == 2

@@ -1,0 +1,120 @@
+"""Neutral graphs -> the graphs of every engine. Engines that differ only in compute capability share theirs."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx_ir as ir
+
+from speccompile.builder.calibration import calibrated_ranges
+from speccompile.builder.memory import release
+from speccompile.builder.parts import Part
+from speccompile.bundle.manifest import EngineEntry
+from speccompile.contract import Graph
+from speccompile.lower.compose import STEP, compose_step, step_graph
+from speccompile.lower.files import engine_file, neutral_file, write_lowered, write_numbers
+from speccompile.lower.forms import Form, Numbers, form_of, numbers_of
+from speccompile.progress import LOGGER, step
+from speccompile.recipe import EnginePlan, Plan
+from speccompile.recipe.plan import PrecisionPlan
+
+PARTS = {"verify": "target", "draft": "drafter"}
+"""Graph -> the part whose numbers it has."""
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """The graphs of one form in one precision, with the dtypes of that precision in their contract."""
+
+    name: str
+    form: Form
+    precision: PrecisionPlan
+    graphs: tuple[Graph, ...]
+
+    @property
+    def identity(self) -> tuple[Form, PrecisionPlan]:
+        """What engines that share these graphs have in common."""
+        return self.form, self.precision
+
+    @property
+    def files(self) -> dict[str, str]:
+        """Graph -> its lowered ONNX."""
+        return {graph.name: engine_file(graph, self.name) for graph in self.graphs}
+
+    def numbers(self, graph: str) -> Numbers:
+        return numbers_of(self.form, self.precision, PARTS[graph])
+
+    def entry(self, planned: EnginePlan) -> EngineEntry:
+        """An engine of the bundle that opens the lowered graphs themselves."""
+        return EngineEntry(
+            planned.name, planned.backend, planned.provider, self.files, planned.precision.words(), self.graphs
+        )
+
+
+def form_and_precision(planned: EnginePlan) -> tuple[Form, PrecisionPlan]:
+    """What tells the graphs of one engine from those of another."""
+    return form_of(planned), planned.precision
+
+
+def round_graphs(plan: Plan, parts: Iterable[Part]) -> tuple[Graph, ...]:
+    """The graphs of a round, in order. A fused step comes with `verify`, which autoregressive decoding runs alone."""
+    graphs = {part.graph.name: part.graph for part in parts}
+    if plan.graphs == "fused":
+        return step_graph(graphs["verify"], graphs["draft"]), graphs["verify"]
+    return tuple(graphs.values())
+
+
+def lower_all(plan: Plan, parts: list[Part], folder: Path, prompts: list[list[int]]) -> dict[str, Lowered]:
+    """Write the lowered graphs of every engine into `folder`. Returns them by the names of the engines.
+
+    prompts: token ids on which activations are calibrated, where a precision needs it.
+    """
+    found: dict[tuple[Form, PrecisionPlan], Lowered] = {}
+    for planned in plan.engines:
+        identity = form_and_precision(planned)
+        if identity not in found:
+            found[identity] = _lowered(plan, *identity, parts)
+            _lower(found[identity], parts, folder, prompts)
+            release()
+    return {planned.name: found[form_and_precision(planned)] for planned in plan.engines}
+
+
+def _lowered(plan: Plan, form: Form, precision: PrecisionPlan, parts: Iterable[Part]) -> Lowered:
+    numbers = {part: numbers_of(form, precision, part) for part in precision.words()}
+    dtypes = {part: each.compute for part, each in numbers.items()}
+    graphs = tuple(form.contract(graph, dtypes) for graph in round_graphs(plan, parts))
+    words = [each.name.partition(".")[0] for each in numbers.values()]
+    suffix = [] if set(words) == {"float32"} else words[:1] if len(set(words)) == 1 else words
+    return Lowered(".".join([form.name, *suffix]), form, precision, graphs)
+
+
+def _lower(lowered: Lowered, parts: list[Part], folder: Path, prompts: list[list[int]]) -> None:
+    for part in parts:
+        _write_numbers(part, lowered.numbers(part.graph.name), folder, prompts)
+    for graph in lowered.graphs:
+        with step(f"lowering {graph.name} for {lowered.name}"):
+            write_lowered(_neutral(lowered, graph, parts, folder), graph, folder, lowered.name, lowered.form)
+
+
+def _write_numbers(part: Part, numbers: Numbers, folder: Path, prompts: list[list[int]]) -> None:
+    """Once for every pair of a graph and its numbers."""
+    path = folder / neutral_file(part.graph, numbers)
+    if path.exists():
+        return
+    ranges = calibrated_ranges(part.graph, numbers, folder, prompts)
+    with step(f"writing {part.graph.name} in {numbers.name}"):
+        report = write_numbers(part.graph, PARTS[part.graph.name], numbers, folder, ranges)
+    if report is not None:
+        for line in report.lines():
+            LOGGER.info("%s in %s: %s", part.graph.name, numbers.name, line)
+
+
+def _neutral(lowered: Lowered, graph: Graph, parts: list[Part], folder: Path) -> ir.Model:
+    models = {
+        part.graph.name: ir.load(folder / neutral_file(part.graph, lowered.numbers(part.graph.name)))
+        for part in parts
+        if graph.name in (STEP, part.graph.name)
+    }
+    if graph.name == STEP:
+        return compose_step(models["verify"], models["draft"], graph)
+    return models[graph.name]

@@ -1,0 +1,161 @@
+"""What engines on a GPU have in common: buffers on the device, mirrors on the host, copies around every run.
+
+States live on the device and never cross. Counts and tokens have a pinned mirror on the host, which is what the loop
+reads and writes: it is uploaded before a graph runs, and what the graph wrote is downloaded behind it, on one stream.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from speccompile.contract import Graph, Tensor
+from speccompile.runtime.cuda import Device, Memory
+from speccompile.runtime.engine import Array, Run, buffer_dtypes, numpy_dtype
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Bound:
+    """A tensor of a graph at its concrete shape, and where on the device it lies."""
+
+    tensor: Tensor
+    shape: Shape
+    address: int
+
+
+@dataclass(frozen=True, eq=False)
+class Binding:
+    """A graph at concrete shapes. uploads, downloads: pinned mirrors, and where on the device they go or come from."""
+
+    graph: str
+    inputs: tuple[Bound, ...]
+    outputs: tuple[Bound, ...]
+    uploads: tuple[tuple[Array, int], ...]
+    downloads: tuple[tuple[int, Array], ...]
+
+    @property
+    def widths(self) -> str:
+        """How messages name it."""
+        shapes = ", ".join(f"{each.tensor.name} {list(each.shape)}" for each in self.inputs if _varies(each.tensor))
+        return f"{self.graph} at {shapes or 'its only shape'}"
+
+
+def _varies(tensor: Tensor) -> bool:
+    return any(isinstance(size, str) for size in tensor.shape)
+
+
+class DeviceEngine:
+    """Implements `speccompile.runtime.engine.Engine` but for `_prepare`, which the library that runs the graphs gives.
+
+    files: graph name -> the file that it is opened from.
+    """
+
+    needs_every_output = False
+    """Whether the library writes optional outputs even where nobody reads them."""
+
+    def __init__(self, device: Device, graphs: Sequence[Graph], files: Mapping[str, Path]) -> None:
+        self._device, self._files = device, files
+        self._graphs = {graph.name: graph for graph in graphs}
+        self._dtypes = buffer_dtypes(graphs)
+        self._states = {tensor.buffer for graph in graphs for tensor in graph.inputs if tensor.role == "state"}
+        self._memory: dict[tuple[str, Shape], Memory] = {}
+        self._mirrors: dict[tuple[str, Shape], Array] = {}
+        self._runs: dict[tuple[str, tuple[Shape, ...], tuple[str, ...]], Run] = {}
+
+    def _prepare(self, binding: Binding) -> Run:
+        """What runs a graph at these shapes, copies included, to its end."""
+        raise NotImplementedError
+
+    def array(self, buffer: str, shape: Shape) -> Array:
+        return self._snapshot(buffer, shape) if buffer in self._states else self._mirror(buffer, shape)
+
+    def has(self, graph: str) -> bool:
+        return graph in self._files
+
+    def address(self, buffer: str) -> int:
+        (memory,) = (memory for (name, _), memory in self._memory.items() if name == buffer)
+        return memory.address
+
+    def bind(self, graph: str, widths: Mapping[str, int], optional: Sequence[str] = ()) -> Run:
+        described = self._graphs[graph]
+        shapes = tuple(tensor.concrete_shape(dict(widths)) for tensor in described.inputs)
+        key = (graph, shapes, tuple(optional))
+        if key not in self._runs:
+            self._runs[key] = self._prepare(self._binding(described, widths, optional))
+        return self._runs[key]
+
+    def _binding(self, graph: Graph, widths: Mapping[str, int], optional: Sequence[str]) -> Binding:
+        def bound(tensor: Tensor) -> Bound:
+            shape = tensor.concrete_shape(dict(widths))
+            return Bound(tensor, shape, self._on_device(tensor.buffer, shape).address)
+
+        def read(tensor: Tensor) -> bool:
+            return tensor.role != "optional" or tensor.name in optional
+
+        inputs = tuple(bound(tensor) for tensor in graph.inputs)
+        outputs = tuple(bound(tensor) for tensor in graph.outputs if read(tensor) or self.needs_every_output)
+        for each in inputs:
+            if each.tensor.role == "index":
+                self._count_up(each)
+        uploads = ((self._mirror(i.tensor.buffer, i.shape), i.address) for i in inputs if i.tensor.role == "io")
+        downloads = (
+            (o.address, self._mirror(o.tensor.buffer, o.shape))
+            for o in outputs
+            if o.tensor.role != "state" and read(o.tensor)
+        )
+        return Binding(graph.name, inputs, outputs, tuple(uploads), tuple(downloads))
+
+    def _with_copies(self, binding: Binding, run: Run) -> None:
+        """`run` with the copies of a binding around it. All of it is put on the stream; nothing waits."""
+        for host, address in binding.uploads:
+            self._device.upload(host, address)
+        run()
+        for address, host in binding.downloads:
+            self._device.download(address, host)
+
+    def _on_device(self, buffer: str, shape: Shape) -> Memory:
+        if (buffer, shape) not in self._memory:
+            self._memory[buffer, shape] = self._device.allocate(self._size(buffer, shape))
+        return self._memory[buffer, shape]
+
+    def _mirror(self, buffer: str, shape: Shape) -> Array:
+        if (buffer, shape) not in self._mirrors:
+            raw = self._device.pinned(self._size(buffer, shape))
+            self._mirrors[buffer, shape] = raw.view(numpy_dtype(self._dtypes[buffer])).reshape(shape)
+        return self._mirrors[buffer, shape]
+
+    def _snapshot(self, buffer: str, shape: Shape) -> Array:
+        """A read-only copy of a state."""
+        host = np.empty(shape, numpy_dtype(self._dtypes[buffer]))
+        self._device.download(self._on_device(buffer, shape).address, host)
+        self._device.synchronize()
+        host.flags.writeable = False
+        return host
+
+    def _count_up(self, index: Bound) -> None:
+        """Fill an index input with 0, 1, 2, ..; nothing writes it again."""
+        mirror = self._mirror(index.tensor.buffer, index.shape)
+        mirror[:] = range(len(mirror))
+        self._device.upload(mirror, index.address)
+
+    def _size(self, buffer: str, shape: Shape) -> int:
+        return int(np.prod(shape)) * numpy_dtype(self._dtypes[buffer]).itemsize
+
+
+class Repeats:
+    """Tells which shapes are worth a CUDA graph: those at which a graph runs twice in a row.
+
+    A round of decoding runs at the same shapes again and again; the rest of a prompt, whose width is its own, does not.
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[str, Binding] = {}
+
+    def again(self, binding: Binding) -> bool:
+        """Whether this graph ran at these very shapes the last time. To be asked once before every run."""
+        before = self._last.get(binding.graph)
+        self._last[binding.graph] = binding
+        return before is binding

@@ -1,0 +1,57 @@
+"""Kernels that TensorRT-RTX compiled on this machine, kept from one process to the next.
+
+TensorRT-RTX compiles the kernels of an engine when they first run, seconds that every start would pay again. What it
+compiled lies in the user's cache folder, one file for each pair of an engine and a GPU; deleting it costs only time.
+The library itself refuses kernels of another version, driver or GPU.
+"""
+
+import os
+import weakref
+from pathlib import Path
+from typing import Any
+
+from blake3 import blake3
+
+from speccompile.progress import LOGGER
+
+
+class KernelCache:
+    """The kernels of one engine: read when it is opened, written when it is let go or the process ends.
+
+    config: the runtime config of its contexts. identity: library, version and GPU.
+    """
+
+    def __init__(self, config: Any, plan: bytes, identity: str) -> None:
+        self.path = _folder() / f"{blake3(plan + identity.encode()).hexdigest()[:32]}.kernels"
+        cache = config.create_runtime_cache()
+        known = _read(self.path)
+        self.hit = bool(known) and bool(cache.deserialize(known))
+        """Whether kernels of an earlier process were taken."""
+        config.set_runtime_cache(cache)
+        weakref.finalize(self, _write, cache, self.path, blake3(known).digest())
+
+
+def _folder() -> Path:
+    cache = os.environ.get("XDG_CACHE_HOME")
+    return (Path(cache) if cache else Path.home() / ".cache") / "speccompile" / "kernels"
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+def _write(cache: Any, path: Path, known: bytes) -> None:
+    """known: the digest of what the file holds."""
+    kernels = bytes(cache.serialize())
+    if blake3(kernels).digest() == known:
+        return
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_suffix(f".{os.getpid()}")  # renamed when whole: another process may read it meanwhile
+        part.write_bytes(kernels)
+        part.replace(path)
+    except OSError as error:
+        LOGGER.warning("compiled kernels are not kept, the next start compiles them again: %s", error)

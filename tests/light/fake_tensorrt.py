@@ -1,0 +1,294 @@
+"""TensorRT's Python module over `FakeCuda`: engines that run the toy of `fake_bundle` on the device's memory.
+
+A plan file is the description of its engine in JSON: what TensorRT says of its inputs and outputs. The context keeps
+to what NVIDIA's guides say: every tensor needs an address, an alias that of its input, shapes the engine's range; a
+context runs once after new shapes before it can be captured, and stays as it is from then on.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from enum import Enum
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from speccompile.bundle.manifest import EngineEntry, Manifest, TensorRTBuild
+from speccompile.contract import Graph, Tensor
+from speccompile.runtime.engine import Array
+from tests.light.fake_bundle import UNWRITTEN, VOCABULARY, ToyEngine, target, toy_manifest
+from tests.light.fake_cuda import FakeCuda
+
+NAMES = {"float32": "FLOAT", "float16": "HALF", "bfloat16": "BF16", "int64": "INT64"}
+NUMPY = {name: np.dtype("uint16" if dtype == "bfloat16" else dtype) for dtype, name in NAMES.items()}
+
+
+def toy_graphs(batch: int, rows: int, tokens: int, *, fused: bool = False) -> tuple[Graph, ...]:
+    """The toy's graphs in the contract's terms. Its caches hold tokens, int64 [batch, rows]."""
+
+    def io(name: str, *shape: int | str, buffer: str = "") -> Tensor:
+        return Tensor(name, "int64", (batch, *shape), buffer or name, "io")
+
+    def index(name: str) -> Tensor:
+        return Tensor(name, "int64", (name,), name, "index")
+
+    def cache(part: str, suffix: str = "") -> Tensor:
+        return Tensor(f"{part}.rows{suffix}", "int64", (batch, rows), f"{part}.rows", "state")
+
+    given = (io("window", "window"), io("n_given"), io("n_total"), io("length"), index("logit_rows"))
+    found = (io("path", "window+1"), io("n_path"))
+    logits = Tensor("logits", "float32", (batch, "logit_rows", VOCABULARY), "logits", "optional")
+    verify = Graph("verify", (*given, cache("target")), (*found, logits, cache("target", ".out")))
+    if fused:
+        drafted = (io("next_window", tokens + 1), io("next_total"))
+        caches = [cache("target"), cache("drafter")]
+        results = (*found, logits, *drafted, cache("target", ".out"), cache("drafter", ".out"))
+        return Graph("step", (*given, index("catch_up"), *caches), results), verify
+    drafted = (io("next_window", tokens + 1, buffer="window"), io("next_total", buffer="n_total"))
+    read = (*found, io("length"), index("catch_up"), cache("drafter"))
+    return verify, Graph("draft", read, (*drafted, cache("drafter", ".out")))
+
+
+def device_manifest(*, fused: bool = False, **changes: object) -> Manifest:
+    """A toy bundle with one TensorRT-RTX engine; `changes` as in `toy_manifest`."""
+    plain = toy_manifest(**changes)  # type: ignore[arg-type]
+    rows = plain.max_length + max(plain.prefill_chunk, plain.tokens + 1) + plain.tokens + 1
+    graphs = toy_graphs(plain.batch_size, rows, plain.tokens, fused=fused)
+    if not plain.tokens:
+        graphs = graphs[:1]
+    files = {graph.name: f"engines/{graph.name}.engine" for graph in graphs}
+    return toy_manifest(**({"graphs": graphs, "engines": (engine_entry("rtx", files, graphs),)} | changes))  # type: ignore[arg-type]
+
+
+def engine_entry(name: str, files: dict[str, str], graphs: tuple[Graph, ...], **changes: Any) -> EngineEntry:
+    values = {"backend": "tensorrt_rtx", "provider": "cuda", "compute_capability": "8.9"}
+    build = TensorRTBuild(changes.pop("deferred", ""), {}, {}, {})
+    return EngineEntry(
+        name=name, files=files, precision={"target": "float32", "drafter": "float32"}, graphs=graphs, build=build,
+        **(values | changes),
+    )  # fmt: skip
+
+
+def describe(graph: Graph, **changes: dict[str, Any]) -> dict[str, Any]:
+    """What TensorRT says of an engine that is what the contract says; `changes`: tensor, dots as __ -> what is not."""
+
+    def row(tensor: Tensor, mode: str) -> dict[str, Any]:
+        shape = [size if isinstance(size, int) else -1 for size in tensor.shape]
+        aliased = graph.aliases.get(tensor.name) if mode == "OUTPUT" else None
+        return {
+            "mode": mode, "dtype": NAMES[tensor.dtype], "shape": shape, "location": "DEVICE", "aliased": aliased,
+        } | changes.get(tensor.name.replace(".", "__"), {})  # fmt: skip
+
+    tensors = {tensor.name: row(tensor, "INPUT") for tensor in graph.inputs}
+    tensors |= {tensor.name: row(tensor, "OUTPUT") for tensor in graph.outputs}
+    return {"graph": graph.name, "tensors": tensors}
+
+
+def write_plans(folder: Path, entry: EngineEntry) -> None:
+    for graph in entry.graphs:
+        path = folder / entry.files[graph.name]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(describe(graph)))
+
+
+def member(name: str) -> SimpleNamespace:
+    return SimpleNamespace(name=name)
+
+
+class Logger:
+    """`trt.ILogger`."""
+
+    ERROR, INTERNAL_ERROR, WARNING = "ERROR", "INTERNAL_ERROR", "WARNING"
+
+
+class Strategy(Enum):
+    DISABLED = 0
+    WHOLE_GRAPH_CAPTURE = 1
+
+
+class FakeTensorRT:
+    """The module. rtx: which flavour. largest: the largest width of its engines. refuses..: what it does not do."""
+
+    __version__ = "1.7"
+    ILogger = Logger
+
+    def __init__(self, cuda: FakeCuda, manifest: Manifest, *, rtx: bool = True, largest: int = 64) -> None:
+        self.cuda, self.manifest, self.largest = cuda, manifest, largest
+        self.__name__ = "tensorrt_rtx" if rtx else "tensorrt"
+        self.refuses: str = ""
+        self.refuses_to_run = self.refuses_context = self.refuses_capture = False
+        self.contexts: list[Context] = []
+        self.engines: list[str] = []
+        self.kernels: list[bytes] = []
+        if rtx:
+            self.CudaGraphStrategy = Strategy
+
+    def Runtime(self, logger: Any) -> "Runtime":
+        return Runtime(self, logger)
+
+
+class Runtime:
+    def __init__(self, trt: FakeTensorRT, logger: Any) -> None:
+        self.trt, self.logger = trt, logger
+
+    def deserialize_cuda_engine(self, plan: bytes) -> "CudaEngine | None":
+        if self.trt.refuses:
+            self.logger.log(Logger.ERROR, self.trt.refuses)
+            return None
+        return CudaEngine(self.trt, json.loads(plan))
+
+
+class KernelStore:
+    """`IRuntimeCache`: says that it compiled as many kernels as it ran shapes."""
+
+    def __init__(self, trt: FakeTensorRT) -> None:
+        self.trt, self.kernels = trt, b""
+
+    def deserialize(self, blob: bytes) -> bool:
+        accepted = blob.startswith(b"kernels")
+        self.kernels = blob if accepted else b""
+        self.trt.kernels.append(self.kernels)
+        return accepted
+
+    def serialize(self) -> bytes:
+        return self.kernels or b"kernels"
+
+
+class CudaEngine:
+    def __init__(self, trt: FakeTensorRT, description: dict[str, Any]) -> None:
+        self.trt, self.graph, self.tensors = trt, description["graph"], description["tensors"]
+        self.names = list(self.tensors)
+        self.num_io_tensors = len(self.names)
+        trt.engines.append(self.graph)
+
+    def get_tensor_name(self, index: int) -> str:
+        return self.names[index]
+
+    def get_tensor_mode(self, name: str) -> SimpleNamespace:
+        return member(self.tensors[name]["mode"])
+
+    def get_tensor_dtype(self, name: str) -> SimpleNamespace:
+        return member(self.tensors[name]["dtype"])
+
+    def get_tensor_location(self, name: str) -> SimpleNamespace:
+        return member(self.tensors[name]["location"])
+
+    def get_tensor_shape(self, name: str) -> list[int]:
+        shape: list[int] = self.tensors[name]["shape"]
+        return shape
+
+    def get_aliased_input_tensor(self, name: str) -> str | None:
+        aliased: str | None = self.tensors[name]["aliased"]
+        return aliased
+
+    def create_runtime_config(self) -> SimpleNamespace:
+        config = SimpleNamespace(cuda_graph_strategy=Strategy.DISABLED, cache=None)
+        config.create_runtime_cache = lambda: KernelStore(self.trt)
+        config.set_runtime_cache = lambda cache: setattr(config, "cache", cache)
+        return config
+
+    def create_execution_context(self, config: SimpleNamespace | None = None) -> "Context | None":
+        if self.trt.refuses_context:
+            return None
+        context = Context(self, config)
+        self.trt.contexts.append(context)
+        return context
+
+
+class Context:
+    def __init__(self, engine: CudaEngine, config: SimpleNamespace | None) -> None:
+        self.engine, self.trt, self.config = engine, engine.trt, config
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        self.addresses: dict[str, int] = {}
+        self.settled = self.captured = False
+        self.runs = 0
+
+    def set_input_shape(self, name: str, shape: tuple[int, ...]) -> bool:
+        assert not self.captured, "the context of a captured graph was changed"
+        described = self.engine.tensors[name]["shape"]
+        assert len(shape) == len(described), name
+        fits = all(d in (-1, s) and s <= max(self.trt.largest, d) for d, s in zip(described, shape, strict=True))
+        self.shapes[name], self.settled = shape, False
+        return fits
+
+    def set_tensor_address(self, name: str, address: int) -> bool:
+        assert not self.captured, "the context of a captured graph was changed"
+        self.addresses[name] = address
+        return True
+
+    def get_tensor_shape(self, name: str) -> tuple[int, ...]:
+        """Sizes that vary are those of the input that they come from, as in the toy."""
+        _, width = self.shapes["window"] if "window" in self.shapes else self.shapes["path"]
+        described = self.engine.tensors[name]["shape"]
+        varying = {"path": width + 1, "logits": self.shapes.get("logit_rows", (0,))[0]}
+        return tuple(varying[name] if size == -1 else size for size in described)
+
+    def is_stream_capturable(self, stream: int) -> bool:
+        return not self.trt.refuses_capture
+
+    def execute_async_v3(self, stream: int) -> bool:
+        cuda, engine = self.trt.cuda, self.engine
+        if self.trt.refuses_to_run:
+            return False
+        if cuda.capturing(stream):
+            if self.trt.refuses_capture or not self.settled:
+                return False
+            self.captured = True
+        assert self.addresses.keys() == engine.tensors.keys(), "a tensor has no address"
+        for name, row in engine.tensors.items():
+            assert row["aliased"] is None or self.addresses[row["aliased"]] == self.addresses[name], name
+        self.settled = True
+        toy = Toy(self.trt.manifest, {name: self._view(name) for name in engine.tensors})
+
+        def work() -> None:
+            self.runs += 1
+            toy.run(engine.graph, self.shapes)
+
+        cuda.put(stream, work)
+        return True
+
+    def _view(self, name: str) -> Array:
+        shape = self.shapes[name] if name in self.shapes else self.get_tensor_shape(name)
+        dtype = NUMPY[self.engine.tensors[name]["dtype"]]
+        return self.trt.cuda.view(self.addresses[name], int(np.prod(shape)) * dtype.itemsize).view(dtype).reshape(shape)
+
+
+class Toy(ToyEngine):
+    """The toy over the memory that the tensors of one graph lie in."""
+
+    def __init__(self, manifest: Manifest, tensors: Mapping[str, Array]) -> None:
+        super().__init__(manifest)
+        self.tensors = tensors
+        self.caches = {part: tensors[f"{part}.rows"] for part in ("target", "drafter") if f"{part}.rows" in tensors}
+
+    def array(self, buffer: str, shape: tuple[int, ...]) -> Array:
+        name = {"window": "next_window", "n_total": "next_total"}.get(buffer, buffer)
+        found = self.tensors[buffer if buffer in self.tensors else name]
+        assert found.shape == shape, f"{buffer} is {found.shape}, the toy wants {shape}"
+        return found
+
+    def run(self, graph: str, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        for cache in self.caches.values():
+            if not cache.any():  # it starts at zero, which is a token too
+                cache[:] = UNWRITTEN
+        width = (shapes["window"] if "window" in shapes else shapes["path"])[1]
+        window = width if graph != "draft" else width - 1
+        widths = {name: shapes[name][0] for name in ("logit_rows", "catch_up") if name in shapes}
+        for name in widths:
+            assert self.tensors[name].tolist() == list(range(widths[name])), f"{name} does not count up"
+        if "logits" in self.tensors:
+            self._write_logits()
+        step: Callable[[], None] = self.bind(graph, widths | {"window": window})
+        step()
+
+    def _write_logits(self) -> None:
+        """1 for the token that the target wants next, 0 for all others, in each row from the last given token on."""
+        logits = self.tensors["logits"]
+        logits[:] = 0
+        given, total, length = (self._counts(name).tolist() for name in ("n_given", "n_total", "length"))
+        for row in range(self.batch):
+            text = self.caches["target"][row, : length[row]].tolist()
+            for place in range(given[row], min(total[row], given[row] + logits.shape[1] - 1) + 1 if given[row] else 0):
+                window = self.tensors["window"][row, :place].tolist()
+                logits[row, place - given[row], target(text + window)] = 1

@@ -1,0 +1,87 @@
+"""What the TensorRT engine refuses, and in which words: engines, shapes, a library that says no or is missing."""
+
+import sys
+
+import pytest
+
+from speccompile.errors import EngineError
+from speccompile.runtime.tensorrt_program import load
+from tests.light.fake_bundle import autoregressive
+from tests.light.fake_machine import PROMPT, generate, make_machine
+from tests.light.fake_tensorrt import describe
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    return make_machine(tmp_path, monkeypatch)
+
+
+def test_the_library_does_not_take_an_engine(machine):
+    message = (
+        r"tensorrt_rtx 1.7 does not take verify.engine on Fake GPU \(compute capability 8.9\): for another version"
+    )
+    with pytest.raises(EngineError, match=message) as caught:
+        machine(trt={"refuses": "for another version"})
+    assert "`speccompile inspect` shows" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("tensor", "change", "message"),
+    [
+        ("window", {"dtype": "INT32"}, r"window is INPUT int32 \[1, -1\] on the DEVICE, by the contract INPUT int64"),
+        ("window", {"location": "HOST"}, r"window is INPUT int64 \[1, -1\] on the HOST, by the contract .* DEVICE"),
+        ("path", {"shape": [1, 6]}, r"path is OUTPUT int64 \[1, 6\] on the DEVICE, by the contract .* \[1, -1\]"),
+        ("n_path", {"mode": "INPUT"}, "n_path is INPUT int64 .*, by the contract OUTPUT int64"),
+        ("target__rows__out", {"aliased": None}, "target.rows.out updates nothing in place, by the contract target"),
+        ("target__rows__out", {"aliased": "length"}, "target.rows.out updates length in place, by the contract target"),
+    ],
+)  # fmt: skip
+def test_an_engine_that_is_not_what_the_contract_says(machine, tensor, change, message):
+    with pytest.raises(EngineError, match=f"verify.engine: {message}") as caught:
+        machine(plans={"verify": lambda graph: describe(graph, **{tensor: change})})
+    assert caught.value.hint == "build the bundle again with this speccompile"
+
+
+def test_an_engine_with_other_tensors(machine):
+    def without_logits(graph):
+        described = describe(graph)
+        del described["tensors"]["logits"]
+        return described
+
+    with pytest.raises(EngineError, match=r"verify.engine: its tensors are \[.*\], the contract's \[.*'logits'.*\]"):
+        machine(plans={"verify": without_logits})
+
+
+def test_shapes_outside_the_range_of_the_engine(machine):
+    opened = machine(trt={"largest": 8}, prefill_chunk=16)
+    assert generate(opened) == autoregressive(PROMPT, 30)
+    message = r"verify at window \[1, 12\], logit_rows \[1\]: window is outside what the engine was built for"
+    with pytest.raises(EngineError, match=message) as caught:
+        opened.bundle.generate([7] * 12)
+    assert caught.value.hint == "`speccompile inspect` shows the smallest and the largest shapes"
+
+
+def test_an_output_of_another_size_is_refused_before_it_is_written(machine, monkeypatch):
+    opened = machine()
+    monkeypatch.setattr("tests.light.fake_tensorrt.Context.get_tensor_shape", lambda *_: (1, 99))
+    message = r"verify at .*: the engine gives path the shape \[1, 99\], the contract \[1, 6\]"
+    with pytest.raises(EngineError, match=message):
+        generate(opened)
+
+
+def test_a_library_that_cannot_make_a_context_or_run(machine):
+    with pytest.raises(EngineError, match="tensorrt_rtx cannot make an execution context for verify: it does not say"):
+        machine(trt={"refuses_context": True})
+    opened = machine(trt={"refuses_to_run": True})
+    with pytest.raises(EngineError, match=r"verify at window \[1, 5\], .*: the library refuses to run it: it does not"):
+        generate(opened)
+
+
+@pytest.mark.parametrize(("backend", "package"), [("tensorrt_rtx", "tensorrt-rtx-cu13"), ("tensorrt", "tensorrt")])
+def test_a_module_that_is_missing(backend, package, monkeypatch):
+    load.cache_clear()
+    monkeypatch.setitem(sys.modules, backend, None)
+    with pytest.raises(EngineError, match=f"the Python module {backend} cannot be imported: ") as caught:
+        load(backend)
+    assert caught.value.hint == f"pip install {package}"
+    load.cache_clear()
