@@ -7,11 +7,13 @@ from typing import Any
 
 from speccompile.builder.lowered import PARTS, Lowered
 from speccompile.builder.memory import release
-from speccompile.builder.parts import Part, neutral_engine
+from speccompile.builder.parts import Part, neutral_engine, neutral_graph
 from speccompile.bundle.manifest import EngineEntry
 from speccompile.contract import Graph
+from speccompile.diagnose.compare import compare_graphs
 from speccompile.lower.compose import STEP
-from speccompile.lower.forms import FLOATS
+from speccompile.lower.files import neutral_file
+from speccompile.lower.forms import CPU, FLOATS
 from speccompile.lower.stand_in import write_stand_in
 from speccompile.progress import step
 from speccompile.prove import graphs as graph_proof
@@ -45,26 +47,47 @@ def proof_engine(lowered: Lowered, folder: Path) -> ProofEngine:
 
 
 def prove_graphs(engine: ProofEngine, parts: Iterable[Part], folder: Path) -> list[dict[str, Any]]:
-    """Compare every lowered graph with the traced ones over the same script. Raises ProofError.
+    """Compare every lowered graph with the neutral ones over the same script. Raises ProofError.
 
-    Quantized weights are another model's, so there the traced graphs with the same quantized weights are the reference:
-    what quantization costs is counted in tokens, what lowering costs is bounded.
+    Graphs for the runtime's own engine are driven as it drives them, and a fused step against the graphs that it was
+    made of. Graphs that another engine will run are compared with theirs window by window, each from the same state.
     """
     known, rows = {part.graph.name: part for part in parts}, []
     for graph in engine.entry.graphs:
         level = f"{engine.lowered.name} against neutral"
         with step(f"proving {graph.name}: {level}"):
             release()
-            names = tuple(known) if graph.name == STEP else (graph.name,)
-            script = known[names[0]].script
-            expected = _reference(engine.lowered, [known[name] for name in names], script, folder)
-            outputs = drive(engine.open(folder, graph.name), script, graph)
-            rows.append(_check(engine.lowered, graph, outputs, expected, level))
+            if engine.lowered.form is CPU or graph.name == STEP:
+                rows.append(_drive(engine, graph, known, folder, level))
+            else:
+                rows.append(_compare(engine, known[graph.name], folder, level))
     return rows
 
 
+def _drive(engine: ProofEngine, graph: Graph, known: dict[str, Part], folder: Path, level: str) -> dict[str, Any]:
+    names = tuple(known) if graph.name == STEP else (graph.name,)
+    script = known[names[0]].script
+    expected = _reference(engine.lowered, [known[name] for name in names], script, folder)
+    return _check(engine.lowered, graph, drive(engine.open(folder, graph.name), script, graph), expected, level)
+
+
+def _compare(engine: ProofEngine, part: Part, folder: Path, level: str) -> dict[str, Any]:
+    name = part.graph.name
+    numbers = engine.lowered.numbers(name)
+    same_weights = numbers if numbers.word not in FLOATS else None
+    files = folder / neutral_file(part.graph, same_weights), folder / engine.entry.files[name]
+    row = compare_graphs(
+        *files, neutral_graph(part.graph, same_weights), part.script,
+        level=level, tolerance=LOSS[numbers.word], exact=numbers.word == "float32",
+    )  # fmt: skip
+    return row | {"precision": numbers.word}
+
+
 def _reference(lowered: Lowered, parts: list[Part], script: Script, folder: Path) -> Outputs:
-    """What the neutral graphs give: as traced, or in the engine's numbers where its weights are quantized."""
+    """What the neutral graphs give: as traced, or in the engine's numbers where its weights are quantized.
+
+    Quantized weights are another model's: what they cost is counted in tokens, what lowering them costs is bounded.
+    """
     numbers = {part.graph.name: lowered.numbers(part.graph.name) for part in parts}
     quantized = {name: each for name, each in numbers.items() if each.word not in FLOATS}
     if not quantized and len(parts) == 1:

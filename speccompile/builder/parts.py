@@ -125,15 +125,16 @@ def _trace(name: str, export: Callable[[], Exported], folder: Path, weights: str
     return exported.graph
 
 
+def neutral_graph(graph: Graph, numbers: Numbers | None) -> Graph:
+    """The contract of a neutral graph as it was traced, or in other numbers."""
+    return with_cache_dtypes(graph, dict.fromkeys(PARTS, numbers.compute)) if numbers else graph
+
+
 def neutral_engine(
     graphs: list[Graph], folder: Path, numbers: Mapping[str, Numbers] | None = None
 ) -> OnnxRuntimeEngine:
     """The neutral graphs in `folder`, as they were traced or, by graph, in other numbers."""
-    numbers = numbers or {}
-    files = {graph.name: neutral_file(graph, numbers.get(graph.name)) for graph in graphs}
-    typed = tuple(
-        with_cache_dtypes(graph, dict.fromkeys(PARTS, numbers[graph.name].compute)) if graph.name in numbers else graph
-        for graph in graphs
-    )
-    entry = EngineEntry("neutral", "onnxruntime", "cpu", files, {"target": "float32"}, typed)
-    return OnnxRuntimeEngine(folder, entry)
+    chosen = {graph.name: (numbers or {}).get(graph.name) for graph in graphs}
+    files = {graph.name: neutral_file(graph, chosen[graph.name]) for graph in graphs}
+    typed = tuple(neutral_graph(graph, chosen[graph.name]) for graph in graphs)
+    return OnnxRuntimeEngine(folder, EngineEntry("neutral", "onnxruntime", "cpu", files, {"target": "float32"}, typed))

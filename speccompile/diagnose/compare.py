@@ -18,6 +18,7 @@ from speccompile.diagnose.quiet import quiet
 from speccompile.diagnose.windows import Array, Window, meaningful, windows
 from speccompile.errors import EngineError, ProofError
 from speccompile.prove.script import Script
+from speccompile.runtime.onnxruntime import AS_WRITTEN, session_options
 
 _ERRORS_ONLY = 3  # ONNX Runtime's severities
 
@@ -62,9 +63,10 @@ def _cpu(onnx: Path) -> Any:
     from polygraphy.backend.onnxrt import OnnxrtRunner
 
     def open_session() -> ort.InferenceSession:
-        options = ort.SessionOptions()
+        options = session_options(None)
         options.log_severity_level = _ERRORS_ONLY  # it warns that caches are copied, as they must be here
-        return ort.InferenceSession(str(onnx), options, providers=["CPUExecutionProvider"])
+        providers = ["CPUExecutionProvider"]
+        return ort.InferenceSession(str(onnx), options, providers=providers, disabled_optimizers=AS_WRITTEN)
 
     return OnnxrtRunner(open_session, name=onnx.name)
 

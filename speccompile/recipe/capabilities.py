@@ -20,7 +20,12 @@ _ANYWHERE: Row = {
 _FLOATS, _WEIGHT_ONLY = ("float32", "float16", "bfloat16"), ("int8", "int4")
 
 
-def _onnxruntime(provider: str, precision: tuple[str, ...], drafter_precision: tuple[str, ...]) -> Row:
+_BLOCKS = ("32", "64", "128")
+
+
+def _onnxruntime(
+    provider: str, precision: tuple[str, ...], drafter_precision: tuple[str, ...], blocks: tuple[str, ...] = _BLOCKS
+) -> Row:
     return {
         "backend": ("onnxruntime",),
         "provider": (provider,),
@@ -28,6 +33,7 @@ def _onnxruntime(provider: str, precision: tuple[str, ...], drafter_precision: t
         **_ANYWHERE,
         "precision": precision,
         "drafter_precision": drafter_precision,
+        "block_size": blocks,
     }
 
 
@@ -40,17 +46,19 @@ def _tensorrt(backend: str, capabilities: tuple[str, ...], precision: tuple[str,
         "precision": precision,
         # TensorRT's compiler crashes when the passes of an unrolled drafter share a weight-only quantized weight.
         "drafter_precision": tuple(word for word in precision if word not in _WEIGHT_ONLY),
+        "block_size": _BLOCKS,
     }
 
 
 ROWS: tuple[Row, ...] = (
-    _onnxruntime("cpu", ("float32", "int8", "int4"), ("float32", "int8", "int4")),
-    _onnxruntime("cuda", ("float32", "float16", "int4"), ("float32", "float16", "int4")),
+    # In larger blocks a token's logits depend on the width of its window (by up to 0.09 of the largest).
+    _onnxruntime("cpu", ("float32", "int8", "int4"), ("float32", "int8", "int4"), blocks=("32",)),
+    _onnxruntime("cuda", ("float32", "float16", "int8", "int4"), ("float32", "float16", "int8", "int4")),
     _onnxruntime("nv_tensorrt_rtx", (*_FLOATS, *_WEIGHT_ONLY), _FLOATS),
-    _tensorrt("tensorrt_rtx", ("7.5",), ("float16",)),
+    _tensorrt("tensorrt_rtx", ("7.5",), ("float16", "int8", "w8a8")),
     _tensorrt("tensorrt_rtx", ("8.0", "8.6"), (*_FLOATS, *_WEIGHT_ONLY, "w8a8")),
     _tensorrt("tensorrt_rtx", ("8.9", "12.0", "12.1"), (*_FLOATS, *_WEIGHT_ONLY, "w8a8", "fp8")),
-    _tensorrt("tensorrt", ("7.5",), ("float32", "float16")),
+    _tensorrt("tensorrt", ("7.5",), ("float32", "float16", "int8", "w8a8")),
     _tensorrt("tensorrt", ("8.0", "8.6", "8.7"), (*_FLOATS, *_WEIGHT_ONLY, "w8a8")),
     _tensorrt("tensorrt", ("8.9", "9.0", "10.0", "11.0", "12.0", "12.1"), (*_FLOATS, *_WEIGHT_ONLY, "w8a8", "fp8")),
 )
@@ -65,6 +73,7 @@ PLANNED: Row = {
     "decoding": ("sampling",),
     "precision": (),
     "drafter_precision": (),
+    "block_size": (),
 }
 
 DRAFTER_KEYS: Row = {
@@ -77,8 +86,8 @@ DRAFTER_KEYS: Row = {
 EXACT_METHODS = ("exact",)
 """Verification methods that never change what the target alone would give."""
 
-BLOCK_SIZES = (32, 64, 128)
-"""Weights that may share a scale in precision int4; the first is the default."""
+BLOCK_SIZE = 32
+"""Weights that share a scale in precision int4, where the recipe does not say."""
 
 
 def narrow(rows: tuple[Row, ...], dimension: str, word: str, key: str, origin: Origin) -> tuple[Row, ...]:

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable
 
-from speccompile.recipe.capabilities import BLOCK_SIZES, DRAFTER_KEYS, ROWS, Row, narrow
+from speccompile.errors import RecipeError
+from speccompile.recipe.capabilities import BLOCK_SIZE, DRAFTER_KEYS, ROWS, Row, narrow
 from speccompile.recipe.plan import EnginePlan, PrecisionPlan
 from speccompile.recipe.refusal import one_of
 from speccompile.recipe.schema import Engine, Precision, Recipe
@@ -24,6 +25,9 @@ def decide_engines(recipe: Recipe, words: Iterable[Word], drafter_kind: str) -> 
         for engine in _decide(recipe, index, written, list(words), drafter_kind):
             _refuse_twin(recipe, f"engines.{index}", engine, engines)
             engines.append(engine)
+    common = (recipe.precision or Precision()).block_size
+    if common is not None and all(engine.precision.block_size is None for engine in engines):
+        raise _needs_int4(recipe, "precision.block_size", common)
     return tuple(engines)
 
 
@@ -93,28 +97,28 @@ def decide_precision(recipe: Recipe, key: str, written: Engine, drafter_kind: st
 def _block_size(
     recipe: Recipe, key: str, own: Precision, common: Precision, words: tuple[str | None, ...]
 ) -> int | None:
-    place, written = (
-        (f"{key}.precision.block_size", own.block_size)
-        if own.block_size is not None
-        else ("precision.block_size", common.block_size)
-    )
-    if "int4" not in words:
-        if own.block_size is not None:
-            expected = "it only where target or drafter is int4"
-            raise recipe.origin.refusal(place, str(written), expected, f"remove {place}")
-        return None
-    if written is not None and written not in BLOCK_SIZES:
-        sizes = one_of([str(size) for size in BLOCK_SIZES])
-        raise recipe.origin.refusal(place, str(written), sizes, f"set {place} to {sizes}")
-    return written or BLOCK_SIZES[0]
+    if "int4" in words:
+        return own.block_size or common.block_size or BLOCK_SIZE
+    if own.block_size is not None:
+        raise _needs_int4(recipe, f"{key}.precision.block_size", own.block_size)
+    return None
+
+
+def _needs_int4(recipe: Recipe, key: str, written: int) -> RecipeError:
+    return recipe.origin.refusal(key, str(written), "it only where target or drafter is int4", f"remove {key}")
 
 
 def _precision_words(key: str, written: Engine, precision: PrecisionPlan) -> list[Word]:
     own = written.precision or Precision()
-    words = [(f"{key}.precision.target" if own.target else "precision.target", "precision", precision.target)]
+
+    def place(name: str) -> str:
+        return f"{key}.precision.{name}" if getattr(own, name) is not None else f"precision.{name}"
+
+    words = [(place("target"), "precision", precision.target)]
     if precision.drafter is not None:
-        place = f"{key}.precision.drafter" if own.drafter else "precision.drafter"
-        words.append((place, "drafter_precision", precision.drafter))
+        words.append((place("drafter"), "drafter_precision", precision.drafter))
+    if precision.block_size is not None:
+        words.append((place("block_size"), "block_size", str(precision.block_size)))
     return words
 
 

@@ -14,6 +14,9 @@ from speccompile.runtime.engine import Array, Run, buffer_dtypes, empty, opened_
 ONNX_TYPES = {"float32": 1, "int32": 6, "int64": 7, "bool": 9, "float16": 10, "bfloat16": 16}
 """dtype -> onnx.TensorProto.DataType."""
 
+AS_WRITTEN = ["ReluQuantRewrite"]
+"""Optimizers that drop a Relu in front of a quantization, even one to signed numbers."""
+
 
 class OnnxRuntimeEngine:
     """Sessions for the graphs of one engine entry. Implements `speccompile.runtime.engine.Engine`."""
@@ -35,7 +38,10 @@ class OnnxRuntimeEngine:
             path = self._files[graph]
             providers = ["CPUExecutionProvider"]
             self._sessions[graph] = refusable(
-                path.name, lambda: ort.InferenceSession(str(path), self._options, providers=providers)
+                path.name,
+                lambda: ort.InferenceSession(
+                    str(path), self._options, providers=providers, disabled_optimizers=AS_WRITTEN
+                ),
             )
         return self._sessions[graph]
 
@@ -82,6 +88,8 @@ def session_options(threads: int | None) -> ort.SessionOptions:
     # The graphs of a round take turns, each with its own threads. Those of the one that just ran would spin on the
     # cores that the next one needs (measured on two cores, 16 M target, 2 M drafter: 1.7 times the round).
     options.add_session_config_entry("session.force_spinning_stop", "1")
+    # Quantized graphs run as they are written: otherwise activations are quantized that the graph leaves alone.
+    options.add_session_config_entry("session.disable_quant_qdq", "1")
     return options
 
 

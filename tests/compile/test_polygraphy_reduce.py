@@ -119,7 +119,7 @@ def int4_twice(path: Path, size: int = 512) -> Settings:
     )
     body = helper.make_graph(nodes, "int4", inputs, outputs, [weight, scale])
     onnx.save(helper.make_model(body, opset_imports=[helper.make_opsetid("", 24)], ir_version=11), path)
-    profile = {name: ((1, 8, size), (2, 8, size), (3, 8, size)) for name in "xy"}
+    profile = dict.fromkeys("xy", ((1, 8, size), (2, 8, size), (3, 8, size)))
     return Settings("tensorrt_rtx", "8.9", {"target": "int4"}, profile)
 
 

@@ -21,7 +21,7 @@ from speccompile.step.decoder import CacheShape
 from speccompile.step.verify import Verify
 from tests import zoo
 
-HEADER = f'<ir_version: 10, opset_import: ["" : {neutral.OPSET}, "{neutral.DOMAIN}" : 1]>'
+HEADER = f'<ir_version: 10, opset_import: ["" : {neutral.OPSET}, "{neutral.DOMAIN}" : 1, "com.microsoft" : 1]>'
 FLOAT, FLOAT16, BFLOAT16 = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16
 TYPES = {"float16": ir.DataType.FLOAT16, "bfloat16": ir.DataType.BFLOAT16}
 
@@ -157,6 +157,23 @@ def test_quantized_weights_and_activations_are_read_in_the_new_type():
     assert kinds["few"] == TensorProto.INT8
     for got in run(after, {"tokens": np.array([0])}):
         np.testing.assert_allclose(got, [[3.5, 5.0]])
+
+
+def test_weights_of_onnx_runtime_s_own_format_are_read_in_the_new_type():
+    """MatMulNBits, whose result onnx knows nothing of, nor what follows from it; and values that share a type."""
+    text = """(int64[T] tokens) => (float[T, 2] y) <float[1, 32] table = {TABLE}, uint8[2, 1, 16] weight = {WEIGHT},
+        float[2, 1] scales = {0.5, 0.25}, float[2] bias = {1.0, 2.0}, int64[2] shape = {-1, 2}> {
+        hidden = Gather(table, tokens)
+        product = com.microsoft.MatMulNBits<K = 32, N = 2, bits = 4, block_size = 32>(hidden, weight, scales)
+        more = Add(product, bias)  y = Reshape(more, shape) }"""
+    text = text.replace("TABLE", ", ".join(["1.0"] * 32)).replace("WEIGHT", ", ".join(["153"] * 32))
+    before = onnx.parser.parse_model(f"{HEADER} graph {text}")
+    model, shared = ir.from_proto(before), ir.TensorType(ir.DataType.FLOAT)
+    for node in model.graph:
+        node.outputs[0].type = shared
+    assert reduce_precision(model, TYPES["float16"]) == 4
+    assert [str(node.outputs[0].dtype) for node in model.graph] == ["FLOAT16"] * 4 + ["FLOAT"]
+    np.testing.assert_array_equal(run(ir.to_proto(model), {"tokens": np.array([0])})[0], [[17, 10]])
 
 
 def test_a_constant_that_needs_computing_is_computed_in_float32():

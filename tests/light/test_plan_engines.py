@@ -80,6 +80,11 @@ def test_weights_in_blocks_of_32_unless_said_otherwise(make_recipe):
     assert engines(make_recipe(precision={"target": "int4"}))[0].precision.block_size == 32
 
 
+def test_a_block_size_for_nothing_is_refused(make_recipe):
+    message = refusal(make_recipe(precision={"block_size": 32}))
+    assert "precision.block_size: received 32, expected it only where target or drafter is int4" in message
+
+
 @pytest.mark.parametrize(
     ("listed", "message"),
     [
@@ -99,7 +104,11 @@ def test_weights_in_blocks_of_32_unless_said_otherwise(make_recipe):
         ([{"precision": {"block_size": 32}}], "engines.0.precision.block_size: received 32, expected it only where ta"),
         (
             [{"precision": {"target": "int4", "block_size": 48}}],
-            "engines.0.precision.block_size: received 48, expected 32, 64 or 128",
+            "engines.0.precision.block_size: received '48', which is unknown, expected 32",
+        ),
+        (
+            [{"precision": {"target": "int4", "block_size": 64}}],
+            "engines.0.precision.block_size: received '64', which onnxruntime on cpu cannot do, expected 32",
         ),
         ([{"precision": {"target": "fp8"}}], "engines.0.precision.target: received 'fp8', which onnxruntime on cpu ca"),
     ],

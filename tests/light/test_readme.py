@@ -9,7 +9,8 @@ from tests import zoo
 
 README = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
 COLUMNS = {"backend": "backend", "provider": "provider", "compute_capability": "compute_capability",
-           "precision.target": "precision", "precision.drafter": "drafter_precision"}  # fmt: skip
+           "precision.target": "precision", "precision.drafter": "drafter_precision",
+           "precision.block_size": "block_size"}  # fmt: skip
 COMMON = {"graphs": "graphs", "drafter.kind": "drafter", "verify.method": "method", "decoding": "decoding"}
 
 

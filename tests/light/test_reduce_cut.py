@@ -23,7 +23,7 @@ def chain(operators: list[str]) -> onnx.ModelProto:
         nodes, "chain", [helper.make_tensor_value_info("x", TensorProto.FLOAT, SHAPE)],
         [helper.make_tensor_value_info(last, TensorProto.FLOAT, SHAPE)],
         [numpy_helper.from_array(numpy_helper.to_array(helper.make_tensor("one", 1, [1], [1.0])), "one")],
-        value_info=infos[:-1],
+        value_info=[info for info in infos if info.name != last],
     )  # fmt: skip
     return helper.make_model(body, opset_imports=[helper.make_opsetid("", 24)], ir_version=10)
 

@@ -34,11 +34,11 @@ def _widen(graph: ir.Graph, node: ir.Node) -> None:
     nodes.nodes.append(commit)
     updated = commit.outputs[0]
     tokens = nodes("Cast", nodes("Reshape", updated, nodes.integers(batch, size)), to=int(ir.DataType.INT64))
-    tokens.dtype, tokens.shape = ir.DataType.INT64, ir.Shape([batch, size])
+    tokens.type, tokens.shape = ir.TensorType(ir.DataType.INT64), ir.Shape([batch, size])
     graph.insert_before(node, nodes.nodes)
     graph.outputs[list(graph.outputs).index(old)] = updated
     updated.name, old.name = old.name, None
     for cache in (buffer, updated):
-        cache.dtype, cache.shape = ir.DataType.FLOAT, ir.Shape([batch, 1, size, 1])
+        cache.type, cache.shape = ir.TensorType(ir.DataType.FLOAT), ir.Shape([batch, 1, size, 1])
     ir.convenience.replace_all_uses_with(old, tokens)
     graph.remove(node, safe=True)

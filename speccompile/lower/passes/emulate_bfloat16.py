@@ -22,10 +22,10 @@ def emulate_bfloat16(model: ir.Model) -> int:
     """
     for weight in model.graph.initializers.values():
         if weight.dtype == _LOW and weight.const_value is not None:
-            weight.dtype, weight.const_value = _FLOAT32, _widened(weight.const_value)
+            weight.type, weight.const_value = ir.TensorType(_FLOAT32), _widened(weight.const_value)
     for value in model.graph.inputs:
         if value.dtype == _LOW:
-            value.dtype = _FLOAT32
+            value.type = ir.TensorType(_FLOAT32)
     return sum(_emulate(model.graph, node) for node in list(model.graph))
 
 
@@ -33,7 +33,7 @@ def _emulate(graph: ir.Graph, node: ir.Node) -> int:
     """Let a node give float32; returns how many of its results are then rounded."""
     low = [value for value in node.outputs if value.dtype == _LOW]
     for value in low:
-        value.dtype = _FLOAT32
+        value.type = ir.TensorType(_FLOAT32)
     if node.op_type == "Cast" and low:
         node.attributes["to"] = ir.AttrInt64("to", int(_FLOAT32))
     if node.op_type == "Constant" and low:
@@ -48,7 +48,7 @@ def _emulate(graph: ir.Graph, node: ir.Node) -> int:
 def _round(graph: ir.Graph, node: ir.Node, value: ir.Value) -> None:
     nodes = Nodes()
     rounded = nodes("Cast", nodes("Cast", value, to=int(_LOW)), to=int(_FLOAT32))
-    rounded.dtype, rounded.shape = _FLOAT32, value.shape
+    rounded.type, rounded.shape = ir.TensorType(_FLOAT32), value.shape
     ir.convenience.replace_all_uses_with(value, rounded)
     nodes.nodes[0].replace_input_with(0, value)
     graph.insert_after(node, nodes.nodes)

@@ -53,7 +53,7 @@ def _infer_types(model: ir.Model) -> None:
     """The trace leaves some types open."""
     for node in model.graph:
         if node.op_type == "MatMulNBits":  # of ONNX Runtime: onnx does not know what it gives
-            node.outputs[0].dtype = _FLOAT32
+            node.outputs[0].type = ir.TensorType(_FLOAT32)
     common.ShapeInferencePass()(model)
 
 
@@ -79,7 +79,7 @@ class _Reduction:
     def _mark(self, value: ir.Value, kind: _Kind) -> None:
         self.kinds[value] = kind
         if kind == _Kind.LOW:
-            value.dtype = self.dtype
+            value.type = ir.TensorType(self.dtype)  # setting its dtype would change every value that shares its type
 
     def _visit(self, node: ir.Node) -> bool:
         """Decide in what a node computes, cast its inputs to it, mark its results. Returns whether that is LOW."""
@@ -139,7 +139,7 @@ class _Reduction:
     def _insert(self, node: ir.Node, value: ir.Value, dtype: ir.DataType, reader: ir.Node) -> ir.Value:
         """Put a node, which gives a value in another type, before its reader."""
         self.graph.insert_before(reader, node)
-        node.outputs[0].dtype, node.outputs[0].shape = dtype, value.shape
+        node.outputs[0].type, node.outputs[0].shape = ir.TensorType(dtype), value.shape
         return node.outputs[0]
 
     def _low_constant(self, value: ir.Value, reader: ir.Node) -> ir.Value:
@@ -174,7 +174,7 @@ class _Reduction:
             self.graph.append(node)
             self.full[value] = node.outputs[0]
         full = self.full[value]
-        full.dtype, full.shape = _FLOAT32, value.shape
+        full.type, full.shape = ir.TensorType(_FLOAT32), value.shape
         full.name, value.name = value.name, self._named(value)
         self.graph.outputs[index] = full
 
