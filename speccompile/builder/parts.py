@@ -4,7 +4,7 @@ The torch model lives only as long as its trace and its eager reference take, so
 an engine's copy of it together.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,6 +16,7 @@ from speccompile.contract import PARTS, Graph, with_cache_dtypes
 from speccompile.lower.export import Exported, export_draft, export_verify
 from speccompile.lower.files import neutral_file, write_neutral
 from speccompile.lower.forms import Numbers
+from speccompile.lower.stand_in import stand_in
 from speccompile.models.load import load_model
 from speccompile.models.probe import probe
 from speccompile.progress import step
@@ -101,7 +102,7 @@ def _part(graph: Graph, catch_up: int, script: scripts.Script, folder: Path, che
         return Part(graph, catch_up, script, [], [])
     with step(f"proving {graph.name}: neutral against eager"):
         release()
-        outputs = scripts.drive(neutral_engine([graph], folder), script, graph)
+        outputs = scripts.drive(neutral_engine([(graph, neutral_file(graph))], folder), script, graph)
         return Part(graph, catch_up, script, [check(outputs)], outputs)
 
 
@@ -125,16 +126,14 @@ def _trace(name: str, export: Callable[[], Exported], folder: Path, weights: str
     return exported.graph
 
 
-def neutral_graph(graph: Graph, numbers: Numbers | None) -> Graph:
-    """The contract of a neutral graph as it was traced, or in other numbers."""
-    return with_cache_dtypes(graph, dict.fromkeys(PARTS, numbers.compute)) if numbers else graph
+def neutral(graph: Graph, numbers: Numbers, folder: Path) -> tuple[Graph, str]:
+    """The contract and the file of a neutral graph in some numbers, as ONNX Runtime's CPU kernels can run it."""
+    typed = with_cache_dtypes(graph, dict.fromkeys(PARTS, numbers.compute))
+    return stand_in(typed, neutral_file(graph, numbers), folder)
 
 
-def neutral_engine(
-    graphs: list[Graph], folder: Path, numbers: Mapping[str, Numbers] | None = None
-) -> OnnxRuntimeEngine:
-    """The neutral graphs in `folder`, as they were traced or, by graph, in other numbers."""
-    chosen = {graph.name: (numbers or {}).get(graph.name) for graph in graphs}
-    files = {graph.name: neutral_file(graph, chosen[graph.name]) for graph in graphs}
-    typed = tuple(neutral_graph(graph, chosen[graph.name]) for graph in graphs)
+def neutral_engine(graphs: list[tuple[Graph, str]], folder: Path) -> OnnxRuntimeEngine:
+    """Neutral graphs in `folder`, each with its file."""
+    files = {graph.name: file for graph, file in graphs}
+    typed = tuple(graph for graph, _ in graphs)
     return OnnxRuntimeEngine(folder, EngineEntry("neutral", "onnxruntime", "cpu", files, {"target": "float32"}, typed))

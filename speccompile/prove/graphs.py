@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from speccompile.errors import ProofError
-from speccompile.prove.noise import LOSS, NOISE
+from speccompile.prove.noise import NOISE
 from speccompile.prove.reference import Logits, check_greedy, sequence_logits
 from speccompile.prove.script import Outputs, Script, used
 from speccompile.runtime.engine import Array
@@ -99,7 +99,7 @@ def check_same(got: Outputs, expected: Outputs, graph: str, level: str, precisio
 
 
 def check_near(got: Outputs, expected: Outputs, graph: str, level: str, precision: str) -> dict[str, Any]:
-    """A run in reduced precision against its reference: numbers within what the precision may lose. Raises ProofError.
+    """Two runs of one script in the same reduced precision: numbers within its noise. Raises ProofError.
 
     Tokens may then differ: the row of the proof counts how many agree.
     """
@@ -108,9 +108,9 @@ def check_near(got: Outputs, expected: Outputs, graph: str, level: str, precisio
         if a.dtype.kind == "i":
             tokens, same = tokens + a.size, same + int((a == b).sum())
         else:
-            _check_close(a, b, LOSS[precision], where)
+            _check_close(a, b, NOISE[precision], where)
             compared += a.size
-    row = {"graph": graph, "level": level, "values": compared, "tolerance": LOSS[precision]}
+    row = {"graph": graph, "level": level, "values": compared, "tolerance": NOISE[precision]}
     return row | {"precision": precision, "tokens": tokens, "same_tokens": same}
 
 

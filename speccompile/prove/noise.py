@@ -2,37 +2,27 @@
 
 NOISE = {
     "float32": 2e-4,
-    "float16": 1e-2,
-    "bfloat16": 5e-2,
-    "int8": 2e-2,
-    "int4": 2e-2,
-    "w8a8": 0.3,
-    "fp8": 0.3,
-}
-"""Precision -> largest difference of two logits computed in it from the same weights, relative to the largest logit.
-
-Measured: hook, neutral and lowered graphs lie within 2e-6 to 5e-5 of transformers' eager on the architectures of the
-test zoo; differences come from the order of summation alone and grow with depth. Where activations are quantized, a
-difference of float16 decides which step a number is rounded to: 0.28 was seen between windows of one and of five.
-"""
-
-LOSS = {
-    "float32": 2e-4,
     "float16": 2e-2,
-    "bfloat16": 1e-1,
+    "bfloat16": 6e-2,
     "int8": 5e-2,
     "int4": 5e-2,
     "w8a8": 0.5,
     "fp8": 0.5,
 }
-"""Precision -> largest difference of a lowered graph from the neutral one, relative to the largest value.
+"""Precision -> largest difference of two numbers computed in it from the same weights, relative to the largest one.
 
-The neutral graph is float32 for the dtypes; for the others it has the same quantized weights, and what these cost is
-counted in tokens and not bounded.
+Measured over the test zoo, random models whose tokens move every logit. float32: 2e-6 to 5e-5, from the order of
+summation alone. float16: up to 5e-3, 8e-3 where tokens choose experts; bfloat16: up to 6e-2, and more where a token
+near the border between two experts changes sides. int8 and int4: up to 1.3e-2 in float16. Where activations are
+quantized, a difference of float16 decides which step a number is rounded to: 0.28 was seen between two windows.
 """
 
-STRICT = ("float32", "float16", "bfloat16")
-"""Precisions that keep the checkpoint's weights: beyond near-ties their greedy tokens are those of transformers."""
+LOSS = {"float32": 2e-4, "float16": 5e-2}
+"""Precision -> largest margin, relative to the largest logit, at which its token may not be that of transformers.
+
+What other precisions lose is counted and not bounded: their tokens are those of other weights, or rounded too coarsely.
+Measured, root mean square over the test zoo: float16 up to 1.6e-2, bfloat16 up to 0.1, with experts 0.4.
+"""
 
 
 def within_noise(difference: float, largest: float, precision: str) -> bool:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from speccompile.errors import ProofError
-from speccompile.prove.noise import LOSS, STRICT
+from speccompile.prove.noise import LOSS
 from speccompile.prove.tokens import Case
 
 Logits = NDArray[np.float32]
@@ -63,9 +63,9 @@ def check_greedy(logits: Logits, tokens: list[int], precision: str, where: str, 
 def check_cases(model: nn.Module, cases: Sequence[Case], precision: str) -> dict[str, Any]:
     """Check what a bundle generated against the eager float32 model. Raises ProofError; returns what the proof says.
 
-    Where weights are quantized the tokens are another model's: the proof counts how many are the reference's choice.
+    Precisions with fewer bits are counted: how many tokens are the reference's choice.
     """
-    if precision not in STRICT:
+    if precision not in LOSS:
         return _agreement(model, cases)
     ties: list[dict[str, Any]] = []
     for case, logits in _forced(model, cases):

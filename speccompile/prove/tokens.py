@@ -76,7 +76,9 @@ def check_equal(bundle: Bundle, case: Case) -> dict[str, Any] | None:
     raise ProofError(
         f"{case.where}: at new token {index} speculative decoding gives {a[index]}, autoregressive {b[index]}; "
         f"the margin between the two is {margin:.3g} (top-two margin {first - second:.3g})",
-        hint="speculation changed the output: please report it with the recipe",
+        hint="speculation changed the output: please report it with the recipe"
+        if precision == "float32"
+        else f"{precision} rounds too coarsely for this model, or speculation changed its output: try more bits",
     )
 
 

@@ -102,7 +102,7 @@ def test_a_neutral_graph_that_computes_something_else_fails_the_proof(cli, built
 
 
 def test_a_lowered_graph_that_computes_something_else_fails_the_proof(cli, built, output, monkeypatch):
-    monkeypatch.setattr(attend_sliced, "_HIDDEN", 0.0)
+    monkeypatch.setattr(attend_sliced, "HIDDEN", 0.0)
     code, err = failure(cli, built, output)
     assert code == 3
     assert re.search(r"^error: verify, onnxruntime-cpu against neutral, (logits|path) after window \d: differs by", err)

@@ -94,7 +94,7 @@ def test_reduced_precision_may_lose_so_much_and_no_more():
     right = [{"path": np.array([[3, 4]]), "logits": np.array([3.0, 4.0], np.float32)}]
     near = [{"path": np.array([[3, 5]]), "logits": np.array([3.0, 4.05], np.float16)}]
     row = graphs.check_near(near, right, "verify", "half against whole", "float16")
-    assert (row["values"], row["tokens"], row["same_tokens"], row["tolerance"]) == (2, 2, 1, noise.LOSS["float16"])
+    assert (row["values"], row["tokens"], row["same_tokens"], row["tolerance"]) == (2, 2, 1, noise.NOISE["float16"])
     for wrong, error in ((4.5, "0.5"), (float("nan"), "nan")):
         far = [near[0] | {"logits": np.array([3.0, wrong], np.float32)}]
         message = f"^verify, half against whole, logits after window 0: differs by {error}, more than 0.02 of the larg"

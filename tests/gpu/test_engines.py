@@ -13,7 +13,7 @@ import pytest
 
 from speccompile.bundle.prompts import read_prompts
 from speccompile.prove import tokens
-from speccompile.prove.noise import LOSS, within_noise
+from speccompile.prove.noise import NOISE, within_noise
 from speccompile.prove.script import drive, make_script
 from speccompile.runtime import first_difference
 from tests.gpu.machine import ROOT
@@ -74,8 +74,8 @@ def test_numbers(opened, figures):
             if one[name].dtype.kind == "f":
                 scale = max(1.0, float(np.abs(other[name]).max()))
                 worst = max(worst, float(np.abs(one[name].astype(np.float32) - other[name]).max()) / scale)
-    figures(worst_difference=worst, allowed=LOSS[opened.engine.precision])
-    assert worst <= LOSS[opened.engine.precision]
+    figures(worst_difference=worst, allowed=NOISE[opened.engine.precision])
+    assert worst <= NOISE[opened.engine.precision]
 
 
 def test_nothing_but_counts_and_tokens_crosses(opened, prompts, figures):

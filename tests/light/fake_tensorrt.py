@@ -140,10 +140,10 @@ class Runtime:
 
 
 class KernelStore:
-    """`IRuntimeCache`: says that it compiled as many kernels as it ran shapes."""
+    """`IRuntimeCache`: holds what the contexts compiled that it was given to."""
 
     def __init__(self, trt: FakeTensorRT) -> None:
-        self.trt, self.kernels = trt, b""
+        self.trt, self.kernels, self.given = trt, b"", False
 
     def deserialize(self, blob: bytes) -> bool:
         accepted = blob.startswith(b"kernels")
@@ -152,7 +152,7 @@ class KernelStore:
         return accepted
 
     def serialize(self) -> bytes:
-        return self.kernels or b"kernels"
+        return self.kernels or (b"kernels" if self.given else b"")
 
 
 class CudaEngine:
@@ -183,9 +183,9 @@ class CudaEngine:
         return aliased
 
     def create_runtime_config(self) -> SimpleNamespace:
-        config = SimpleNamespace(cuda_graph_strategy=Strategy.DISABLED, cache=None)
+        config = SimpleNamespace(cuda_graph_strategy=Strategy.DISABLED)
         config.create_runtime_cache = lambda: KernelStore(self.trt)
-        config.set_runtime_cache = lambda cache: setattr(config, "cache", cache)
+        config.set_runtime_cache = lambda cache: setattr(cache, "given", True)
         return config
 
     def create_execution_context(self, config: SimpleNamespace | None = None) -> "Context | None":
@@ -202,7 +202,7 @@ class Context:
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.addresses: dict[str, int] = {}
         self.settled = self.captured = False
-        self.runs = 0
+        self.runs = self.shapes_set = 0
 
     def set_input_shape(self, name: str, shape: tuple[int, ...]) -> bool:
         assert not self.captured, "the context of a captured graph was changed"
@@ -210,6 +210,7 @@ class Context:
         assert len(shape) == len(described), name
         fits = all(d in (-1, s) and s <= max(self.trt.largest, d) for d, s in zip(described, shape, strict=True))
         self.shapes[name], self.settled = shape, False
+        self.shapes_set += 1
         return fits
 
     def set_tensor_address(self, name: str, address: int) -> bool:

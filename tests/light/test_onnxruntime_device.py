@@ -198,13 +198,15 @@ def test_a_provider_that_is_missing(tmp_path, entry, provider, hint, monkeypatch
 def test_a_provider_that_cannot_be_loaded_is_no_downgrade(tmp_path, entry, monkeypatch, capsys):
     """ONNX Runtime takes the processor instead, and says so only in its log."""
     monkeypatch.setattr(ort, "get_available_providers", lambda: ["CUDAExecutionProvider", "CPUExecutionProvider"])
+    monkeypatch.setattr(ort, "preload_dlls", lambda: print("it lacks a library"))
     check_provider("cuda")
     if "CUDAExecutionProvider" in ort.InferenceSession(tmp_path / "verify.onnx").get_providers():
         pytest.skip("this machine has the provider")
     message = r"ONNX Runtime [\d.]+ could not load CUDAExecutionProvider and took CPUExecutionProvider for verify.onnx"
     with pytest.raises(EngineError, match=message) as caught:
         OnnxRuntimeDeviceEngine(tmp_path, entry, FakeCuda().open())
-    assert capsys.readouterr().out == ""
+    captured = capsys.readouterr()
+    assert (captured.out, "it lacks a library" in captured.err) == ("", True)
     assert "often CUDA or cuDNN: pip uninstall onnxruntime, then pip install" in caught.value.hint
 
 

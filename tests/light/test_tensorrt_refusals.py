@@ -4,9 +4,12 @@ import sys
 
 import pytest
 
+from speccompile.contract import Graph
 from speccompile.errors import EngineError
-from speccompile.runtime.tensorrt_program import load
+from speccompile.runtime.tensorrt_program import Program, load
+from tests.light import fake_tensorrt
 from tests.light.fake_bundle import autoregressive
+from tests.light.fake_cuda import FakeCuda
 from tests.light.fake_machine import PROMPT, generate, make_machine
 from tests.light.fake_tensorrt import describe
 
@@ -85,3 +88,29 @@ def test_a_module_that_is_missing(backend, package, monkeypatch):
         load(backend)
     assert caught.value.hint == f"pip install {package}"
     load.cache_clear()
+
+
+def test_the_real_module_has_what_the_fake_has():
+    trt = pytest.importorskip("tensorrt_rtx")
+    pairs = {
+        fake_tensorrt.Runtime: trt.Runtime,
+        fake_tensorrt.CudaEngine: trt.ICudaEngine,
+        fake_tensorrt.Context: trt.IExecutionContext,
+        fake_tensorrt.KernelStore: trt.IRuntimeCache,
+        fake_tensorrt.Logger: trt.ILogger,
+    }
+    for fake, real in pairs.items():
+        assert {name for name in dir(fake) if not name.startswith("_")} <= set(dir(real))
+    assert {"cuda_graph_strategy", "create_runtime_cache", "set_runtime_cache"} <= set(dir(trt.IRuntimeConfig))
+    assert {each.name for each in fake_tensorrt.Strategy} <= trt.CudaGraphStrategy.__members__.keys()
+    assert set(fake_tensorrt.NAMES.values()) <= trt.DataType.__members__.keys()
+    assert "DEVICE" in trt.TensorLocation.__members__
+    assert {"INPUT", "OUTPUT"} <= trt.TensorIOMode.__members__.keys()
+
+
+def test_the_real_library_does_not_take_what_is_no_engine(tmp_path):
+    trt = pytest.importorskip("tensorrt_rtx")
+    plan = tmp_path / "verify.engine"
+    plan.write_bytes(b"no engine")
+    with pytest.raises(EngineError, match=f"tensorrt_rtx {trt.__version__} does not take verify.engine on Fake GPU"):
+        Program(trt, plan, Graph("verify", (), ()), FakeCuda().open())

@@ -154,6 +154,16 @@ def test_tensorrt_rtx_captures_by_itself(machine):
     assert opened.cuda.calls["cudaStreamBeginCapture"] == 0
 
 
+def test_shapes_are_set_only_when_they_change(machine):
+    opened = machine(rtx=True, tokens=4)
+    inputs = sum(len(graph.inputs) for graph in opened.manifest.engines[0].graphs)
+    for count in (10, 30):
+        for context in opened.trt.contexts:
+            context.shapes_set = 0
+        generate(opened, count)
+        assert sum(context.shapes_set for context in opened.trt.contexts) == 2 * inputs  # for the prefill, then once
+
+
 def test_shapes_that_come_again_are_captured_whole(machine):
     opened = machine(rtx=False, tokens=4, max_length=100)
     generation = opened.bundle.generate(PROMPT, max_new_tokens=60)

@@ -49,9 +49,8 @@ class ModelDrafter(Drafter):
             current.look(position, row_positions, seen[:, None, :])
             draft = self.decoder.run(current, draft).argmax(-1)
             drafts.append(draft)
-        return Drafted(
-            torch.cat([bonus, *drafts], 1), torch.full_like(n_path, 1 + self.tokens), self._commit(current, last, width)
-        )
+        n_total = torch.where(n_path > 0, 1 + self.tokens, 1)  # no constant: engines bind every output's memory
+        return Drafted(torch.cat([bonus, *drafts], 1), n_total, self._commit(current, last, width))
 
     def _commit(self, current: Pass, last: Tensor, width: int) -> list[Tensor]:
         """Commit the pass's rows without the padding of the catch-up (positions last + 1 .. C - 1)."""
