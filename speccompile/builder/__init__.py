@@ -26,19 +26,18 @@ from speccompile.recipe import Plan
 
 
 def build(
-    plan: Plan, output: Path, *, prove: bool = True, dump_graphs: Path | None = None, reduce_into: Path | None = None
+    plan: Plan, output: Path, *, prove: bool = True, dump_graphs: Path | None = None, reduce: bool = False
 ) -> Path:
     """Build the bundle that `plan` describes into `output` and return its folder.
 
     prove=False leaves the proof out, and the bundle says so. dump_graphs: a folder for the neutral and lowered graphs.
-    reduce_into: a folder for a minimal graph of each engine that TensorRT refuses.
+    reduce: leave the smallest graph that fails in the same way, for each that TensorRT refuses, in OUTPUT.reduced.
     Raises PromptError for a prompt of the proof that is too long, before the work; ProofError, and keeps nothing, when
     the bundle does not give the reference's tokens; EngineError for engines that could not be built, when the others
     have been.
     """
-    for folder, option in ((dump_graphs, "--dump-graphs"), (reduce_into, "--reduce")):
-        if folder:
-            _make_folder(folder, option)
+    if dump_graphs:
+        _make_folder(dump_graphs)
     deferred = check_builders(plan)
     with Interrupts() as interrupts, BundleWriter(output) as writer:
         folder = writer.folder
@@ -52,7 +51,7 @@ def build(
         manifest = make_manifest(plan, parts, folder)
         proof = _prove(plan, parts, lowered, manifest, folder, prompts) if prove else {"proven": False}
         interrupts.check()
-        built = build_engines(plan, lowered, deferred, folder, reduce_into)
+        built = build_engines(plan, lowered, deferred, folder, Path(f"{output}.reduced") if reduce else None)
         interrupts.check()
         if dump_graphs:
             shutil.copytree(folder / GRAPHS, dump_graphs, dirs_exist_ok=True)
@@ -81,11 +80,11 @@ def _prove(
     return {"proven": True, "graphs": rows, "engines": prove_tokens(plan, manifest, engines, folder, prompts)}
 
 
-def _make_folder(folder: Path, option: str) -> None:
+def _make_folder(folder: Path) -> None:
     """Raises BuildError now rather than after the work."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise BuildError(
-            f"the graphs cannot be dumped to {folder}: {error.strerror}", hint=f"give another {option}"
+            f"the graphs cannot be dumped to {folder}: {error.strerror}", hint="give another --dump-graphs"
         ) from error

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     "--repeats", type=click.IntRange(min=1), default=3, show_default=True, help="Generations a prompt and way."
 )
 @click.option("--threads", type=click.IntRange(min=1), help="Threads for the engine; by default its own choice.")
-@click.option("--engine", metavar="NAME", help="Engine of the bundle; by default its first.")
+@click.option("--engine", metavar="NAME", help="Engine of the bundle; by default the first that can run here.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(
     folder: Path,

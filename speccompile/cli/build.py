@@ -14,20 +14,14 @@ import click
 @click.option("--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Override a key, as in drafter.tokens=6.")
 @click.option("--skip-prove", is_flag=True, help="Leave the proof out. The bundle says that it is not proven.")
 @click.option("--dump-graphs", metavar="DIR", type=click.Path(path_type=Path), help="Keep neutral and lowered graphs.")
-@click.option(
-    "--reduce",
-    "reduce_into",
-    metavar="DIR",
-    type=click.Path(path_type=Path),
-    help="Leave a minimal graph here for each engine that TensorRT refuses.",
-)
+@click.option("--reduce", is_flag=True, help="Leave a minimal graph in OUTPUT.reduced for each that TensorRT refuses.")
 def command(
     recipe: Path,
     output: Path | None,
     overrides: tuple[str, ...],
     skip_prove: bool,
     dump_graphs: Path | None,
-    reduce_into: Path | None,
+    reduce: bool,
 ) -> None:
     """Build a bundle from RECIPE, and prove that it gives the target's own tokens.
 
@@ -51,4 +45,4 @@ def command(
     from speccompile.models.load import quiet_transformers
 
     quiet_transformers()
-    click.echo(build(plan, output, prove=not skip_prove, dump_graphs=dump_graphs, reduce_into=reduce_into))
+    click.echo(build(plan, output, prove=not skip_prove, dump_graphs=dump_graphs, reduce=reduce))

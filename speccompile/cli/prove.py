@@ -15,7 +15,7 @@ import click
 @click.option("--prompts", type=click.Path(path_type=Path), help="Prompts file, one JSON object a line.")
 @click.option("--target", type=click.Path(path_type=Path), help="The target's folder: compare with transformers too.")
 @click.option("--max-new-tokens", type=click.IntRange(min=1), default=64, show_default=True, help="For each prompt.")
-@click.option("--engine", help="Name of an engine of the bundle; the first by default.")
+@click.option("--engine", help="Engine of the bundle; by default the first that can run here.")
 @click.option("--json", "as_json", is_flag=True, help="Print the proof as one JSON object.")
 def command(
     bundle: Path, prompts: Path | None, target: Path | None, max_new_tokens: int, engine: str | None, as_json: bool

@@ -3,6 +3,7 @@
 import json
 import shutil
 
+import onnx
 import pytest
 
 from speccompile.bundle import open_bundle
@@ -141,8 +142,11 @@ def test_the_other_engines_are_kept_when_one_is_refused(cli, recipe, tmp_path, m
     broken = forms.Form(tensorrt.name, with_nonzero, tensorrt.weights, tensorrt.compute)
     monkeypatch.setitem(forms.FORMS, ("tensorrt_rtx", "cuda"), broken)
     folder = recipe("{backend: onnxruntime}", RTX % ("float16", "float16"))
-    code, out, err = cli("build", folder, "--output", tmp_path / "out", "--skip-prove")
+    code, out, err = cli("build", folder, "--output", tmp_path / "out", "--skip-prove", "--reduce")
     assert (code, out) == (1, "")
+    (reduced,) = (tmp_path / "out.reduced").iterdir()
+    assert reduced.name == "tensorrt_rtx-8.9-float16.verify"
+    assert [node.op_type for node in onnx.load(reduced / "reduced.onnx").graph.node] == ["NonZero"]
     assert "1 of 2 engines could not be built; the others (onnxruntime-cpu) are in" in err
     assert "engine tensorrt_rtx-8.9-float16: " in err
     for words in ("NonZero", "verify", "8.9", "float16"):
