@@ -12,7 +12,7 @@ from speccompile import __version__
 from speccompile.bench.measure import Case, Difference
 from speccompile.runtime import Bundle, Generation
 
-LIBRARIES = ("numpy", "onnxruntime", "tokenizers")
+LIBRARIES = ("numpy", "tokenizers")
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def make_report(bundle: Bundle, cases: Sequence[Case], *, threads: int | None, m
         acceptance_by_depth=_acceptance([case.speculative[0] for case in cases if case.speculative], bundle),
         equal_prompts=len(cases) - len(differences) if bundle.speculative else None,
         differences=differences,
-        versions=_versions(),
+        versions=_versions(bundle.entry.backend),
     )
 
 
@@ -148,7 +148,8 @@ def _median(values: Iterable[float | None]) -> float | None:
     return median(known) if known else None
 
 
-def _versions() -> dict[str, str]:
-    """Those of the libraries that took part."""
-    used = {name: str(sys.modules[name].__version__) for name in LIBRARIES if name in sys.modules}
+def _versions(backend: str) -> dict[str, str]:
+    """Those of the libraries that took part. backend: the engine's, which is also the name of its module."""
+    names = (*LIBRARIES, backend)
+    used = {name: str(sys.modules[name].__version__) for name in names if name in sys.modules}
     return {"speccompile": __version__, "python": platform.python_version()} | used

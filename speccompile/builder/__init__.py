@@ -10,8 +10,8 @@ from typing import Any
 
 from speccompile.builder.calibration import is_calibrated
 from speccompile.builder.interrupts import Interrupts
-from speccompile.builder.lowered import Lowered, lower_all
-from speccompile.builder.lowered_proof import proof_engine, prove_graphs
+from speccompile.builder.lowered import Lowered, lower_all, lower_traced
+from speccompile.builder.lowered_proof import proof_engine, prove_graphs, prove_weights
 from speccompile.builder.parts import Part, compile_parts
 from speccompile.builder.records import make_lock, make_manifest
 from speccompile.builder.tensorrt import build_engines, check_builders, failure_of
@@ -74,8 +74,11 @@ def _prove(
     prompts: list[list[int]],
 ) -> dict[str, Any]:
     rows = [row for part in parts for row in part.proofs]
-    engines = [proof_engine(each, folder) for each in dict.fromkeys(lowered.values())]
-    for engine in engines:
+    distinct = list(dict.fromkeys(lowered.values()))
+    traced = [proof_engine(each, folder) for each in lower_traced(plan, distinct, parts, folder)]
+    engines = [proof_engine(each, folder) for each in distinct]
+    rows += prove_weights(engines, parts, folder)
+    for engine in (*traced, *engines):
         rows += prove_graphs(engine, parts, folder)
     return {"proven": True, "graphs": rows, "engines": prove_tokens(plan, manifest, engines, folder, prompts)}
 

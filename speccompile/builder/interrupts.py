@@ -10,6 +10,8 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, Self
 
+_NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
 Handler = Callable[[int, FrameType | None], Any]
 
 
@@ -21,7 +23,7 @@ class Interrupts:
 
     def __init__(self) -> None:
         self._arrived = False
-        handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        handlers = {number: signal.getsignal(number) for number in _NUMBERS}
         self._handlers = {number: handler for number, handler in handlers.items() if callable(handler)}
 
     def __enter__(self) -> Self:

@@ -12,13 +12,15 @@ from speccompile.bundle.manifest import EngineEntry
 from speccompile.contract import Graph
 from speccompile.diagnose.compare import compare_graphs
 from speccompile.lower.compose import STEP
+from speccompile.lower.files import neutral_file
 from speccompile.lower.forms import CPU, Numbers
 from speccompile.lower.stand_in import stand_in
 from speccompile.progress import step
 from speccompile.prove import graphs as graph_proof
 from speccompile.prove.graphs import TRACED
 from speccompile.prove.noise import NOISE
-from speccompile.prove.script import Outputs, drive, drive_round
+from speccompile.prove.script import Outputs, drive, drive_drafted, drive_round
+from speccompile.prove.weights import check_weights
 from speccompile.runtime.onnxruntime import OnnxRuntimeEngine
 
 
@@ -42,6 +44,18 @@ def proof_engine(lowered: Lowered, folder: Path) -> ProofEngine:
     graphs, files = tuple(graph for graph, _ in pairs), {graph.name: file for graph, file in pairs}
     entry = EngineEntry(lowered.name, "onnxruntime", "cpu", files, lowered.precision.words(), graphs)
     return ProofEngine(lowered, entry)
+
+
+def prove_weights(engines: Iterable[ProofEngine], parts: Iterable[Part], folder: Path) -> list[dict[str, Any]]:
+    """Compare the weights of every graph in every numbers with those of the model. Raises ProofError."""
+    known, rows = {part.graph.name: part.graph for part in parts}, []
+    found = {(name, engine.lowered.numbers(name)): None for engine in engines for name in known}
+    for name, numbers in found:
+        if numbers.word != TRACED:
+            with step(f"proving the weights of {name} in {numbers.name}"):
+                files = (folder / neutral_file(known[name]), folder / neutral_file(known[name], numbers))
+                rows.append(check_weights(*files, name, numbers.word))
+    return rows
 
 
 def prove_graphs(engine: ProofEngine, parts: Iterable[Part], folder: Path) -> list[dict[str, Any]]:
@@ -76,16 +90,22 @@ def _compare(engine: ProofEngine, part: Part, folder: Path, level: str) -> dict[
 def _drive(engine: ProofEngine, graph: Graph, known: dict[str, Part], folder: Path, level: str) -> dict[str, Any]:
     parts = list(known.values()) if graph.name == STEP else [known[graph.name]]
     numbers = {part.graph.name: engine.lowered.numbers(part.graph.name) for part in parts}
-    outputs = drive(engine.open(folder, graph.name), parts[0].script, graph)
+    running = engine.open(folder, graph.name)
+    outputs = drive(running, parts[0].script, graph)
     word = max((each.word for each in numbers.values()), key=NOISE.__getitem__)
-    if word == TRACED:
-        expected = parts[0].outputs if len(parts) == 1 else _round(parts, numbers, folder)
-        return graph_proof.check_same(outputs, expected, graph.name, level, word)
-    return graph_proof.check_near(outputs, _round(parts, numbers, folder), graph.name, level, word)
+    if word != TRACED:
+        return graph_proof.check_near(outputs, _round(parts, numbers, folder), graph.name, level, word)
+    if len(parts) == 1:
+        return graph_proof.check_same(outputs, parts[0].outputs, graph.name, level, word)
+    outputs += drive_drafted(running, parts[0].script, [graph])  # tokens are compared exactly in what was traced alone
+    return graph_proof.check_same(outputs, _round(parts, numbers, folder, drafted=True), graph.name, level, word)
 
 
-def _round(parts: list[Part], numbers: dict[str, Numbers], folder: Path) -> Outputs:
+def _round(parts: list[Part], numbers: dict[str, Numbers], folder: Path, *, drafted: bool = False) -> Outputs:
     """What the neutral graphs give in the engine's numbers, run one after the other."""
     engine = neutral_engine([neutral(part.graph, numbers[part.graph.name], folder) for part in parts], folder)
     graphs, script = [part.graph for part in parts], parts[0].script
-    return drive(engine, script, graphs[0]) if len(graphs) == 1 else drive_round(engine, script, graphs)
+    if len(graphs) == 1:
+        return drive(engine, script, graphs[0])
+    outputs = drive_round(engine, script, graphs)
+    return outputs + drive_drafted(engine, script, graphs) if drafted else outputs

@@ -8,7 +8,7 @@ from speccompile.builder.lowered import Lowered
 from speccompile.bundle.manifest import EngineEntry, TensorRTBuild
 from speccompile.diagnose.capability import check_capability, raise_unsupported
 from speccompile.diagnose.reduce import reduce_failure
-from speccompile.engines import Limits, Settings, build_or_load, make_settings, plan_file
+from speccompile.engines import Limits, Settings, build_or_load, check_limits, make_settings, plan_file
 from speccompile.engines.flavour import check_buildable, find_gpu, why_not_for
 from speccompile.errors import EngineError, SpeccompileError
 from speccompile.progress import LOGGER
@@ -26,14 +26,16 @@ class Built:
 
 
 def check_builders(plan: Plan) -> dict[str, str]:
-    """Engine name -> why its build is left to the device. Raises EngineError for one that cannot wait.
+    """Engine name -> why its build is left to the device. Raises EngineError for one that cannot wait, and UsageError
+    for limits of the builder or the cache that are no numbers.
 
     TensorRT builds only for the GPU that it finds, so without one its engines are deferred. TensorRT-RTX needs none.
     """
+    engines = [planned for planned in plan.engines if planned.backend in BACKENDS]
+    if engines:
+        check_limits()
     deferred = {}
-    for planned in plan.engines:
-        if planned.backend not in BACKENDS:
-            continue
+    for planned in engines:
         if planned.defer:
             deferred[planned.name] = "the recipe says so"
         elif planned.backend == "tensorrt_rtx":

@@ -84,7 +84,8 @@ def to_json(diagnosis: Diagnosis) -> str:
 def command(as_json: bool, required: tuple[str, ...]) -> None:
     """What this machine can build and run, and what to install for the rest.
 
-    Libraries are only looked for, not loaded, unless one is required: then it is tried on something small.
+    ONNX Runtime is asked for its providers. Other libraries are only looked for, not loaded, unless an ability is
+    required: then it is tried on something small.
 
     \b
     Examples:

@@ -16,9 +16,12 @@ from speccompile.progress import LOGGER
 
 COMPILE_EXTRA = (
     "huggingface_hub",
+    "ml_dtypes",
     "onnx",
+    "onnx_graphsurgeon",
     "onnx_ir",
     "onnxscript",
+    "polygraphy",
     "pydantic",
     "safetensors",
     "torch",
@@ -101,12 +104,14 @@ def _progress_on_stderr() -> Iterator[None]:
 
 @contextmanager
 def _terminate_as_interrupt() -> Iterator[None]:
-    """Let a termination clean up as Ctrl-C does."""
-    before = signal.signal(signal.SIGTERM, _interrupt)
+    """Let a termination, and the end of the terminal unless `nohup` has it ignored, clean up as Ctrl-C does."""
+    wanted = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, _interrupt) for number in wanted}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> NoReturn:

@@ -30,8 +30,10 @@ def command(folder: Path, as_json: bool, no_verify: bool) -> None:
       digest    BLAKE3 of the list of files: the bundle's identity
       verified  whether the files were compared with their hashes
       manifest  the content of manifest.json
-      buffers   [{name, dtype, shape, role, bytes}]; bytes is a number, or a text
-                like "8*window" where a width varies from run to run
+      buffers   [{name, dtype, shape, role, bytes}] of the graphs as traced, in
+                float32; an engine's own are in manifest.engines[].graphs.
+                bytes is a number, or a text like "8*window" where a width
+                varies from run to run
       files     {path: {blake3, bytes}}
       lock      the content of lock.json
       proof     the content of proof.json
@@ -84,15 +86,17 @@ def _lines(bundle: "OpenedBundle", *, verified: bool) -> Iterator[str]:
     yield from _columns(_facts(bundle, verified=verified))
     yield from _section("engines", [_engine_row(engine) for engine in manifest.engines])
     for engine in manifest.engines:
-        if engine.build:
+        if engine.deferred and engine.build:
+            yield from _section(f"engine {engine.name}, to be built with", _flat(engine.build.settings))
+        elif engine.build:
             yield from _section(f"engine {engine.name}, as built", _flat(engine.build.reports))
     for graph in manifest.graphs:
         yield from _section(f"graph {graph.name}", _tensor_rows(graph))
-    yield from _section("buffers", _buffer_rows(buffers(manifest.graphs)))
+    yield from _section("buffers, before an engine's precision", _buffer_rows(manifest))
     files = [(path, _size(file.size), file.blake3) for path, file in bundle.hashes.files.items()]
     yield from _section("files, with BLAKE3", files)
     yield from _section("built from (lock.json)", _flat(bundle.lock))
-    yield from _section("proof (proof.json)", _flat(bundle.proof))
+    yield from _section("proof (proof.json)", _proof_rows(bundle.proof))
 
 
 def _facts(bundle: "OpenedBundle", *, verified: bool) -> list[tuple[str, str]]:
@@ -129,13 +133,27 @@ def _tensor_cells(tensor: "Tensor | Buffer") -> tuple[str, str, str]:
     return tensor.name, tensor.dtype, f"[{', '.join(map(str, tensor.shape))}]"
 
 
-def _buffer_rows(found: Sequence[Buffer]) -> list[tuple[str, ...]]:
-    sizes = [size_in_bytes(buffer) for buffer in found]
-    fixed = sum(size for size in sizes if isinstance(size, int))
+def _buffer_rows(manifest: "Manifest") -> list[tuple[str, ...]]:
+    """Every buffer, then what those of fixed size take in each engine, whose caches may hold smaller numbers."""
     rows: list[tuple[str, ...]] = [
-        (*_tensor_cells(buffer), _size(size)) for buffer, size in zip(found, sizes, strict=True)
+        (*_tensor_cells(buffer), _size(size_in_bytes(buffer))) for buffer in buffers(manifest.graphs)
     ]
-    return [*rows, ("all of fixed size", "", "", _size(fixed))]
+    return rows + [(f"fixed sizes, {each.name}", "", "", _size(_fixed_bytes(each.graphs))) for each in manifest.engines]
+
+
+def _fixed_bytes(graphs: Sequence["Graph"]) -> int:
+    return sum(size for buffer in buffers(graphs) if isinstance(size := size_in_bytes(buffer), int))
+
+
+def _proof_rows(proof: dict[str, Any]) -> list[tuple[str, str]]:
+    """A line for each graph and each engine that was compared."""
+    rows: list[tuple[str, str]] = []
+    for key, found in proof.items():
+        if isinstance(found, list) and all(isinstance(each, dict) for each in found):
+            rows += [(key, ", ".join(f"{name} {value}" for name, value in _flat(each))) for each in found]
+        else:
+            rows += _flat(found, key)
+    return rows
 
 
 def _size(size: int | str) -> str:
@@ -157,7 +175,7 @@ def _flat(data: object, path: str = "") -> list[tuple[str, str]]:
 
 def _short(data: object) -> str:
     if isinstance(data, list):
-        plain = len(data) <= 8 and not any(isinstance(item, dict | list) for item in data)
+        plain = len(data) <= 8 and not any(isinstance(item, dict) for item in data)
         return ", ".join(map(str, data)) or "none" if plain else f"{len(data)} entries"
     return data if isinstance(data, str) else json.dumps(data)
 

@@ -22,7 +22,6 @@ RUN, COMPILE, GPU = "run", "compile", "gpu"
 GPU_PACKAGES = {
     "tensorrt_rtx": "tensorrt-rtx-cu13>=1.7",
     "tensorrt": "tensorrt>=10.15",
-    "polygraphy": "polygraphy>=0.53",
     "cuda": "cuda-bindings>=12.8",
     "onnxruntime_ep_nv_tensorrt_rtx": "onnxruntime-ep-nv-tensorrt-rtx",
 }

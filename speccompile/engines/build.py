@@ -17,6 +17,12 @@ def plan_file(source: str, graph: str, engine: str) -> str:
     return str(PurePosixPath(source).with_name(f"{graph}.{engine}.engine"))
 
 
+def check_limits() -> None:
+    """Read the limits of builds and cache from the environment. Raises UsageError for one that is no number."""
+    Limits()
+    Cache()
+
+
 def build_or_load(onnx: Path, graph: Graph, settings: Settings, output: Path, *, limits: Limits) -> dict[str, Any]:
     """Put the engine of a lowered graph into `output`, and return the builder's report of it (see `build_engine`).
 

@@ -9,6 +9,7 @@ nothing that happens to a bundle reaches the cache.
 import contextlib
 import errno
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Iterator
@@ -29,6 +30,8 @@ LIMIT = "SPECCOMPILE_CACHE_LIMIT_GB"
 
 _ENGINE, _ENTRY = "engine", "entry.json"
 _PART = ".part"
+_NAME = re.compile(r"[0-9a-f]{64}|\.[0-9a-f]{64}\.\d+-[0-9a-f]{8}\.part")
+"""Folders of ours. Whatever else lies there is left alone: the user chooses the place of the cache."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,8 @@ class Cache:
             except BundleError as error:
                 LOGGER.warning("note: a damaged engine is thrown out of the cache: %s", error)
             else:
-                os.utime(entry)
+                with contextlib.suppress(OSError):  # a cache that may only be read serves as well
+                    os.utime(entry)
                 _copy(entry / _ENGINE, output)
                 return report
         with self._changing():
@@ -110,7 +114,8 @@ class Cache:
             return [entry for entry in self.entries() if self._remove(self.folder / entry.digest)]
 
     def _paths(self) -> list[Path]:
-        return [path for path in self.folder.iterdir() if path.is_dir()] if self.folder.exists() else []
+        paths = self.folder.iterdir() if self.folder.exists() else ()
+        return [path for path in paths if _NAME.fullmatch(path.name) and path.is_dir()]
 
     def _evict(self) -> None:
         entries = self.entries()

@@ -12,10 +12,10 @@ from pathlib import Path
 from speccompile.bundle import BundleWriter, EngineEntry, OpenedBundle, open_bundle
 from speccompile.bundle.manifest import LOCK, MANIFEST, PROOF
 from speccompile.engines import flavour
-from speccompile.engines.build import build_or_load, plan_file
+from speccompile.engines.build import build_or_load, check_limits, plan_file
 from speccompile.engines.limits import Limits
 from speccompile.engines.settings import Settings
-from speccompile.errors import EngineError, UsageError
+from speccompile.errors import BuildError, EngineError, UsageError
 from speccompile.progress import step
 
 
@@ -37,26 +37,35 @@ def finish(folder: Path, *, engine: str | None = None, limits: Limits | None = N
     stay in the bundle: another version of TensorRT will need other engines.
 
     Does nothing when none is deferred. Raises BundleError when a file is not the one that was built, UsageError for an
-    unknown engine, BuildError when the new bundle cannot be written; the bundle is then as it was. When two processes
-    finish one bundle at once, the engines of the last one stay.
+    unknown engine or a limit that is no number, BuildError when the new bundle cannot be written; the bundle is then as
+    it was. When two processes finish one bundle at once, the engines of the last one stay.
     """
+    check_limits()
     with step(f"verifying {folder}"):
         bundle = open_bundle(folder)
     limits, finished = limits or Limits(), Finished()
     chosen = _buildable(_deferred(bundle, engine), finished)
     if chosen:
-        with BundleWriter(folder) as writer:
-            _take_over(bundle, writer.folder)
-            for entry in chosen:
-                try:
-                    finished.built.append(_build(entry, writer.folder, limits))
-                except EngineError as error:
-                    finished.failed[entry.name] = error
-            if finished.built:
-                built = {entry.name: entry for entry in finished.built}
-                engines = tuple(built.get(entry.name, entry) for entry in bundle.manifest.engines)
-                writer.finish(replace(bundle.manifest, engines=engines), bundle.lock, bundle.proof)
+        try:
+            _build_into(bundle, chosen, limits, finished)
+        except BuildError as error:
+            hint = "copy the bundle to a folder that can be written, with room beside it, and finish it there"
+            raise BuildError(str(error), hint=hint) from error
     return finished
+
+
+def _build_into(bundle: OpenedBundle, chosen: Iterable[EngineEntry], limits: Limits, finished: Finished) -> None:
+    with BundleWriter(bundle.folder) as writer:
+        _take_over(bundle, writer.folder)
+        for entry in chosen:
+            try:
+                finished.built.append(_build(entry, writer.folder, limits))
+            except EngineError as error:
+                finished.failed[entry.name] = error
+        if finished.built:
+            built = {entry.name: entry for entry in finished.built}
+            engines = tuple(built.get(entry.name, entry) for entry in bundle.manifest.engines)
+            writer.finish(replace(bundle.manifest, engines=engines), bundle.lock, bundle.proof)
 
 
 def _deferred(bundle: OpenedBundle, engine: str | None) -> list[EngineEntry]:

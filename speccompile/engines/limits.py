@@ -1,5 +1,6 @@
 """What a build and the cache may take, and where the user says so."""
 
+import math
 import os
 from dataclasses import dataclass, field
 
@@ -19,7 +20,7 @@ def read_number(variable: str, default: float, *, zero: bool = False) -> float:
         number = float(text)
     except ValueError:
         number = -1
-    if number > 0 or (zero and number == 0):
+    if math.isfinite(number) and (number > 0 or (zero and number == 0)):
         return number
     raise UsageError(
         f"${variable}: received {text!r}, expected a number {'of at least' if zero else 'above'} 0",

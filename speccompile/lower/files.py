@@ -7,6 +7,7 @@ import onnx_ir as ir
 from onnx_ir.passes import common
 
 from speccompile.contract import Graph
+from speccompile.errors import BuildError
 from speccompile.lower.forms import FLOATS, Form, Numbers
 from speccompile.lower.passes.reduce_precision import reduce_precision
 from speccompile.lower.passes.transposed_weights import transposed_weights
@@ -73,9 +74,19 @@ def write_lowered(model: ir.Model, graph: Graph, folder: Path, engine: str, form
 
 
 def save(model: ir.Model, path: Path, weights: str) -> Path:
-    """Write a model, its large weights into the file `weights` beside it, if it has any."""
+    """Write a model, its large weights into the file `weights` beside it, if it has any.
+
+    Raises OSError, or BuildError where numpy knows of a failed write only how much was written.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    ir.save(model, path, external_data=weights, size_threshold_bytes=_SMALLEST_EXTERNAL)
+    try:
+        ir.save(model, path, external_data=weights, size_threshold_bytes=_SMALLEST_EXTERNAL)
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        raise BuildError(
+            f"{weights} could not be written: {error}", hint="free some disk space, or give another --output"
+        ) from error
     if (path.parent / weights).stat().st_size == 0:
         (path.parent / weights).unlink()
     return path

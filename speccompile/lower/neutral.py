@@ -112,6 +112,10 @@ def add_functions(model: ir.Model) -> None:
     model.opset_imports[DOMAIN] = 1
 
 
+_KINDS = {"length": "I", "positions": "I", "bias": "M"}
+"""Inputs whose type is not that of the others: integers, and the mask, which is float32 in every precision."""
+
+
 def register_schemas() -> None:
     """Let onnxscript know the two ops. Doing it again changes nothing."""
     if onnx.defs.has("Attend", DOMAIN):
@@ -122,14 +126,14 @@ def register_schemas() -> None:
     parameter = schema.FormalParameter
     for proto in functions():
         is_attend = proto.name == "Attend"
-        types = {name: "I" if name in ("length", "positions") else "T" for name in proto.input}
+        types = {name: _KINDS.get(name, "T") for name in proto.input}
         onnx.defs.register_schema(
             schema(
                 proto.name, DOMAIN, 1,
                 inputs=[parameter(name, kind) for name, kind in types.items()],
                 outputs=[parameter(proto.output[0], "T")],
                 type_constraints=[("T", floats if is_attend else [*floats, "tensor(int64)"], ""),
-                                  ("I", ["tensor(int64)"], "")],
+                                  ("I", ["tensor(int64)"], ""), ("M", ["tensor(float)"], "")],
                 attributes=[attribute("scale", kinds.FLOAT), attribute("softcap", kinds.FLOAT),
                             attribute("window", kinds.INT)] if is_attend else [attribute("axis", kinds.INT)],
             )

@@ -61,22 +61,47 @@ def drive_round(engine: Engine, script: Script, graphs: Sequence[Graph]) -> Outp
     return [*_windows(engine, script, graphs, all_given=True), used_states(engine, graphs, script)]
 
 
+def drive_drafted(engine: Engine, script: Script, graphs: Sequence[Graph]) -> Outputs:
+    """After `drive_round`, from empty caches again: two rounds that are given one token and drafts behind it.
+
+    The first draft is the text's, then the target's own: given, accepted and fed tokens are then different numbers.
+    """
+    width, zeros = 4, [0] * len(script.texts)
+    windows = [text[:width] for text in script.texts]
+    refused = _run(engine, graphs, windows, [1] * len(windows), [width] * len(windows), zeros)
+    for row, window in enumerate(windows):
+        window[1] = int(refused["path"][row, 1])
+    return [refused, _run(engine, graphs, windows, [1] * len(windows), [width] * len(windows), zeros)]
+
+
 def _windows(engine: Engine, script: Script, graphs: Sequence[Graph], *, all_given: bool) -> Iterator[dict[str, Array]]:
-    given = (len(script.texts),)
-    n_given, n_total, length = (engine.array(name, given) for name in ("n_given", "n_total", "length"))
     for width, fed, committed in script.windows():
-        widths = {"window": width, "logit_rows": width, "catch_up": width + 1}
-        runs = [engine.bind(graph.name, widths, _optional(graph)) for graph in graphs]
-        window = engine.array("window", (len(fed), width))
-        for row, (text, start) in enumerate(zip(script.texts, committed, strict=True)):
-            window[row] = text[start : start + width]
-        n_given[:] = fed if all_given else np.minimum(fed, 1)
-        n_total[:], length[:] = fed, committed
-        found: dict[str, Array] = {}
-        for run, graph in zip(runs, graphs, strict=True):
-            run()
-            found |= _read(engine, graph, widths)
-        yield found
+        texts = zip(script.texts, committed, strict=True)
+        window = [text[start : start + width] for text, start in texts]
+        given = fed if all_given else [min(n, 1) for n in fed]
+        yield _run(engine, graphs, window, given, fed, committed)
+
+
+def _run(
+    engine: Engine,
+    graphs: Sequence[Graph],
+    window: list[list[int]],
+    n_given: list[int],
+    n_total: list[int],
+    length: list[int],
+) -> dict[str, Array]:
+    """One round over a window of tokens [B, width]: what its graphs give."""
+    batch, width = len(window), len(window[0])
+    widths = {"window": width, "logit_rows": width, "catch_up": width + 1}
+    runs = [engine.bind(graph.name, widths, _optional(graph)) for graph in graphs]
+    engine.array("window", (batch, width))[:] = window
+    for name, values in (("n_given", n_given), ("n_total", n_total), ("length", length)):
+        engine.array(name, (batch,))[:] = values
+    found: dict[str, Array] = {}
+    for run, graph in zip(runs, graphs, strict=True):
+        run()
+        found |= _read(engine, graph, widths)
+    return found
 
 
 def _optional(graph: Graph) -> tuple[str, ...]:

@@ -125,8 +125,9 @@ def _refuse(error: ValidationError, origin: Origin) -> RecipeError:
     key = ".".join(map(str, location))
     field = field_at(location)
     received = "nothing" if finding["type"] == "missing" else shown(finding["input"])
-    hint = f"for example `{location[-1]}: {field.examples[0]}`" if field.examples else ""
-    if finding["type"] == "string_type" and isinstance(finding["input"], int | float):
+    name = next(part for part in reversed(location) if isinstance(part, str))  # of a list's entry, the list's
+    hint = f"for example `{name}: {field.examples[0]}`" if field.examples else ""
+    if finding["type"] == "string_type" and type(finding["input"]) in (int, float):
         hint = "put the value in quotes"
     return origin.refusal(key, received, field.description or "", hint)
 

@@ -62,11 +62,12 @@ class Precision(Section):
 
 
 def _list_of_texts(value: Any) -> Any:
-    """One capability as a list of one, and 8.9 as "8.9": YAML reads it as a number, and nothing else is meant."""
+    """One capability as a list of one, and 8.9 as "8.9": YAML reads it as a number, and nothing else is meant. The
+    plan knows which there are; it says so of 89 too."""
     if value is None:
         return None
     values = value if isinstance(value, list) else [value]
-    return [str(each) if isinstance(each, float) else each for each in values]
+    return [str(each) if type(each) in (int, float) else each for each in values]
 
 
 class Engine(Section):

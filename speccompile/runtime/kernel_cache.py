@@ -22,7 +22,7 @@ class KernelCache:
     """
 
     def __init__(self, config: Any, plan: bytes, identity: str) -> None:
-        self.path = _folder() / f"{blake3(plan + identity.encode()).hexdigest()[:32]}.kernels"
+        self.path = _folder() / f"{blake3(plan).update(identity.encode()).hexdigest()[:32]}.kernels"
         cache = config.create_runtime_cache()
         known = _read(self.path)
         self.hit = bool(known) and bool(cache.deserialize(known))

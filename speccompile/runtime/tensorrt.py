@@ -56,37 +56,48 @@ class TensorRTEngine(DeviceEngine):
         program, context = self._program(binding.graph), self._contexts[binding.graph]
 
         def enqueue() -> None:
-            context.point(binding)
-            self._with_copies(binding, context.enqueue)
-            self._device.synchronize()
+            self._run(context, binding)
 
         def enqueue_or_launch() -> None:
             again = self._repeats.again(binding)
             if binding in self._captured:
                 self._launch(binding)
-            elif again and self._capturing:
-                self._run_and_capture(program, binding)
+            elif again and self._capturing and (own := self._own_context(program, binding)):
+                self._run_and_capture(own, binding)
             else:
                 enqueue()
 
         return enqueue if program.captures_itself else enqueue_or_launch
+
+    def _run(self, context: Context, binding: Binding) -> None:
+        context.point(binding)
+        self._with_copies(binding, context.enqueue)
+        self._device.synchronize()
 
     def _launch(self, binding: Binding) -> None:
         captured = self._captured[binding] = self._captured.pop(binding)  # the one used last goes last
         captured.launch()
         self._device.synchronize()
 
-    def _run_and_capture(self, program: Program, binding: Binding) -> None:
+    def _own_context(self, program: Program, binding: Binding) -> Context | None:
+        """A context for a captured graph; None where there is no memory for one more."""
+        try:
+            return program.context()
+        except EngineError as error:
+            self._stop_capturing(binding, error)
+            return None
+
+    def _stop_capturing(self, binding: Binding, error: EngineError) -> None:
+        self._capturing = False
+        LOGGER.warning("%s: runs without CUDA graphs: %s", binding.widths, error)
+
+    def _run_and_capture(self, context: Context, binding: Binding) -> None:
         """Run once in a new context, which lets TensorRT do what it puts off after new shapes; then record it."""
-        context = program.context()
-        context.point(binding)
-        self._with_copies(binding, context.enqueue)
-        self._device.synchronize()
+        self._run(context, binding)
         try:
             launch = self._device.capture(lambda: self._with_copies(binding, context.enqueue))
         except EngineError as error:
-            self._capturing = False
-            LOGGER.warning("%s: runs without CUDA graphs: %s", binding.widths, error)
+            self._stop_capturing(binding, error)
             return
         if len(self._captured) == MOST_CAPTURED:
             del self._captured[next(iter(self._captured))]

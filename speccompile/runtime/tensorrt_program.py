@@ -106,9 +106,10 @@ class Context:
         self._binding: Binding | None = None
 
     def point(self, binding: Binding) -> None:
-        """Take these shapes and addresses from now on. Raises EngineError for shapes that the engine cannot take."""
+        """Take these shapes and addresses from now on. Raises EngineError for what the engine cannot take."""
         if binding is self._binding:
             return
+        self._binding = None  # what is refused half-way leaves shapes of both
         for each in binding.inputs:
             if not self._raw.set_input_shape(each.tensor.name, each.shape):
                 raise EngineError(
@@ -116,7 +117,10 @@ class Context:
                     hint="`speccompile inspect` shows the smallest and the largest shapes",
                 )
         for each in (*binding.inputs, *binding.outputs):
-            self._raw.set_tensor_address(each.tensor.name, each.address)
+            if not self._raw.set_tensor_address(each.tensor.name, each.address):
+                raise EngineError(
+                    f"{binding.widths}: {each.tensor.name} takes no address: {self._said()}", hint=_REBUILD
+                )
         for each in binding.outputs:
             shape = tuple(self._raw.get_tensor_shape(each.tensor.name))
             if shape != each.shape:  # it would write past the end of the buffer

@@ -8,10 +8,13 @@ import signal
 import subprocess
 import sys
 
+import numpy as np
+import onnx_ir as ir
 import pytest
 import torch
 
-from speccompile.lower import neutral
+from speccompile.errors import BuildError
+from speccompile.lower import files, neutral
 from speccompile.lower.passes import attend_sliced
 from speccompile.step import verify
 from tests.compile.tiny_bundles import contents
@@ -60,6 +63,19 @@ def failure(cli, built, output, *arguments: object) -> tuple[int, str]:
     assert out == ""
     assert "Traceback" not in err
     return code, err
+
+
+@contextlib.contextmanager
+def full_disk(limit):
+    """A limit on the size of a file stands for the full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, ignored)
 
 
 def test_drafts_that_are_accepted_wrongly_fail_the_proof(cli, built, output, monkeypatch):
@@ -120,17 +136,21 @@ def test_a_model_that_cannot_be_traced_is_told(cli, built, output, monkeypatch):
 
 @pytest.mark.parametrize("limit", [4096, 200_000])
 def test_a_full_disk_is_told(cli, built, output, limit):
-    """A limit on the size of a file stands for the full disk: for the tokenizer's file, then for the weights'."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
-    try:
+    """Of the tokenizer's file, then of the weights'."""
+    with full_disk(limit):
         code, err = failure(cli, built, output, "--skip-prove")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        signal.signal(signal.SIGXFSZ, ignored)
     assert code == 1
     assert f"error: the bundle could not be written to {output}: File too large\nhint: check the folder's perm" in err
+
+
+def test_a_full_disk_is_told_when_numpy_writes(tmp_path):
+    """What it raises has no error number."""
+    weight = ir.Value(name="weight", const_value=ir.tensor(np.ones((90, 90), np.float32)))
+    graph = ir.Graph([], [], nodes=[], initializers=[weight], opset_imports={"": 24})
+    message = r"target\.float16\.weights could not be written: 8100 requested and \d+ written"
+    with full_disk(9000), pytest.raises(BuildError, match=message) as raised:
+        files.save(ir.Model(graph, ir_version=10), tmp_path / "verify.onnx", "target.float16.weights")
+    assert raised.value.hint == "free some disk space, or give another --output"
 
 
 @pytest.mark.parametrize(("number", "line"), [(signal.SIGINT, "proving verify: neutral"), (signal.SIGTERM, "lowering")])

@@ -160,6 +160,15 @@ def test_the_other_engines_are_kept_when_one_is_refused(cli, recipe, tmp_path, m
     assert not (tmp_path / "none").exists()
 
 
+@pytest.mark.parametrize("variable", ["BUILDER_SECONDS", "BUILDER_MEMORY_GB", "CACHE_LIMIT_GB"])
+def test_a_limit_that_is_no_number_is_told_before_any_work(cli, recipe, tmp_path, monkeypatch, variable):
+    monkeypatch.setenv(f"SPECCOMPILE_{variable}", "much")
+    monkeypatch.setattr("speccompile.builder.compile_parts", lambda *_: pytest.fail("the work began"))
+    code, _, err = cli("build", recipe(RTX % ("float16", "float16")), "--output", tmp_path / "out")
+    assert code == 2
+    assert f"error: $SPECCOMPILE_{variable}: received 'much', expected a number" in err
+
+
 def test_a_missing_builder_is_told_before_any_work(cli, recipe, tmp_path, monkeypatch):
     monkeypatch.setattr(flavour, "load", flavour.load.__wrapped__)
     monkeypatch.setitem(__import__("sys").modules, "tensorrt_rtx", None)

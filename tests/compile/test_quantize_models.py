@@ -163,8 +163,15 @@ def test_an_expert_that_no_prompt_reached_has_no_range(tmp_path):
     reached = [np.isfinite(bounds).all() for bounds in ranges.values()]
     assert any(reached)
     assert not all(reached)
-    report = quantize(ir.load(experts.path), "w8a8", 0, "qdq", ranges)
+    model = ir.load(experts.path)
+    report = quantize(model, "w8a8", 0, "qdq", ranges)
     assert "no prompt of the calibration reached it" in report.left.values()
+    reduce_precision(model, ir.DataType.FLOAT16)
+    ir.save(model, tmp_path / "model.onnx", external_data="quantized.weights")
+    saved = ir.load(tmp_path / "model.onnx").graph.initializers
+    scales = [value.const_value.numpy() for name, value in saved.items() if ".int8.scales" in name]
+    assert len(scales) == sum(form.startswith("int8") for form in report.quantized.values())
+    assert all((each > 0).all() for each in scales)
 
 
 BUILDS = [("verify", "int8", "7.5"), ("verify", "int4", "8.0"), ("verify", "fp8", "8.9"), ("draft", "w8a8", "7.5"),

@@ -77,5 +77,5 @@ def opened(
     """The bundle, opened on the engine, with an eye on what it asks of CUDA."""
     watched = Watched(gpu._api)
     monkeypatch.setattr(engines, "open_device", lambda: Device(watched))
-    with caplog.at_level(logging.DEBUG, "speccompile"):
+    with caplog.at_level(logging.WARNING, "speccompile"):
         yield Opened(engine, built(engine.name), watched)

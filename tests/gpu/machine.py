@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from speccompile.errors import EngineError
+from speccompile.recipe.capabilities import ROWS
 from speccompile.runtime import Bundle
 from speccompile.runtime.onnxruntime_device import check_provider
 from speccompile.runtime.tensorrt_program import load
 
 ROOT = Path(__file__).resolve().parents[2]
 REFERENCE = "{backend: onnxruntime, provider: cpu, name: reference}"
-RTX_CAPABILITIES = ("7.5", "8.0", "8.6", "8.9", "12.0", "12.1")
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,10 @@ class Engine:
 
     def lacks(self, capability: str) -> str:
         """Why this machine cannot build or run it; "" when it can."""
-        if self.backend == "tensorrt_rtx" and capability not in RTX_CAPABILITIES:
-            return f"TensorRT-RTX builds for {', '.join(RTX_CAPABILITIES)}, this GPU has {capability}"
+        rows = [row for row in ROWS if self.backend in row["backend"] and self.precision in row["precision"]]
+        able = [word for row in rows for word in row["compute_capability"]]
+        if able and capability not in able:
+            return f"{self.backend} in {self.precision} is for {', '.join(able)}, this GPU has {capability}"
         try:
             if self.backend == "onnxruntime":
                 check_provider(self.provider)

@@ -1,7 +1,9 @@
 """`speccompile bench`: what it counts, on toy bundles; what it computes, on generations written by hand."""
 
 import json
+import sys
 from dataclasses import replace
+from types import SimpleNamespace
 from unittest.mock import patch
 
 import pytest
@@ -179,6 +181,16 @@ def test_json_is_the_report(bench):
     assert list(printed["speculative"]) == list(printed["autoregressive"])
     assert list(printed["acceptance_by_depth"][0]) == ["depth", "accepted", "accepted_after_previous"]
     assert {"speccompile", "python", "numpy", "onnxruntime", "tokenizers"} == set(printed["versions"])
+
+
+def test_the_versions_are_those_of_the_engines_library(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorrt_rtx", SimpleNamespace(__version__="1.7"))
+    bundle = toy_bundle()
+    bundle.entry = replace(bundle.entry, backend="tensorrt_rtx")
+    cases = measure(bundle, [[3, 1, 4]], max_new_tokens=4, repeats=1)
+    versions = make_report(bundle, cases, threads=None, max_new_tokens=4).versions
+    assert versions.keys() == {"speccompile", "python", "numpy", "tokenizers", "tensorrt_rtx"}
+    assert versions["tensorrt_rtx"] == "1.7"
 
 
 def test_a_bundle_without_drafter_says_so(bench):

@@ -142,11 +142,22 @@ def test_a_defect_shows_its_trace(error, capsys):
     assert told.endswith("of ours\nthis is a defect of speccompile: please report it with the lines above\n")
 
 
-def test_a_termination_ends_as_an_interrupt_does(capsys):
-    before = signal.getsignal(signal.SIGTERM)
-    assert run_with(lambda: os.kill(os.getpid(), signal.SIGTERM)) == 1
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_termination_ends_as_an_interrupt_does(capsys, number):
+    before = signal.getsignal(number)
+    assert run_with(lambda: os.kill(os.getpid(), number)) == 1
     assert capsys.readouterr().err.endswith("interrupted; nothing was kept\n")
-    assert signal.getsignal(signal.SIGTERM) is before
+    assert signal.getsignal(number) is before
+
+
+def test_a_hangup_that_nohup_has_ignored_stays_ignored(capsys):
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert run_with(lambda: os.kill(os.getpid(), signal.SIGHUP)) == 0
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert capsys.readouterr().err == ""
 
 
 def test_a_reader_that_leaves_is_no_error(make_recipe):

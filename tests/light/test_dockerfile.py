@@ -161,7 +161,7 @@ def test_pins_of_the_gpu_runtime_are_what_pyproject_allows_with_another_onnxrunt
 @pytest.mark.parametrize(
     ("target", "modules"),
     [
-        ("compile", ["tensorrt_rtx", "polygraphy"]),
+        ("compile", ["tensorrt_rtx"]),
         ("runtime-gpu", ["tensorrt_rtx", "cuda", "onnxruntime_ep_nv_tensorrt_rtx"]),
     ],
 )

@@ -56,7 +56,8 @@ def test_json_in_a_fresh_process_describes_this_machine() -> None:
     packages = {package["name"]: package for package in found["packages"]}
     assert packages["numpy"]["version"] == numpy.__version__
     assert packages["torch"]["purpose"] == "compile"
-    assert packages["polygraphy"]["purpose"] == "gpu"
+    assert packages["tensorrt-rtx-cu13"]["purpose"] == "gpu"
+    assert len(packages) == len(found["packages"])
     assert found["machine"]["python"] == ".".join(map(str, sys.version_info[:3]))
     assert found["machine"]["memory_gib"] > 0
     assert "CPUExecutionProvider" in found["machine"]["onnxruntime_providers"]

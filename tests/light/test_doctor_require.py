@@ -27,7 +27,7 @@ def package(name: str, purpose: str, *, installed: bool = True) -> Package:
 
 def packages(*missing: str) -> list[Package]:
     """One package for each purpose and all that an ability names, without those missing."""
-    named = {name for ability in ABILITIES.values() for name in ability.packages} | {"polygraphy"}
+    named = {name for ability in ABILITIES.values() for name in ability.packages}
     purposes = {"onnxruntime": RUN, "torch": COMPILE} | dict.fromkeys(sorted(named), GPU)
     return [package(name, purpose, installed=name not in missing) for name, purpose in purposes.items()]
 
@@ -64,7 +64,6 @@ def test_machine_without_a_gpu_builds_for_one() -> None:
     [
         ("onnxruntime", set(ABILITIES) - {"build_tensorrt_rtx", "build_tensorrt"}),
         ("torch", {"compile"}),
-        ("polygraphy", set()),
         ("tensorrt-rtx-cu13", {"build_tensorrt_rtx", "run_tensorrt_rtx"}),
         ("tensorrt", {"build_tensorrt", "run_tensorrt"}),
         ("onnxruntime-ep-nv-tensorrt-rtx", {"run_nv_tensorrt_rtx"}),

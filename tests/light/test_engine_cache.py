@@ -1,5 +1,6 @@
 """The cache of engines: hits, damage, size, and several processes at once, some of them killed."""
 
+import errno
 import os
 import random
 import signal
@@ -119,6 +120,16 @@ def test_everything_that_decides_an_engine_is_in_its_key(tmp_path):
     changed.append(key())
     assert len({first, *changed}) == 9
     assert key_of(1).digest not in {replace(key_of(1), format=2).digest, replace(key_of(1), contract=2).digest}
+
+
+def test_a_cache_that_may_only_be_read_serves(own, tmp_path, monkeypatch):
+    def refuse(path):
+        raise OSError(errno.EROFS, "Read-only file system", path)
+
+    put(own, 1)
+    monkeypatch.setattr(cache.os, "utime", refuse)
+    assert own.load(key_of(1), tmp_path / "loaded") == REPORT | {"number": 1}
+    assert (tmp_path / "loaded").read_bytes() == b"\1" * 1000
 
 
 @pytest.mark.parametrize("file", ["engine", "entry.json", "hashes.json"])
@@ -252,7 +263,21 @@ def test_where_the_cache_lies(monkeypatch, tmp_path):
     assert Cache().folder == tmp_path / "own"
 
 
-def test_a_limit_that_is_no_number(monkeypatch):
-    monkeypatch.setenv("SPECCOMPILE_CACHE_LIMIT_GB", "-1")
-    with pytest.raises(UsageError, match="LIMIT_GB: received '-1', expected a number of at least 0"):
+@pytest.mark.parametrize("text", ["-1", "many", "nan", "inf"])
+def test_a_limit_that_is_no_number(monkeypatch, text):
+    monkeypatch.setenv("SPECCOMPILE_CACHE_LIMIT_GB", text)
+    with pytest.raises(UsageError, match=f"LIMIT_GB: received '{text}', expected a number of at least 0"):
         Cache()
+
+
+def test_what_else_lies_in_the_folder_is_left_alone(own, tmp_path):
+    put(own, 1)
+    others = [own.folder / name / "file" for name in ("photos", "a.part", ".b.part", "0" * 63)]
+    for other in others:
+        other.parent.mkdir()
+        other.write_bytes(b"x" * 3000)
+        os.utime(other.parent, (1, 1))
+    put(Cache(own.folder, 2000), 2)
+    assert {entry.digest for entry in own.clear()} <= {key_of(1).digest, key_of(2).digest}
+    assert all(other.read_bytes() == b"x" * 3000 for other in others)
+    assert len(names(own.folder)) == len(others)

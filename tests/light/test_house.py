@@ -14,7 +14,10 @@ from speccompile.runtime import Generation
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = sorted(file for folder in ("speccompile", "scripts", "tests") for file in (ROOT / folder).rglob("*.py"))
-SHELL_SCRIPTS = [ROOT / name for name in ("scripts/setup", "scripts/demo", "scripts/check", "scripts/test", ".ci/run")]
+SHELL_SCRIPTS = [
+    *(ROOT / "scripts" / name for name in ("setup", "demo", "check", "test", "gpu/check", "docker/lock")),
+    ROOT / ".ci/run",
+]
 LONGEST_FILE = 350
 # Modules that run whatever a file tells them to when they read it.
 UNSAFE_READERS = {"pickle", "cPickle", "_pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}

@@ -1,12 +1,14 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
-from speccompile.bundle import BundleWriter, open_bundle
+from speccompile.bundle import BundleWriter, EngineEntry, open_bundle
+from speccompile.bundle.manifest import TensorRTBuild
 from speccompile.cli.inspect import command, size_in_bytes
-from speccompile.contract import Buffer, Graph, Tensor, buffers
+from speccompile.contract import Buffer, Graph, Tensor, buffers, with_cache_dtypes
 from speccompile.errors import BundleError
 from tests.light.bundle_example import LOCK, PROOF, fill, manifest, verify_graph, write_bundle
 
@@ -66,7 +68,8 @@ def test_people_see_everything_that_matters(bundle):
         f"digest      {record.digest} (verified)",
         "  onnxruntime-cpu  onnxruntime  cpu  drafter=float32 target=float32  verify=graphs/verify.onnx",
         "  out  target.key.0.out  float32  [1, 2, 32, 4]  updates target.key.0 in place",
-        "  window             int64    [1, window]    8*window bytes",
+        "  window                        int64    [1, window]    8*window bytes",
+        "  fixed sizes, onnxruntime-cpu                          1024 bytes",
         f"  graphs/weights.bin        2048 bytes  {record.files['graphs/weights.bin'].blake3}",
         "  versions.torch                   2.13.0",
         "  speculative.equal    3",
@@ -84,8 +87,35 @@ def test_what_is_not_exact_and_has_no_drafts_says_so(tmp_path):
     printed = inspect(str(tmp_path / "demo")).stdout
     for words in ("no: speculation may change the output", "drafts      none", "end tokens none", "no: token ids only"):
         assert words in printed
-    for words in ("1.50 MB", "  empty  {}", "  passed   true", "  prompts  1 entries"):
+    for words in ("1.50 MB", "  empty  {}", "  passed   true", "  prompts  text a"):
         assert words in printed
+
+
+def test_an_engine_has_its_own_sizes_and_its_builders_settings(tmp_path):
+    """A deferred one shows what it will be built with, a built one what came of it."""
+    window = {"profile": {"window": [[1, 1], [1, 5], [1, 16]]}}
+    reports = {"verify": window | {"builder": "tensorrt 10.15", "inputs": [{"name": "window"}] * 2}}
+    half = (with_cache_dtypes(verify_graph(), {"target": "float16"}),)
+    deferred = EngineEntry(
+        "later", "tensorrt", "cuda", {}, {"target": "float16"}, half, "9.0",
+        TensorRTBuild("no GPU", {"verify": "graphs/verify.onnx"}, {"verify": window | {"tf32": False}}, {}),
+    )  # fmt: skip
+    built = replace(
+        deferred, name="now", files={"verify": "graphs/verify.onnx"}, build=TensorRTBuild("", {}, {}, reports)
+    )
+    lines = inspect(str(write_bundle(tmp_path / "demo", engines=(deferred, built)))).stdout.splitlines()
+    first = lines.index("engine later, to be built with")
+    assert lines[first + 1 : first + 3] == [
+        "  verify.profile.window  [1, 1], [1, 5], [1, 16]",
+        "  verify.tf32            false",
+    ]
+    second = lines.index("engine now, as built")
+    assert lines[second + 1 : second + 4] == [
+        "  verify.builder         tensorrt 10.15",
+        "  verify.inputs          2 entries",
+        "  verify.profile.window  [1, 1], [1, 5], [1, 16]",
+    ]
+    assert [line.split()[-2:] for line in lines if line.startswith("  fixed sizes, ")] == [["512", "bytes"]] * 2
 
 
 def test_an_edited_bundle_is_shown_only_on_request(tmp_path):

@@ -181,6 +181,16 @@ def test_a_session_that_refuses_to_capture_is_opened_without(tmp_path, entry, on
     assert "verify.onnx: runs without CUDA graphs: ONNX Runtime does not take verify.onnx" in record.getMessage()
 
 
+@pytest.mark.parametrize("capture", [True, False])
+def test_cuda_is_asked_for_products_of_whole_float32(tmp_path, monkeypatch, capture):
+    asked = []
+    monkeypatch.setattr(ort, "preload_dlls", lambda: None)
+    monkeypatch.setattr(ort, "InferenceSession", lambda path, options, providers: asked.extend(providers))
+    onnxruntime_device._open(tmp_path / "verify.onnx", PROVIDERS["cuda"], None, capture=capture)
+    settings = {"enable_cuda_graph": str(int(capture)), "device_id": "0", "use_tf32": "0"}
+    assert asked == [("CUDAExecutionProvider", settings)]
+
+
 @pytest.mark.parametrize(
     ("provider", "hint"),
     [("cuda", "pip install 'onnxruntime-gpu"), ("nv_tensorrt_rtx", "pip install onnxruntime-ep-nv-tensorrt-rtx")],

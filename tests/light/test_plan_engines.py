@@ -55,6 +55,21 @@ def test_one_engine_for_each_capability(make_recipe):
     assert [engine.name for engine in engines(make_recipe(engines=[RTX | {"name": "edge"}]))] == ["edge"]
 
 
+@pytest.mark.parametrize(
+    ("written", "hint"),
+    [
+        ("89", "did you mean '8.9'?"),
+        ("true", 'for example `compute_capability: ["8.6", "8.9"]`'),
+        ("{a: 1}", 'for example `compute_capability: ["8.6", "8.9"]`'),
+    ],
+)
+def test_what_is_nearly_a_capability_gets_a_hint(make_recipe, written, hint):
+    path = make_recipe(engines=[{"backend": "tensorrt_rtx"}])
+    with pytest.raises(RecipeError, match=r"engines\.0\.compute_capability") as caught:
+        engines(path, f"engines.0.compute_capability={written}")
+    assert caught.value.hint == hint
+
+
 @pytest.mark.parametrize("written", ["8.9", "'8.9'", "[8.9]", "['8.9']"])
 def test_a_capability_may_be_written_as_a_number(make_recipe, written):
     path = make_recipe(engines=[{"backend": "tensorrt_rtx"}])
@@ -97,7 +112,7 @@ def test_a_block_size_for_nothing_is_refused(make_recipe):
         ([RTX | {"compute_capability": "9.0"}], "engines.0.compute_capability: received '9.0', which tensorrt_rtx wit"),
         ([RTX | {"compute_capability": "6.1"}], "engines.0.compute_capability: received '6.1', which is unknown"),
         ([RTX | {"compute_capability": []}], "engines.0.compute_capability: received [], expected a compute capabilit"),
-        ([RTX | {"compute_capability": 9}], "engines.0.compute_capability"),
+        ([RTX | {"compute_capability": 89}], "engines.0.compute_capability: received '89', which is unknown, expected"),
         ([RTX | {"provider": "cpu"}], "engines.0.provider: received 'cpu', which tensorrt_rtx with compute capability"),
         ([{"defer": True}], "engines.0.defer: received true, expected nothing, because onnxruntime opens its graphs"),
         ([{"precision": {"drafter": "float32"}}], "engines.0.precision.drafter: received a key that means nothing for"),

@@ -64,6 +64,23 @@ def test_shapes_outside_the_range_of_the_engine(machine):
     assert caught.value.hint == "`speccompile inspect` shows the smallest and the largest shapes"
 
 
+@pytest.mark.parametrize("rtx", [True, False])
+def test_a_context_that_refused_shapes_is_pointed_anew(machine, rtx):
+    opened = machine(rtx=rtx, trt={"largest": 8}, prefill_chunk=16)
+    for _ in range(2):
+        generation = opened.bundle.generate([7], max_new_tokens=20, autoregressive=True)
+        assert generation.token_ids == autoregressive([7], 20)
+        with pytest.raises(EngineError, match="window is outside what the engine was built for"):
+            opened.bundle.generate([7] * 12, autoregressive=True)
+
+
+def test_an_address_that_the_library_does_not_take(machine, monkeypatch):
+    opened = machine()
+    monkeypatch.setattr("tests.light.fake_tensorrt.Context.set_tensor_address", lambda *_: False)
+    with pytest.raises(EngineError, match=r"verify at .*: window takes no address: it does not say why"):
+        generate(opened)
+
+
 def test_an_output_of_another_size_is_refused_before_it_is_written(machine, monkeypatch):
     opened = machine()
     monkeypatch.setattr("tests.light.fake_tensorrt.Context.get_tensor_shape", lambda *_: (1, 99))

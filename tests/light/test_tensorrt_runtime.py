@@ -206,6 +206,15 @@ def test_a_refused_capture_is_told_once_and_rounds_go_on(machine, rtx, caplog):
     assert opened.cuda.calls["cudaGraphLaunch"] == 0
 
 
+def test_rounds_go_on_where_there_is_no_memory_for_a_captured_graph(machine, caplog):
+    opened = machine(rtx=False)
+    opened.trt.refuses_context = True
+    with caplog.at_level(logging.WARNING, "speccompile"):
+        assert generate(opened) == autoregressive(PROMPT, 30)
+    (record,) = caplog.records
+    assert "runs without CUDA graphs: tensorrt cannot make an execution context for verify" in record.getMessage()
+
+
 def test_a_graph_that_rounds_do_not_run_is_opened_when_it_is_used(machine):
     opened = machine(fused=True)
     generate(opened)

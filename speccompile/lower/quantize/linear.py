@@ -17,10 +17,11 @@ FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 class Weight:
     """A constant matrix [K, N]. steps: axes to transpose an initializer by, or an index of its first axis.
 
-    Equal names mean equal matrices.
+    Equal names mean equal matrices. tensor: the initializer's, which passes take away from it while they serialize.
     """
 
     source: ir.Value
+    tensor: ir.TensorProtocol
     shape: tuple[int, ...]
     steps: tuple[tuple[int, ...] | int, ...] = ()
 
@@ -32,8 +33,7 @@ class Weight:
 
     def numpy(self) -> NDArray[np.float32]:
         """float32 [K, N], a view of the file where the initializer lies in one."""
-        assert self.source.const_value is not None
-        array = self.source.const_value.numpy()
+        array = self.tensor.numpy()
         for step in self.steps:
             array = array[step] if isinstance(step, int) else array.transpose(step)
         return array.astype(np.float32, copy=False)
@@ -77,7 +77,7 @@ def _constant(value: ir.Value | None) -> Weight | None:
     if value.is_initializer():
         tensor = value.const_value
         is_float = tensor is not None and tensor.dtype in FLOATS
-        return Weight(value, tuple(tensor.shape.numpy())) if tensor is not None and is_float else None
+        return Weight(value, tensor, tuple(tensor.shape.numpy())) if tensor is not None and is_float else None
     node = value.producer()
     inner = None if node is None or node.domain != "" or not node.inputs else _constant(node.inputs[0])
     if node is None or inner is None:

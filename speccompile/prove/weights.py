@@ -1,0 +1,147 @@
+"""The weights of a neutral graph in other numbers against those of the model.
+
+Graphs in the same numbers agree however wrong these are: what a quantizer does is seen here alone.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from speccompile.errors import ProofError
+from speccompile.lower.quantize.gemm import split_gemm
+from speccompile.lower.quantize.linear import find_linears
+
+Floats = NDArray[np.float32]
+
+_LARGEST_ERROR = {
+    "int4": 1 / 14,
+    "int8": 1 / 220,
+    "float8e4m3fn": 1 / 16,
+    "4bits": 1 / 7.5,
+    "8bits": 1 / 115,
+    "float16": 2**-11,
+    "bfloat16": 2**-8,
+}
+"""How a weight is stored, as its name ends -> largest error of a number, as a part of the largest one in its block.
+
+Half a step, and a little for scales that are rounded to float16; a whole one for the blocks of MatMulNBits, whose
+numbers reach further on one side. A float is a block of its own.
+"""
+
+_TINY = 2e-5
+"""Scales that float16 cannot hold make numbers about as large as this zero."""
+
+_AT_A_TIME = 1 << 20  # elements of a weight
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """A weight [K, N] in other numbers. block_size: along K. restored: columns -> the floats that they stand for."""
+
+    name: str
+    block_size: int
+    restored: Callable[[slice], Floats]
+
+
+def check_weights(traced: Path, converted: Path, graph: str, precision: str) -> dict[str, Any]:
+    """Compare the weights of a neutral graph in other numbers with those in float32, a few columns at a time.
+
+    Both are ONNX files. Raises ProofError naming the weight whose error is more than rounding.
+    """
+    before = ir.load(traced)
+    originals: dict[str, Callable[[], NDArray[Any]]] = {
+        name: tensor.numpy
+        for name, value in before.graph.initializers.items()
+        if (tensor := value.const_value) is not None and tensor.dtype == ir.DataType.FLOAT
+    }
+    split_gemm(before)
+    originals |= {linear.weight.name: linear.weight.numpy for linear in find_linears(before.graph)}
+    compared = 0
+    for stored in _stored(ir.load(converted).graph):
+        name, _, form = stored.name.rpartition(".")
+        if name in originals and form in _LARGEST_ERROR:
+            original = originals[name]()
+            _check(original.reshape(-1, original.shape[-1]), stored, _LARGEST_ERROR[form], f"{graph} in {precision}")
+            compared += 1
+    return {"graph": graph, "level": "weights against the model's", "precision": precision, "weights": compared}
+
+
+def _check(original: Floats, stored: _Stored, limit: float, where: str) -> None:
+    rows, columns = original.shape
+    step = max(1, _AT_A_TIME // rows)
+    for part in (slice(start, start + step) for start in range(0, columns, step)):
+        wanted = original[:, part]
+        filled = np.pad(np.abs(wanted), ((0, -rows % stored.block_size), (0, 0)))
+        largest = filled.reshape(-1, stored.block_size, wanted.shape[1]).max(axis=1)
+        allowed = 1.001 * limit * largest.repeat(stored.block_size, axis=0)[:rows] + _TINY
+        error = np.abs(stored.restored(part) - wanted)
+        if not (error <= allowed).all():
+            raise ProofError(
+                f"{where}: weight {stored.name} is off by {error.max():.3g} where the model's largest is "
+                f"{largest.max():.3g}, expected at most {limit:.3g} of the largest value in each block of "
+                f"{stored.block_size}",
+                hint="weights were converted wrong: please report it with the recipe",
+            )
+
+
+def _stored(graph: ir.Graph) -> Iterator[_Stored]:
+    """Every weight that is not what it was, once."""
+    constants = graph.initializers
+    seen: set[str] = set()
+    for node in graph:
+        weight = node.inputs[1] if node.op_type == "MatMulNBits" else node.inputs[0] if node.inputs else None
+        if weight is None or weight.name not in constants or weight.name in seen:
+            continue
+        if node.op_type in ("MatMulNBits", "DequantizeLinear"):
+            seen.add(str(weight.name))
+            yield _packed(node) if node.op_type == "MatMulNBits" else _by_scale(node)
+    for name, value in constants.items():
+        if value.dtype in (ir.DataType.FLOAT16, ir.DataType.BFLOAT16) and value.shape:
+            yield _low(str(name), _array(value))
+
+
+def _array(value: ir.Value | None) -> NDArray[Any]:
+    tensor = ir.convenience.get_const_tensor(value) if value is not None else None
+    assert tensor is not None, "a quantized weight is constant"
+    return tensor.numpy()
+
+
+def _low(name: str, floats: NDArray[Any]) -> _Stored:
+    matrix = floats.reshape(-1, floats.shape[-1])
+    return _Stored(name, 1, lambda part: matrix[:, part].astype(np.float32))
+
+
+def _by_scale(node: ir.Node) -> _Stored:
+    """DequantizeLinear(numbers [K, N], scales [N], or [K / block_size, N])."""
+    numbers, scales = _array(node.inputs[0]), _array(node.inputs[1]).astype(np.float32)
+    axis, block = node.attributes.get_int("axis", 1), node.attributes.get_int("block_size", 0)
+
+    def restored(part: slice) -> Floats:
+        spread = scales.repeat(block, axis=axis) if block else np.expand_dims(scales, 1 - axis)
+        factors = spread[:, part] if spread.shape[1] > 1 else spread
+        product: Floats = numbers[:, part].astype(np.float32) * factors
+        return product
+
+    assert node.inputs[0] is not None
+    return _Stored(str(node.inputs[0].name), block or len(numbers), restored)
+
+
+def _packed(node: ir.Node) -> _Stored:
+    """MatMulNBits(x, numbers uint8 [N, blocks, block_size * bits / 8], scales [N, blocks])."""
+    numbers, scales = (_array(value) for value in node.inputs[1:3])
+    rows, bits, block = (node.attributes[name].as_int() for name in ("K", "bits", "block_size"))
+
+    def restored(part: slice) -> Floats:
+        some = numbers[part]
+        codes = np.stack([some & 15, some >> 4], -1) if bits == 4 else some
+        signed = codes.reshape(len(some), -1, block).astype(np.float32) - 2 ** (bits - 1)
+        products: Floats = signed * scales[part].reshape(len(some), -1, 1).astype(np.float32)
+        return products.reshape(len(some), -1)[:, :rows].T
+
+    assert node.inputs[1] is not None
+    return _Stored(str(node.inputs[1].name), block, restored)
