@@ -13,7 +13,7 @@ from speccompile.bundle.manifest import EngineEntry
 from speccompile.contract import Graph
 from speccompile.lower.compose import STEP, compose_step, step_graph
 from speccompile.lower.files import engine_file, neutral_file, write_lowered, write_numbers
-from speccompile.lower.forms import CPU, Form, Numbers, form_of, numbers_of
+from speccompile.lower.forms import Form, Numbers, form_of, numbers_of
 from speccompile.progress import LOGGER, step
 from speccompile.recipe import EnginePlan, Plan
 from speccompile.recipe.plan import PrecisionPlan
@@ -82,14 +82,12 @@ def lower_all(plan: Plan, parts: list[Part], folder: Path, prompts: list[list[in
 def lower_traced(plan: Plan, lowered: Iterable[Lowered], parts: list[Part], folder: Path) -> list[Lowered]:
     """The same lowerings in float32, for the proof alone: what they get wrong cannot hide there in what rounding costs.
 
-    The graphs of ONNX Runtime's CPU kernels are left out: what they get wrong their tokens show.
+    Those that some engine has anyway are left out.
     """
-    found = list(lowered)
+    known = {each.identity: each.form for each in lowered}
     traced = PrecisionPlan("float32", "float32" if plan.drafter.model else None, None)
-    missing = dict.fromkeys(each.form for each in found if each.form is not CPU)
-    added = [
-        _lowered(plan, form, traced, parts) for form in missing if (form, traced) not in {e.identity for e in found}
-    ]
+    missing = [form for form in dict.fromkeys(known.values()) if (form, traced) not in known]
+    added = [_lowered(plan, form, traced, parts) for form in missing]
     for each in added:
         _lower(each, parts, folder, [])
         release()

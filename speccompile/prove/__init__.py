@@ -3,5 +3,6 @@
 noise      what float32 and its peers may differ by, and what counts as a near-tie
 reference  transformers eager: logits, drafts and greedy tokens
 graphs     neutral against eager, lowered against neutral
+weights    those in fewer bits against the model's
 tokens     speculative against autoregressive on one engine, and against the reference
 """

@@ -10,7 +10,9 @@ from speccompile.bundle import open_bundle
 from speccompile.engines import flavour
 from speccompile.errors import EngineError
 from speccompile.lower import forms
+from speccompile.lower.compose import compose_step
 from speccompile.lower.passes import Nodes
+from speccompile.lower.quantize import kernels
 from speccompile.runtime import Bundle, TextStream
 from tests import zoo
 from tests.compile import tiny_bundles
@@ -97,6 +99,36 @@ def test_a_fused_step_is_built_beside_verify(cli, recipe, tmp_path, drafter):
     assert speculative.token_ids == autoregressive.token_ids
     assert speculative.rounds < autoregressive.rounds
     assert isinstance(bundle.stream(prompt, max_new_tokens=2), TextStream)
+
+
+@pytest.mark.parametrize("wrong", ["n_given", "n_total"])
+def test_a_step_whose_parts_are_put_together_wrong_is_not_proven(cli, recipe, tmp_path, monkeypatch, wrong):
+    """Tokens would stay right, and drafts be refused that need not be."""
+
+    def wired(verify, draft, graph):
+        inputs = {value.name: value for value in verify.graph.inputs}
+        (n_path,) = (value for value in draft.graph.inputs if value.name == "n_path")
+        for use in list(n_path.uses()):
+            use.node.replace_input_with(use.idx, inputs[wrong])
+        return compose_step(verify, draft, graph)
+
+    monkeypatch.setattr("speccompile.builder.lowered.compose_step", wired)
+    engine = "{backend: tensorrt_rtx, compute_capability: '8.9', precision: {target: float16}}"
+    folder = recipe(engine, rest="drafter: {kind: prompt_lookup, tokens: 3}\ngraphs: fused")
+    code, _, err = cli("build", folder, "--output", tmp_path / "out")
+    assert code == 3
+    assert "step, tensorrt against neutral, next_window after window" in err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_scale_of_another_column_is_not_proven(cli, recipe, tmp_path, monkeypatch):
+    """Both forms of the graph would have it, and agree."""
+    right = kernels.scales
+    monkeypatch.setattr(kernels, "scales", lambda weight, *rest: right(weight[:, ::-1], *rest))
+    code, _, err = cli("build", recipe(RTX % ("int4", "float16")), "--output", tmp_path / "out")
+    assert code == 3
+    assert "verify in int4: weight " in err
+    assert not (tmp_path / "out").exists()
 
 
 def test_what_cannot_be_built_here_is_deferred_and_finished(cli, recipe, tmp_path, monkeypatch):

@@ -30,7 +30,7 @@ def test_a_bundle_that_cannot_be_written_is_told(bundle, monkeypatch):
         raise OSError(errno.EROFS, "Read-only file system")
 
     monkeypatch.setattr("speccompile.bundle.writer.tempfile.TemporaryDirectory", refuse)
-    with pytest.raises(BuildError, match="the output .*demo cannot be used: Read-only file system") as raised:
+    with pytest.raises(BuildError, match=r"the output .*demo cannot be used: Read-only file system") as raised:
         finish(bundle)
     assert (
         raised.value.hint == "copy the bundle to a folder that can be written, with room beside it, and finish it there"
