@@ -5,22 +5,19 @@ from pathlib import Path
 from speccompile.contract import Graph
 from speccompile.lower.files import Ranges, neutral_file
 from speccompile.lower.forms import Numbers
-from speccompile.lower.quantize import calibrate
+from speccompile.lower.quantize import ACTIVATIONS, calibrate
 from speccompile.progress import step
 from speccompile.recipe import Plan
-
-CALIBRATED = ("w8a8", "fp8")
-"""Precisions with one scale for each activation."""
 
 
 def is_calibrated(plan: Plan) -> bool:
     """Whether any engine needs the prompts for its scales."""
-    return any(word in CALIBRATED for engine in plan.engines for word in engine.precision.words().values())
+    return any(word in ACTIVATIONS for engine in plan.engines for word in engine.precision.words().values())
 
 
 def calibrated_ranges(graph: Graph, numbers: Numbers, folder: Path, prompts: list[list[int]]) -> Ranges | None:
     """Tensor name -> smallest and largest value over the prompts; None where the precision needs none."""
-    if numbers.word not in CALIBRATED:
+    if numbers.word not in ACTIVATIONS:
         return None
     with step(f"calibrating {graph.name} on {len(prompts)} prompts"):
         return calibrate(folder / neutral_file(graph), graph, prompts)

@@ -26,7 +26,7 @@ from speccompile.runtime.onnxruntime import OnnxRuntimeEngine
 
 @dataclass(frozen=True)
 class ProofEngine:
-    """Lowered graphs as ONNX Runtime runs them on a CPU; `precision`: part -> word, as in the engine they stand for."""
+    """Lowered graphs as ONNX Runtime runs them on a CPU: `entry` has their files and the precision they stand for."""
 
     lowered: Lowered
     entry: EngineEntry

@@ -4,6 +4,7 @@ States live on the device and never cross. Counts and tokens have a pinned mirro
 reads and writes: it is uploaded before a graph runs, and what the graph wrote is downloaded behind it, on one stream.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,7 +48,7 @@ def _varies(tensor: Tensor) -> bool:
     return any(isinstance(size, str) for size in tensor.shape)
 
 
-class DeviceEngine:
+class DeviceEngine(ABC):
     """Implements `speccompile.runtime.engine.Engine` but for `_prepare`, which the library that runs the graphs gives.
 
     files: graph name -> the file that it is opened from.
@@ -65,9 +66,9 @@ class DeviceEngine:
         self._mirrors: dict[tuple[str, Shape], Array] = {}
         self._runs: dict[tuple[str, tuple[Shape, ...], tuple[str, ...]], Run] = {}
 
+    @abstractmethod
     def _prepare(self, binding: Binding) -> Run:
         """What runs a graph at these shapes, copies included, to its end."""
-        raise NotImplementedError
 
     def array(self, buffer: str, shape: Shape) -> Array:
         return self._snapshot(buffer, shape) if buffer in self._states else self._mirror(buffer, shape)
