@@ -30,10 +30,33 @@ logits          float32 [B, logit_rows, V]  optional: bound only when somebody a
 catch_up        int64 [catch_up]        0, 1, ..: the drafter catches up over this many tokens, the bonus token last
 tokens          int64 [B, S]            all committed tokens and the bonus token (prompt_lookup); float32 [B, 1, S, 1]
                                         where an engine updates only caches in place
-next_window     int64 [B, K + 1]        the bonus token and K drafts, from step
-next_total      int64 [B]               1 + drafts, from step
 target.key.0 .. float [B, G, S, D]      caches, one pair a layer; `drafter.` for the drafter's own; float32, float16 or
                                         bfloat16, as the engine's precision says
+next_..                                 what a step drafts: see COPIED
+
+With N drafts a round, the window of decoding is N + 1 wide. Its last given token is node 0 of a tree, the root, and the
+drafts are nodes 1 to N: a chain, a tree that is constant in the graph, or one that the drafter makes (dynamic):
+
+parents         int64 [B, N + 1]        dynamic trees: the node that each node follows, before it; -1 for the root
+nodes           int64 [B, logit_rows]   trees: the node before each new token, 0 first: where its logits are
+
+Sampling (`decoding: sampling`): the host gives every row its settings, and random numbers.
+
+temperature     float32 [B]             0 is greedy
+top_k           int64 [B]               0: all tokens
+top_p, min_p    float32 [B]             1 and 0: all tokens
+repetition_penalty  float32 [B]         1: none
+history         int64 [B, history]      tokens that were there before this window, in any order, padded by repeating
+                                        one; they are penalized, and nothing else reads them
+uniforms        float32 [B, logit_rows] in [0, 1): chooses the new token 0, 1, .. of this round
+accept_uniforms float32 [B, N]          one for each draft, where drafts are sampled
+draft_uniforms  float32 [B, N]          the same, for the drafter
+draft_ids       int64 [B, N, C]         candidates among which the drafter drew the children of node 0 .. N - 1
+draft_probs     float32 [B, N, C]       and their probabilities, which add up to one; zero where a node has no children
+
+What a drafter reads of the target beside tokens:
+
+features        float32 [B, window, F]  its taps at the accepted tokens, in the order of the path
 
 New tokens of a round in row b: path[b, n_given[b] : n_path[b] + 1]. The host then adds n_path to length.
 
@@ -44,11 +67,24 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-VERSION = 1
+VERSION = 2
 """Version of the contract. A runtime refuses bundles with another one."""
 
 PARTS = ("target", "drafter")
 """What has weights and caches of its own; its name begins the names of its caches."""
+
+COPIED = {
+    "next_window": "window",
+    "next_total": "n_total",
+    "next_parents": "parents",
+    "next_ids": "draft_ids",
+    "next_probs": "draft_probs",
+}
+"""What a draft gives -> the buffer in which the next round reads it. `draft` writes there; `step`, which may write an
+output before it has read all inputs, writes to a buffer of the output's own name, and the host copies."""
+
+CANDIDATES = 64
+"""C: a draft is drawn among so many of the best tokens. What the others lose is a draft now and then, no exactness."""
 
 Dimension = int | str
 
@@ -58,7 +94,8 @@ class Tensor:
     """An input or output of a graph. `buffer` is the buffer that it reads or writes.
 
     role: "io" (host or graph writes it, every run), "index" (0, 1, 2, ..), "state" (kept between runs, starts at zero),
-    "optional" (an output that need not be bound).
+    "optional" (an output that need not be bound), "link" (from one graph of a round to the next: no business of the
+    host's).
     """
 
     name: str

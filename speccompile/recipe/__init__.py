@@ -2,7 +2,16 @@
 
 from speccompile.recipe.decide import make_plan
 from speccompile.recipe.load import load_recipe
-from speccompile.recipe.plan import CheckpointFacts, DrafterPlan, EnginePlan, ModelPlan, Plan, ProvePlan
+from speccompile.recipe.plan import (
+    CheckpointFacts,
+    DrafterPlan,
+    EnginePlan,
+    ModelPlan,
+    Plan,
+    ProvePlan,
+    TreePlan,
+    VerifyPlan,
+)
 from speccompile.recipe.schema import Recipe
 
 __all__ = [
@@ -13,6 +22,8 @@ __all__ = [
     "Plan",
     "ProvePlan",
     "Recipe",
+    "TreePlan",
+    "VerifyPlan",
     "load_recipe",
     "make_plan",
 ]

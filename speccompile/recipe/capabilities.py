@@ -12,9 +12,9 @@ Row = Mapping[str, tuple[str, ...]]
 
 _ANYWHERE: Row = {
     "graphs": ("separate", "fused"),
-    "drafter": ("none", "model", "prompt_lookup"),
-    "method": ("exact",),
-    "decoding": ("greedy",),
+    "drafter": ("none", "model", "models", "prompt_lookup", "layer_skip"),
+    "method": ("exact", "typical", "lenience", "top_k", "bild"),
+    "decoding": ("greedy", "sampling"),
 }
 
 _FLOATS, _WEIGHT_ONLY = ("float32", "float16", "bfloat16"), ("int8", "int4")
@@ -68,9 +68,9 @@ PLANNED: Row = {
     "provider": (),
     "compute_capability": (),
     "graphs": (),
-    "drafter": ("medusa", "eagle", "eagle3", "mtp", "layer_skip", "retrieval", "suffix_automaton"),
-    "method": ("typical", "lenience", "top_k"),
-    "decoding": ("sampling",),
+    "drafter": ("medusa", "eagle", "eagle3", "mtp", "retrieval", "suffix_automaton"),
+    "method": (),
+    "decoding": (),
     "precision": (),
     "drafter_precision": (),
     "block_size": (),
@@ -79,9 +79,25 @@ PLANNED: Row = {
 DRAFTER_KEYS: Row = {
     "none": ("kind",),
     "model": ("kind", "model", "revision", "tokens", "sample", "tree"),
+    "models": ("kind", "models", "tokens", "tree"),
     "prompt_lookup": ("kind", "tokens", "ngram", "tree"),
+    "layer_skip": ("kind", "layers", "tokens", "sample", "tree"),
 }
-"""Keys of the section `drafter` that mean something for each kind. A kind with `model` has weights of its own."""
+"""Keys of the section `drafter` that mean something for each kind."""
+
+WEIGHTED = ("model", "models")
+"""Drafters with weights of their own."""
+SHARING = ("layer_skip",)
+"""Drafters that run with the target's weights, and so in its precision."""
+
+VERIFY_KEYS: Row = {
+    "exact": ("method",),
+    "typical": ("method", "epsilon", "delta"),
+    "lenience": ("method", "lenience"),
+    "top_k": ("method", "k", "gap"),
+    "bild": ("method", "fallback", "rollback"),
+}
+"""Keys of the section `verify` that mean something for each method."""
 
 EXACT_METHODS = ("exact",)
 """Verification methods that never change what the target alone would give."""
@@ -90,22 +106,24 @@ BLOCK_SIZE = 32
 """Weights that share a scale in precision int4, where the recipe does not say."""
 
 
-def narrow(rows: tuple[Row, ...], dimension: str, word: str, key: str, origin: Origin) -> tuple[Row, ...]:
-    """The rows that can do `word`. Raises RecipeError at `key` when there are none."""
+def narrow(
+    rows: tuple[Row, ...], dimension: str, word: str, key: str, origin: Origin, use: str = ""
+) -> tuple[Row, ...]:
+    """The rows that can do `word`. Raises RecipeError at `key` when there are none; `use` says there what for."""
     able = tuple(row for row in rows if word in row[dimension])
     if able:
         return able
-    raise _refuse(rows, dimension, word, key, origin)
+    raise _refuse(rows, dimension, word, key, origin, use)
 
 
-def _refuse(rows: tuple[Row, ...], dimension: str, word: str, key: str, origin: Origin) -> RecipeError:
+def _refuse(rows: tuple[Row, ...], dimension: str, word: str, key: str, origin: Origin, use: str) -> RecipeError:
     possible = list(dict.fromkeys(known for row in rows for known in row[dimension]))
     known = {word for row in ROWS for word in row[dimension]} | set(PLANNED[dimension])
     if word in PLANNED[dimension]:
         received = f"'{word}', which is not available in this version"
         return origin.refusal(key, received, one_of(possible), f"set {key} to {one_of(possible)}")
     if word in known:
-        received = f"'{word}', which {_engine_of(rows)} cannot do"
+        received = f"'{word}', which {_engine_of(rows)} cannot do{use}"
         return origin.refusal(key, received, one_of(possible), f"set {key} to {one_of(possible)}")
     guess = nearest(word, [*possible, *sorted(known)])
     hint = f"did you mean '{guess}'?" if guess else f"set {key} to {one_of(possible)}"

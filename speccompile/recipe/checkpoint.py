@@ -18,6 +18,8 @@ TOKENIZER_FILES = (TOKENIZER, TOKENIZER_CONFIG, SPECIAL_TOKENS_MAP, CHAT_TEMPLAT
 
 POSITION_KEYS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "max_sequence_length", "seq_length")
 """What architectures call the longest sequence that they take."""
+LAYER_KEYS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+"""What they call the number of their layers."""
 
 
 def read_checkpoint(folder: Path) -> tuple[tuple[Path, ...], CheckpointFacts]:
@@ -37,7 +39,8 @@ def read_checkpoint(folder: Path) -> tuple[tuple[Path, ...], CheckpointFacts]:
         architecture=_architecture(config, folder),
         model_type=_model_type(config, folder),
         vocabulary_size=_vocabulary_size(config, folder),
-        positions=next((config[key] for key in POSITION_KEYS if _is_count(config.get(key))), None),
+        positions=_count(config, POSITION_KEYS),
+        layers=_count(config, LAYER_KEYS),
         eos_token_ids=_eos_token_ids(config, folder),
         weight_bytes=weight_bytes,
         tokenizer=(folder / TOKENIZER).is_file(),
@@ -102,6 +105,11 @@ def _eos_token_ids(config: dict[str, Any], folder: Path) -> tuple[int, ...]:
     return token_ids((read_object(path) or {}).get("eos_token_id"), "eos_token_id", path) or token_ids(
         config.get("eos_token_id"), "eos_token_id", folder / CONFIG
     )
+
+
+def _count(config: dict[str, Any], names: tuple[str, ...]) -> int | None:
+    """The number above zero that stands under the first of some names, or None."""
+    return next((config[name] for name in names if _is_count(config.get(name))), None)
 
 
 def _is_count(value: object) -> TypeGuard[int]:

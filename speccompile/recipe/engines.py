@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 
 from speccompile.errors import RecipeError
-from speccompile.recipe.capabilities import BLOCK_SIZE, DRAFTER_KEYS, ROWS, Row, narrow
+from speccompile.recipe.capabilities import BLOCK_SIZE, ROWS, SHARING, WEIGHTED, Row, narrow
 from speccompile.recipe.plan import EnginePlan, PrecisionPlan
-from speccompile.recipe.refusal import one_of
+from speccompile.recipe.refusal import meaningless, one_of
 from speccompile.recipe.schema import Engine, Precision, Recipe
 
 BACKEND = "onnxruntime"
@@ -51,8 +51,10 @@ def _decide(recipe: Recipe, index: int, written: Engine, words: list[Word], draf
         able = rows
         if capability is not None:
             able = narrow(able, "compute_capability", capability, f"{key}.compute_capability", recipe.origin)
-        for word_key, dimension, word in _precision_words(key, written, precision):
-            able = narrow(able, dimension, word, word_key, recipe.origin)
+        for word_key, dimension, word in _precision_words(key, written, precision, drafter_kind):
+            shared = dimension == "drafter_precision" and drafter_kind in SHARING
+            use = f" for drafter.kind {drafter_kind}, which drafts with the target's weights" if shared else ""
+            able = narrow(able, dimension, word, word_key, recipe.origin, use)
         name = _name(written, backend, provider, capability, precision, several=len(capabilities) > 1)
         engines.append(EnginePlan(index, name, backend, provider, capability, precision, bool(written.defer)))
     return engines
@@ -78,19 +80,21 @@ def _capabilities(
 
 
 def decide_precision(recipe: Recipe, key: str, written: Engine, drafter_kind: str) -> PrecisionPlan:
-    """The precision of the engine at `key`: what it says itself, else what the recipe says for all, else float32."""
+    """The precision of the engine at `key`: what it says itself, else what the recipe says for all, else float32. A
+    drafter with the target's weights has its precision."""
     own, common = written.precision or Precision(), recipe.precision or Precision()
-    has_weights = "model" in DRAFTER_KEYS[drafter_kind]
     for place, section in ((f"{key}.precision", own), ("precision", common)):
-        if section.drafter is not None and not has_weights:
-            kinds = one_of([kind for kind, keys in DRAFTER_KEYS.items() if "model" in keys])
-            raise recipe.origin.refusal(
-                f"{place}.drafter", "a key that means nothing for this drafter",
-                f"it only with drafter.kind {kinds}, not {drafter_kind}",
-                f"remove {place}.drafter (or set it to null), or change drafter.kind",
-            )  # fmt: skip
-    target = own.target or common.target or PRECISION
-    drafter = (own.drafter or common.drafter or PRECISION) if has_weights else None
+        if section.drafter is not None and drafter_kind not in (*WEIGHTED, *SHARING):
+            raise meaningless(f"{place}.drafter", "drafter", "drafter.kind", drafter_kind, WEIGHTED, recipe.origin)
+    target, drafter = own.target or common.target or PRECISION, own.drafter or common.drafter
+    if drafter_kind in SHARING:
+        if drafter not in (None, target):
+            place = f"{key}.precision.drafter" if own.drafter else "precision.drafter"
+            expected = f"'{target}', the target's, because drafter.kind {drafter_kind} drafts with the target's weights"
+            raise recipe.origin.refusal(place, f"'{drafter}'", expected, f"remove {place}")
+        drafter = target
+    elif drafter_kind in WEIGHTED:
+        drafter = drafter or PRECISION
     return PrecisionPlan(target, drafter, _block_size(recipe, key, own, common, (target, drafter)))
 
 
@@ -108,7 +112,7 @@ def _needs_int4(recipe: Recipe, key: str, written: int) -> RecipeError:
     return recipe.origin.refusal(key, str(written), "it only where target or drafter is int4", f"remove {key}")
 
 
-def _precision_words(key: str, written: Engine, precision: PrecisionPlan) -> list[Word]:
+def _precision_words(key: str, written: Engine, precision: PrecisionPlan, drafter_kind: str) -> list[Word]:
     own = written.precision or Precision()
 
     def place(name: str) -> str:
@@ -116,7 +120,8 @@ def _precision_words(key: str, written: Engine, precision: PrecisionPlan) -> lis
 
     words = [(place("target"), "precision", precision.target)]
     if precision.drafter is not None:
-        words.append((place("drafter"), "drafter_precision", precision.drafter))
+        decides = "target" if drafter_kind in SHARING else "drafter"
+        words.append((place(decides), "drafter_precision", precision.drafter))
     if precision.block_size is not None:
         words.append((place("block_size"), "block_size", str(precision.block_size)))
     return words

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from speccompile.errors import RecipeError
 from speccompile.recipe.refusal import Origin, nearest, shown
-from speccompile.recipe.schema import Recipe, field_at, key_paths, section_at
+from speccompile.recipe.schema import FORMS, Recipe, field_at, key_paths, section_at
 
 FILE_NAME = "recipe.yaml"
 
@@ -119,7 +119,7 @@ def _refuse(error: ValidationError, origin: Origin) -> RecipeError:
     # A misspelled key often leaves a required one missing: the misspelling is what the user wants to hear of.
     findings = sorted(error.errors(include_url=False), key=lambda finding: finding["type"] != "extra_forbidden")
     finding = findings[0]
-    location = finding["loc"]
+    location = tuple(part for part in finding["loc"] if part not in FORMS)
     if finding["type"] in ("extra_forbidden", "invalid_key"):
         return _unknown_key(location, origin)
     key = ".".join(map(str, location))

@@ -16,13 +16,12 @@ from speccompile.recipe.checkpoint import (
 from speccompile.recipe.plan import ModelPlan
 from speccompile.recipe.refusal import Origin
 
-KEY = "drafter.model"
 SPECIAL_TOKENS = ("bos", "eos", "pad")
 HINT = "choose a drafter that was trained with the target's tokenizer"
 
 
-def check_pair(target: ModelPlan, drafter: ModelPlan, origin: Origin) -> tuple[str, ...]:
-    """Compare vocabulary sizes, tokenizers token by token, and special tokens.
+def check_pair(target: ModelPlan, drafter: ModelPlan, key: str, origin: Origin) -> tuple[str, ...]:
+    """Compare vocabulary sizes, tokenizers token by token, and special tokens. `key`: where the drafter stands.
 
     Returns notes on what could not be compared, or differs without harm. Raises RecipeError for a pair that cannot
     work and CheckpointError for a tokenizer that cannot be read.
@@ -30,12 +29,15 @@ def check_pair(target: ModelPlan, drafter: ModelPlan, origin: Origin) -> tuple[s
     sizes = [model.facts.vocabulary_size for model in (target, drafter)]
     if sizes[0] != sizes[1]:
         raise origin.refusal(
-            KEY, f"a drafter with a vocabulary of {sizes[1]} tokens", f"the target's vocabulary of {sizes[0]}", HINT
+            key, f"a drafter with a vocabulary of {sizes[1]} tokens", f"the target's vocabulary of {sizes[0]}", HINT
         )
-    return (*_check_tokenizers(target, drafter, origin), *_check_special_tokens(target, drafter, origin))
+    return (
+        *_check_tokenizers(target, drafter, key, origin),
+        *_check_special_tokens(target, drafter, key, origin),
+    )
 
 
-def _check_tokenizers(target: ModelPlan, drafter: ModelPlan, origin: Origin) -> tuple[str, ...]:
+def _check_tokenizers(target: ModelPlan, drafter: ModelPlan, key: str, origin: Origin) -> tuple[str, ...]:
     without = [name for name, model in (("target", target), ("drafter", drafter)) if not model.facts.tokenizer]
     if without:
         return (f"no {TOKENIZER} in {' and '.join(without)}: only the sizes of the vocabularies were compared",)
@@ -46,7 +48,7 @@ def _check_tokenizers(target: ModelPlan, drafter: ModelPlan, origin: Origin) -> 
     for token_id in sorted(ours.keys() | theirs.keys()):
         if ours.get(token_id) != theirs.get(token_id):
             raise origin.refusal(
-                KEY,
+                key,
                 f"a drafter whose tokenizer has {_shown(theirs, token_id)} as token {token_id}",
                 f"the target's {_shown(ours, token_id)}",
                 HINT,
@@ -78,7 +80,7 @@ def _shown(vocabulary: Mapping[int, str], token_id: int) -> str:
     return repr(vocabulary[token_id]) if token_id in vocabulary else "nothing"
 
 
-def _check_special_tokens(target: ModelPlan, drafter: ModelPlan, origin: Origin) -> tuple[str, ...]:
+def _check_special_tokens(target: ModelPlan, drafter: ModelPlan, key: str, origin: Origin) -> tuple[str, ...]:
     """A special token must agree where both models name it: by id, or by text where one of them gives no id.
 
     Ids agree when one is shared: instruction-tuned models add ends to those of their base model.
@@ -90,7 +92,7 @@ def _check_special_tokens(target: ModelPlan, drafter: ModelPlan, origin: Origin)
             ours, theirs = _texts(target, name), _texts(drafter, name)
         if ours and theirs and not ours & theirs:
             received, expected = (", ".join(map(repr, sorted(side))) for side in (theirs, ours))
-            raise origin.refusal(KEY, f"a drafter with {name} token {received}", f"the target's {expected}", HINT)
+            raise origin.refusal(key, f"a drafter with {name} token {received}", f"the target's {expected}", HINT)
         if name == "eos" and ours and theirs and ours != theirs:
             notes.append(f"end-of-sequence tokens: target {sorted(ours)}, drafter {sorted(theirs)}; the target's count")
     return tuple(notes)

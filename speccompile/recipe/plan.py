@@ -7,12 +7,14 @@ from typing import Any
 
 @dataclass(frozen=True)
 class CheckpointFacts:
-    """What a checkpoint's files say about the model. `positions` is None where the config sets no limit."""
+    """What a checkpoint's files say about the model. `positions` is None where the config sets no limit, `layers` where
+    it does not say how many there are."""
 
     architecture: str
     model_type: str
     vocabulary_size: int
     positions: int | None
+    layers: int | None
     eos_token_ids: tuple[int, ...]
     weight_bytes: int
     tokenizer: bool
@@ -45,17 +47,60 @@ class ModelPlan:
 
 
 @dataclass(frozen=True)
+class TreePlan:
+    """How drafts follow each other.
+
+    kind: "chain", "static" or "dynamic". parents: of all nodes, the root's -1 first; for a dynamic tree, None. depth:
+    the most drafts that one round can accept. top_k: for dynamic trees, how many nodes are expanded at every depth,
+    and by how many tokens each. Drafters that are merged each draft this tree; the window holds all of them.
+    """
+
+    kind: str
+    parents: tuple[int, ...] | None
+    depth: int
+    top_k: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self) | {"parents": None if self.parents is None else list(self.parents)}
+
+
+@dataclass(frozen=True)
 class DrafterPlan:
-    """The drafter: `tokens` drafts per round (0 for kind none), `ngram` for prompt_lookup, `model` for kind model."""
+    """The drafter. tokens: drafts per round, all branches of all models together (0 for kind none). models: one for
+    kind model, several for kind models. layers: of the target, for layer_skip. sample: drafts are drawn, not the best.
+    """
 
     kind: str
     tokens: int
-    ngram: int | None
-    model: ModelPlan | None
+    tree: TreePlan
+    sample: bool = False
+    ngram: int | None = None
+    models: tuple[ModelPlan, ...] = ()
+    layers: tuple[int, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        model = self.model.to_json() if self.model else None
-        return {"kind": self.kind, "tokens": self.tokens, "ngram": self.ngram, "model": model}
+        return {
+            "kind": self.kind,
+            "tokens": self.tokens,
+            "tree": self.tree.to_json(),
+            "sample": self.sample,
+            "ngram": self.ngram,
+            "models": [model.to_json() for model in self.models],
+            "layers": list(self.layers),
+        }
+
+
+@dataclass(frozen=True)
+class VerifyPlan:
+    """The rule of acceptance. parameters: of an approximate one, by name. exact: it never changes what comes out, or
+    only by chance in sampling, where the distribution is the target's."""
+
+    method: str
+    exact: bool
+    parameters: dict[str, float]
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -99,7 +144,7 @@ class ProvePlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything that `build` needs to know. Lengths are in tokens; `exact` says that speculation changes nothing.
+    """Everything that `build` needs to know. Lengths are in tokens. decoding: "greedy" or "sampling".
 
     graphs: "separate" (verify, draft) or "fused" (step; verify for autoregressive decoding).
     """
@@ -109,8 +154,7 @@ class Plan:
     drafter: DrafterPlan
     decoding: str
     graphs: str
-    verify_method: str
-    exact: bool
+    verify: VerifyPlan
     max_length: int
     batch_size: int
     prefill_chunk: int
@@ -126,8 +170,7 @@ class Plan:
             "drafter": self.drafter.to_json(),
             "decoding": self.decoding,
             "graphs": self.graphs,
-            "verify_method": self.verify_method,
-            "exact": self.exact,
+            "verify": self.verify.to_json(),
             "max_length": self.max_length,
             "batch_size": self.batch_size,
             "prefill_chunk": self.prefill_chunk,

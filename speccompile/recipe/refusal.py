@@ -28,8 +28,12 @@ class Origin:
 
     def refusal(self, key: str, received: str, expected: str, hint: str) -> RecipeError:
         """The error for the value at `key`. The caller raises it."""
+        return self.complaint(key, f"received {received}, expected {expected}", hint)
+
+    def complaint(self, key: str, problem: str, hint: str) -> RecipeError:
+        """The same, for a problem that already says what was received and expected."""
         where = f"--set {key}" if self.is_overridden(key) else f"{self.path}: {key}"
-        return RecipeError(f"{where}: received {received}, expected {expected}", hint=hint)
+        return RecipeError(f"{where}: {problem}", hint=hint)
 
 
 def shown(value: object) -> str:
@@ -49,6 +53,16 @@ def shown(value: object) -> str:
             return "a list"
         case _:
             return str(value)
+
+
+def meaningless(key: str, thing: str, word_key: str, word: str, words: Sequence[str], origin: Origin) -> RecipeError:
+    """The refusal of `key`, which means something only with some `words` at `word_key`, where `word` stands."""
+    return origin.refusal(
+        key,
+        f"a key that means nothing for this {thing}",
+        f"it only with {word_key} {one_of(words)}, not {word}",
+        f"remove {key} (or set it to null), or change {word_key}",
+    )
 
 
 def one_of(words: Sequence[str]) -> str:

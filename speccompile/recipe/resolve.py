@@ -10,7 +10,7 @@ from speccompile.recipe.refusal import Origin
 
 
 def resolve_model(section: str, reference: str, revision: str | None, precision: str, origin: Origin) -> ModelPlan:
-    """Find and check the model of `section` ("target" or "drafter").
+    """Find and check the model of `section` ("target", "drafter" or "drafter.models.0").
 
     A folder beside the recipe comes first; a name that is not a path is then asked for at the Hub. Raises RecipeError
     for a model that is in neither, CheckpointError for a folder that is not a whole checkpoint.

@@ -7,12 +7,18 @@ A key that is left out, or null, is None.
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, PrivateAttr, Tag
 from pydantic.fields import FieldInfo
 
 from speccompile.recipe.refusal import Origin
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
+TREE_EXPECTED = (
+    "a tree: a name, branching factors such as [4, 2, 1], paths such as [[0], [1], [0, 0]], {parents: [-1, 0, 0, 1]} "
+    "or {depth: 5, top_k: 4, nodes: 24}"
+)
+NAMED, BRANCHING, PATHS, MAPPING = FORMS = ("(name)", "(branching)", "(paths)", "(mapping)")
+"""What pydantic calls the forms of a tree in the location of a finding, where no key of the recipe has such a name."""
 NAME_EXPECTED = "a name of letters, digits, '.', '_' and '-' that begins with a letter or digit"
 
 
@@ -24,15 +30,44 @@ def _required(expected: str, example: object, **limits: Any) -> Any:
     return Field(description=expected, examples=[example], **limits)
 
 
+Node = Annotated[int, Field(ge=-1, le=1_000_000)]
+"""A number in a tree: a node, a rank or a branching factor. Whether it makes sense there is for the plan to say."""
+
+
 class Section(BaseModel):
     """A mapping of the recipe."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-class Target(Section):
+class Model(Section):
     model: str = _required("a folder in Hugging Face layout or a Hub id", "demo/target", min_length=1)
     revision: str | None = _optional("a commit, branch or tag of the Hub as text", "main", min_length=1)
+
+
+def _model_of_text(value: Any) -> Any:
+    return {"model": value} if isinstance(value, str) else value
+
+
+class TreeMapping(Section):
+    """The two forms of a tree that are mappings: `parents` alone, or the three others. Which, the plan finds out."""
+
+    parents: list[Node] | None = _optional("a list of nodes, -1 for the root", "[-1, 0, 0, 1]")
+    depth: int | None = _optional("a whole number from 1 to 16", 5, ge=1, le=16)
+    top_k: int | None = _optional("a whole number from 1 to 127", 4, ge=1, le=127)
+    nodes: int | None = _optional("a whole number from 1 to 127", 24, ge=1, le=127)
+
+
+def _form(value: Any) -> str | None:
+    """Which of a tree's forms a value is meant to have: one of FORMS."""
+    match value:
+        case str():
+            return NAMED
+        case dict():
+            return MAPPING
+        case list():
+            return PATHS if any(isinstance(each, list) for each in value) else BRANCHING
+    return None
 
 
 class Drafter(Section):
@@ -40,13 +75,35 @@ class Drafter(Section):
     model: str | None = _optional("a folder in Hugging Face layout or a Hub id", "demo/drafter", min_length=1)
     revision: str | None = _optional("a commit, branch or tag of the Hub as text", "main", min_length=1)
     tokens: int | None = _optional("a whole number from 1 to 16", 4, ge=1, le=16)
+    models: list[Annotated[Model, BeforeValidator(_model_of_text)]] | None = _optional(
+        "a list of models, each a folder or Hub id, or a mapping with the keys model and revision", "[small, smaller]"
+    )
+    layers: list[Annotated[int, Field(ge=0)]] | None = _optional("a list of layers, counted from 0", "[0, 2]")
     ngram: int | None = _optional("a whole number from 1 to 5", 3, ge=1, le=5)
     sample: bool | None = _optional("true or false", "false")
-    tree: Any = _optional("a tree", "chain")
+    tree: (
+        Annotated[
+            Annotated[str, Tag(NAMED)]
+            | Annotated[list[Node], Tag(BRANCHING)]
+            | Annotated[list[list[Node]], Tag(PATHS)]
+            | Annotated[TreeMapping, Tag(MAPPING)],
+            Discriminator(_form),
+        ]
+        | None
+    ) = _optional(TREE_EXPECTED, "[4, 2, 1]")
 
 
 class Verify(Section):
+    """The method, and the parameters of the approximate ones."""
+
     method: str | None = _optional("the name of a verification method", "exact")
+    epsilon: float | None = _optional("a probability from 0 to 1", 0.09, ge=0, le=1)
+    delta: float | None = _optional("a number from 0 to 1", 0.3, ge=0, le=1)
+    lenience: float | None = _optional("a number above 0, at most 1", 0.5, gt=0, le=1)
+    k: int | None = _optional("a whole number from 1 on", 3, ge=1)
+    gap: float | None = _optional("a number of nats from 0 on", 2.0, ge=0, allow_inf_nan=False)
+    fallback: float | None = _optional("a probability from 0 to 1", 0.5, ge=0, le=1)
+    rollback: float | None = _optional("a number of nats from 0 on", 3.0, ge=0, allow_inf_nan=False)
 
 
 class Cache(Section):
@@ -90,7 +147,7 @@ class Recipe(Section):
     """A recipe as its user wrote it. `origin` says which file and overrides it came from."""
 
     name: str = _required(NAME_EXPECTED, "demo", pattern=NAME)
-    target: Target = _required("a mapping with the key model", "{model: demo/target}")
+    target: Model = _required("a mapping with the key model", "{model: demo/target}")
     drafter: Drafter | None = _optional("a mapping with the key kind", "{kind: none}")
     decoding: str | None = _optional("the name of a decoding", "greedy")
     graphs: str | None = _optional("the name of a cut into graphs", "separate")

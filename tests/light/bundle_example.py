@@ -33,13 +33,16 @@ def manifest(**changes: object) -> Manifest:
         "max_length": 32,
         "prefill_chunk": 16,
         "tokens": 4,
+        "tree": "chain",
+        "depth": 4,
+        "sample": False,
         "catch_up": 2,
         "vocabulary_size": 100,
         "eos_token_ids": (2, 3),
         "tokenizer": True,
         "graphs": (verify_graph(),),
         "engines": (cpu_entry((verify_graph(),), {"verify": "graphs/verify.onnx"}),),
-        "plan": {"name": "größe", "cache": {"max_length": 32}},
+        "plan": {"name": "größe", "verify": {"method": "exact", "exact": True, "parameters": {}}},
     }
     return Manifest(**(values | changes))  # type: ignore[arg-type]
 

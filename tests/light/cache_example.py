@@ -13,7 +13,7 @@ REPORT = {"bytes": 3, "aliases": {"größe": "x"}}
 
 def settings(**changes) -> Settings:
     options = {"backend": "tensorrt_rtx", "compute_capability": "8.9", "precision": {"target": "int4"}, "tokens": 4}
-    return make_settings(GRAPH, prefill_chunk=16, **(options | changes))
+    return make_settings(GRAPH, catch_up=2, prefill_chunk=16, max_length=32, **(options | changes))
 
 
 def key_of(number: int) -> Key:

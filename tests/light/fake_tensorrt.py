@@ -7,6 +7,7 @@ context runs once after new shapes before it can be captured, and stays as it is
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,50 +16,21 @@ from typing import Any
 import numpy as np
 
 from speccompile.bundle.manifest import EngineEntry, Manifest, TensorRTBuild
-from speccompile.contract import Graph, Tensor
+from speccompile.contract import COPIED, Graph, Tensor
 from speccompile.runtime.engine import Array
-from tests.light.fake_bundle import UNWRITTEN, VOCABULARY, ToyEngine, target, toy_manifest
+from tests.light.fake_bundle import toy_manifest
 from tests.light.fake_cuda import FakeCuda
+from tests.light.toy_engine import UNWRITTEN, ToyEngine
 
 NAMES = {"float32": "FLOAT", "float16": "HALF", "bfloat16": "BF16", "int64": "INT64"}
 NUMPY = {name: np.dtype("uint16" if dtype == "bfloat16" else dtype) for dtype, name in NAMES.items()}
 
 
-def toy_graphs(batch: int, rows: int, tokens: int, *, fused: bool = False) -> tuple[Graph, ...]:
-    """The toy's graphs in the contract's terms. Its caches hold tokens, int64 [batch, rows]."""
-
-    def io(name: str, *shape: int | str, buffer: str = "") -> Tensor:
-        return Tensor(name, "int64", (batch, *shape), buffer or name, "io")
-
-    def index(name: str) -> Tensor:
-        return Tensor(name, "int64", (name,), name, "index")
-
-    def cache(part: str, suffix: str = "") -> Tensor:
-        return Tensor(f"{part}.rows{suffix}", "int64", (batch, rows), f"{part}.rows", "state")
-
-    given = (io("window", "window"), io("n_given"), io("n_total"), io("length"), index("logit_rows"))
-    found = (io("path", "window+1"), io("n_path"))
-    logits = Tensor("logits", "float32", (batch, "logit_rows", VOCABULARY), "logits", "optional")
-    verify = Graph("verify", (*given, cache("target")), (*found, logits, cache("target", ".out")))
-    if fused:
-        drafted = (io("next_window", tokens + 1), io("next_total"))
-        caches = [cache("target"), cache("drafter")]
-        results = (*found, logits, *drafted, cache("target", ".out"), cache("drafter", ".out"))
-        return Graph("step", (*given, index("catch_up"), *caches), results), verify
-    drafted = (io("next_window", tokens + 1, buffer="window"), io("next_total", buffer="n_total"))
-    read = (*found, io("length"), index("catch_up"), cache("drafter"))
-    return verify, Graph("draft", read, (*drafted, cache("drafter", ".out")))
-
-
-def device_manifest(*, fused: bool = False, **changes: object) -> Manifest:
+def device_manifest(**changes: object) -> Manifest:
     """A toy bundle with one TensorRT-RTX engine; `changes` as in `toy_manifest`."""
-    plain = toy_manifest(**changes)  # type: ignore[arg-type]
-    rows = plain.max_length + max(plain.prefill_chunk, plain.tokens + 1) + plain.tokens + 1
-    graphs = toy_graphs(plain.batch_size, rows, plain.tokens, fused=fused)
-    if not plain.tokens:
-        graphs = graphs[:1]
-    files = {graph.name: f"engines/{graph.name}.engine" for graph in graphs}
-    return toy_manifest(**({"graphs": graphs, "engines": (engine_entry("rtx", files, graphs),)} | changes))  # type: ignore[arg-type]
+    made = toy_manifest(**changes)  # type: ignore[arg-type]
+    files = {graph.name: f"engines/{graph.name}.engine" for graph in made.graphs}
+    return replace(made, engines=(engine_entry("rtx", files, made.graphs),))
 
 
 def engine_entry(name: str, files: dict[str, str], graphs: tuple[Graph, ...], **changes: Any) -> EngineEntry:
@@ -222,7 +194,8 @@ class Context:
         """Sizes that vary are those of the input that they come from, as in the toy."""
         _, width = self.shapes["window"] if "window" in self.shapes else self.shapes["path"]
         described = self.engine.tensors[name]["shape"]
-        varying = {"path": width + 1, "logits": self.shapes.get("logit_rows", (0,))[0]}
+        (logit_rows,) = self.shapes.get("logit_rows", (0,))
+        varying = {"path": width + 1, "logits": logit_rows, "nodes": logit_rows, "features": width}
         return tuple(varying[name] if size == -1 else size for size in described)
 
     def is_stream_capturable(self, stream: int) -> bool:
@@ -264,8 +237,8 @@ class Toy(ToyEngine):
         self.caches = {part: tensors[f"{part}.rows"] for part in ("target", "drafter") if f"{part}.rows" in tensors}
 
     def array(self, buffer: str, shape: tuple[int, ...]) -> Array:
-        name = {"window": "next_window", "n_total": "next_total"}.get(buffer, buffer)
-        found = self.tensors[buffer if buffer in self.tensors else name]
+        drafted = {read: name for name, read in COPIED.items()}
+        found = self.tensors[buffer if buffer in self.tensors else drafted[buffer]]
         assert found.shape == shape, f"{buffer} is {found.shape}, the toy wants {shape}"
         return found
 
@@ -278,18 +251,7 @@ class Toy(ToyEngine):
         widths = {name: shapes[name][0] for name in ("logit_rows", "catch_up") if name in shapes}
         for name in widths:
             assert self.tensors[name].tolist() == list(range(widths[name])), f"{name} does not count up"
-        if "logits" in self.tensors:
-            self._write_logits()
-        step: Callable[[], None] = self.bind(graph, widths | {"window": window})
+        widths |= {"history": shapes["history"][1]} if "history" in shapes else {}
+        optional = ["logits"] if "logits" in self.tensors else []
+        step: Callable[[], None] = self.bind(graph, widths | {"window": window}, optional)
         step()
-
-    def _write_logits(self) -> None:
-        """1 for the token that the target wants next, 0 for all others, in each row from the last given token on."""
-        logits = self.tensors["logits"]
-        logits[:] = 0
-        given, total, length = (self._counts(name).tolist() for name in ("n_given", "n_total", "length"))
-        for row in range(self.batch):
-            text = self.caches["target"][row, : length[row]].tolist()
-            for place in range(given[row], min(total[row], given[row] + logits.shape[1] - 1) + 1 if given[row] else 0):
-                window = self.tensors["window"][row, :place].tolist()
-                logits[row, place - given[row], target(text + window)] = 1

@@ -14,7 +14,9 @@ from speccompile.bench.report import Depth
 from speccompile.cli import main
 from speccompile.errors import PromptError, UsageError
 from speccompile.runtime import Generation
-from tests.light.fake_bundle import ToyEngine, autoregressive, path_lengths, toy_bundle, toy_manifest, write_toy_bundle
+from tests.light.fake_bundle import toy_bundle, toy_manifest, write_toy_bundle
+from tests.light.toy_engine import STATIC, ToyEngine
+from tests.light.toy_models import autoregressive, path_lengths
 
 PROMPTS = [[3, 1, 4], [1, 5, 9, 2, 6], [5]]
 
@@ -157,10 +159,11 @@ def test_the_table_goes_to_stdout_and_progress_to_stderr(bench):
     assert lines[0].startswith("demo on onnxruntime-cpu, CPUs: ")
     assert lines[0].endswith("threads: 2")
     assert lines[1].startswith("2 prompts, up to 20 new tokens, 3 repeats; medians")
+    assert lines[2] == "greedy decoding at temperature 0, verified by exact"
     for words in ("speccompile 0.", "onnxruntime 1."):
-        assert words in lines[2]
-    assert lines[4].split() == ["speculative", "autoregressive"]
-    rows = {line[:26].strip(): line[26:].split() for line in lines[5:]}
+        assert words in lines[3]
+    assert lines[5].split() == ["speculative", "autoregressive"]
+    rows = {line[:26].strip(): line[26:].split() for line in lines[6:]}
     assert rows["mean accepted"][1] == "1.00"
     assert rows["new tokens"] == ["40", "40"]
     assert rows["draft at depth"] == ["1", "2", "3", "4"]
@@ -173,9 +176,9 @@ def test_json_is_the_report(bench):
     printed = json.loads(out)
     assert code == 0
     assert list(printed) == [
-        "bundle", "exact", "engine", "threads", "cpus", "prompts", "max_new_tokens", "repeats", "speculative",
-        "autoregressive", "speedup", "decode_speedup", "acceptance_by_depth", "equal_prompts", "differences",
-        "versions",
+        "bundle", "exact", "method", "decoding", "temperature", "seed", "limits", "engine", "threads", "cpus",
+        "prompts", "max_new_tokens", "repeats", "speculative", "autoregressive", "speedup", "decode_speedup",
+        "acceptance_by_depth", "equal_prompts", "differences", "versions",
     ]  # fmt: skip
     assert (printed["engine"], printed["threads"], printed["repeats"]) == ("other", None, 1)
     assert list(printed["speculative"]) == list(printed["autoregressive"])
@@ -197,7 +200,7 @@ def test_a_bundle_without_drafter_says_so(bench):
     code, out, _ = bench([{"prompt": "def"}], speculative=False)
     assert code == 0
     assert out.splitlines()[-1] == "the bundle has no drafter: autoregressive only"
-    assert out.splitlines()[4].split() == ["autoregressive"]
+    assert out.splitlines()[5].split() == ["autoregressive"]
     printed = json.loads(bench([{"prompt": "def"}], "--json", speculative=False)[1])
     assert [printed[key] for key in ("speculative", "speedup", "decode_speedup", "equal_prompts")] == [None] * 4
 
@@ -223,8 +226,43 @@ def test_other_tokens_fail_an_exact_bundle_and_no_other(bench):
         "error: expected the same tokens both ways, received others on 2 of 2 prompts: 1, 2",
         "hint: `speccompile prove` shows by what margin",
     ]
-    code, out, _ = bench(prompts, engine=WrongEngine, exact=False)
+    code, out, _ = bench(prompts, engine=WrongEngine, exact=False, method="typical")
     assert (code, "same tokens on 0 of 2 prompts" in out) == (0, True)
+    assert "verified by typical: APPROXIMATE, the output may change" in out
+    assert json.loads(bench(prompts, "--json", engine=WrongEngine, exact=False)[1])["exact"] is False
+
+
+def test_sampling_has_a_seed_and_both_ways_the_same_tokens(bench):
+    prompts = [{"token_ids": [7, 8]}, {"token_ids": [9]}]
+    arguments = ["--temperature", "1.5", "--top-k", "3", "--repeats", "1"]
+    code, out, _ = bench(prompts, *arguments, sampling=True)
+    assert code == 0
+    assert out.splitlines()[2] == "sampling decoding at temperature 1.5, seed 0, top_k 3, verified by exact"
+    assert out.splitlines()[-1] == "same tokens on 2 of 2 prompts"
+    for seed in (3, 4):
+        printed = json.loads(bench(prompts, *arguments, "--seed", str(seed), "--json", sampling=True)[1])
+        assert [printed[key] for key in ("decoding", "temperature", "seed", "limits", "equal_prompts")] == [
+            "sampling", 1.5, seed, {"top_k": 3}, 2,
+        ]  # fmt: skip
+    assert json.loads(bench(prompts, "--seed", "3", "--json", sampling=True)[1])["seed"] is None
+    assert "top_k 3, but the bundle was compiled for greedy decoding" in bench(prompts, *arguments)[2]
+
+
+def test_drawn_drafts_give_other_tokens_by_right(bench):
+    prompts = [{"token_ids": [7, 8]}, {"token_ids": [9]}]
+    code, out, _ = bench(prompts, "--temperature", "1", sampling=True, sample=True)
+    told = "drafts are drawn: the two ways give other tokens, by the same probabilities"
+    assert (code, out.splitlines()[-1]) == (0, told)
+    printed = json.loads(bench(prompts, "--temperature", "1", "--json", sampling=True, sample=True)[1])
+    assert (printed["equal_prompts"], printed["differences"]) == (None, [])
+    assert "same tokens on 2 of 2 prompts" in bench(prompts, sampling=True, sample=True)[1]  # at temperature 0
+
+
+def test_depths_are_those_of_the_tree(bench):
+    printed = json.loads(bench([{"token_ids": [7, 8]}], "--json", tree="static")[1])
+    shares = [depth["accepted"] for depth in printed["acceptance_by_depth"]]
+    assert (len(shares), shares) == (STATIC.depth, sorted(shares, reverse=True))
+    assert shares[-1] > 0
 
 
 def test_a_prompts_file_is_required(bench, capsys):

@@ -61,6 +61,14 @@ def test_positions_go_by_many_names(tmp_path, make_checkpoint, config, positions
     assert read_checkpoint(make_checkpoint(tmp_path / "model", **config))[1].positions == positions
 
 
+@pytest.mark.parametrize(
+    ("config", "layers"),
+    [({"num_hidden_layers": 4}, 4), ({"n_layer": 3}, 3), ({"n_layers": 2}, 2), ({"num_layers": 0}, None), ({}, None)],
+)
+def test_layers_go_by_many_names(tmp_path, make_checkpoint, config, layers):
+    assert read_checkpoint(make_checkpoint(tmp_path / "model", **config))[1].layers == layers
+
+
 def test_sharded_weights_are_all_read(folder):
     weight_map = shard(folder)
     files, facts = read_checkpoint(folder)

@@ -11,10 +11,17 @@ from unittest.mock import patch
 import pytest
 
 from speccompile.cli import main
+from speccompile.runtime.options import Sampling
 from speccompile.runtime.text import Text
-from tests.light.fake_bundle import JSON_KEYS, ToyEngine, autoregressive, toy_manifest, write_toy_bundle
+from tests.light.fake_bundle import JSON_KEYS, toy_manifest, write_toy_bundle
+from tests.light.toy_engine import ToyEngine
+from tests.light.toy_models import autoregressive
 
 ROOT = Path(__file__).resolve().parents[2]
+SAMPLING = {"sampling": True, "batch_size": 4}
+WARM = [
+    "--temperature", 1.5, "--top-k", 9, "--top-p", 0.9, "--min-p", 0.01, "--repetition-penalty", 1.25, "--seed", 7,
+]  # fmt: skip
 PROMPT_IDS = [256, *(ord(letter) - 33 for letter in "def")]
 """`def` as the toy tokenizer writes it."""
 
@@ -22,7 +29,8 @@ SLOW_BUNDLE = """
 import sys, time
 from unittest.mock import patch
 from speccompile.cli import main
-from tests.light.fake_bundle import ToyEngine, drafts, toy_manifest
+from tests.light.fake_bundle import toy_manifest
+from tests.light.toy_engine import ToyEngine, drafts
 
 def slow_drafts(*arguments):
     time.sleep(0.05)
@@ -30,7 +38,7 @@ def slow_drafts(*arguments):
 
 with (
     patch("speccompile.runtime.onnxruntime.OnnxRuntimeEngine", lambda *arguments: ToyEngine(toy_manifest())),
-    patch("tests.light.fake_bundle.drafts", slow_drafts),
+    patch("tests.light.toy_engine.drafts", slow_drafts),
 ):
     main(sys.argv[1:])
 """
@@ -122,7 +130,65 @@ def test_stop_and_chat_reach_the_bundle(folder, run):
 
 
 def test_temperature_0_is_greedy(folder, run):
-    assert run(folder, "--prompt", "def", "--temperature", 0)[0] == 0
+    assert run(folder, "--prompt", "def", "--temperature", 0, "--repetition-penalty", 1)[0] == 0
+
+
+@pytest.fixture(scope="module")
+def sampling(tmp_path_factory) -> Path:
+    """A folder whose bundle samples. Run with `**SAMPLING`, it has four rows."""
+    return write_toy_bundle(tmp_path_factory.mktemp("built") / "toy", **SAMPLING)
+
+
+def drawn(count: int, sequence: int = 0) -> list[int]:
+    """What comes of `WARM`."""
+    return autoregressive(PROMPT_IDS, count, Sampling(1.5, 9, 0.9, 0.01, 1.25, 7, sequence))
+
+
+def test_options_of_sampling_reach_the_bundle(sampling, run):
+    code, out, err = run(sampling, "--prompt", "def", *WARM, "--max-new-tokens", 20, "--json", **SAMPLING)
+    printed = json.loads(out)
+    assert (code, err, list(printed)) == (0, "", JSON_KEYS)
+    assert (printed["token_ids"], printed["seed"], printed["exact"]) == (drawn(20), 7, True)
+    text = run(sampling, "--prompt", "def", *WARM, "--max-new-tokens", 20, **SAMPLING)[1]
+    assert text == printed["text"] + "\n"
+
+
+def test_a_seed_that_was_not_given_is_told(sampling, run, capsysbinary):
+    arguments = ["--prompt", "def", "--temperature", 1, "--json"]
+    first = json.loads(run(sampling, *arguments, **SAMPLING)[1])
+    again = json.loads(run(sampling, *arguments, "--seed", first["seed"], **SAMPLING)[1])
+    assert first["token_ids"] == again["token_ids"]
+    with (
+        patch("speccompile.runtime.onnxruntime.OnnxRuntimeEngine", lambda *_: ToyEngine(toy_manifest(**SAMPLING))),
+        pytest.raises(SystemExit),
+    ):
+        main(["generate", str(sampling), "--prompt", "def", "--temperature", "1", "--seed", "5"])
+    assert capsysbinary.readouterr().err.decode().endswith("finish reason length, seed 5\n")
+
+
+def test_several_sequences_are_told_apart(sampling, run):
+    arguments = ["--prompt", "def", *WARM, "--max-new-tokens", 9, "--num-return-sequences", 3]
+    out = run(sampling, *arguments, "--json", **SAMPLING)[1]
+    printed = [json.loads(line) for line in out.splitlines()]
+    assert [each["token_ids"] for each in printed] == [drawn(9, number) for number in range(3)]
+    shown = "".join(f"--- sequence {number} of 3 ---\n{each['text']}\n" for number, each in enumerate(printed, 1))
+    assert run(sampling, *arguments, **SAMPLING) == (0, shown, "")
+    code, _, err = run(sampling, "--prompt", "def", "--num-return-sequences", 5, **SAMPLING)
+    assert (code, err.splitlines()[0]) == (2, "error: 1 prompts with 5 sequences each at once: expected 1 to 4")
+
+
+def test_sequences_of_a_bundle_without_tokenizer_are_token_ids(tmp_path, run):
+    folder = write_toy_bundle(tmp_path / "toy", tokenizer=False, **SAMPLING)
+    ids = ",".join(map(str, PROMPT_IDS))
+    out = run(folder, "--token-ids", ids, *WARM, "--max-new-tokens", 5, "--num-return-sequences", 2, **SAMPLING)[1]
+    assert out.splitlines()[1::2] == [",".join(map(str, drawn(5, number))) for number in range(2)]
+
+
+def test_log_probabilities_are_printed_when_asked_for(folder, run):
+    printed = json.loads(run(folder, "--prompt", "def", "--logprobs", "--json", "--max-new-tokens", 7)[1])
+    assert list(printed) == [*JSON_KEYS, "logprobs"]
+    assert len(printed["logprobs"]) == 7
+    assert max(printed["logprobs"]) < 0
 
 
 @pytest.mark.parametrize(
@@ -131,6 +197,8 @@ def test_temperature_0_is_greedy(folder, run):
         (["--temperature", "0.8", "--seed", "0"], "received temperature 0.8, seed 0, but"),
         (["--top-k", "1"], "received top_k 1, but"),
         (["--top-p", "1"], "received top_p 1.0, but"),
+        (["--min-p", "0.1"], "received min_p 0.1, but"),
+        (["--repetition-penalty", "1.1", "--seed", "3"], "received repetition_penalty 1.1, seed 3, but"),
     ],
 )
 def test_sampling_is_refused(arguments, error, folder, run):
@@ -138,7 +206,7 @@ def test_sampling_is_refused(arguments, error, folder, run):
         2,
         "",
         f"error: {error} the bundle was compiled for greedy decoding: sampling is not available\n"
-        "hint: leave these options out\n",
+        "hint: leave these options out, or build the bundle with decoding: sampling\n",
     )
 
 
@@ -155,9 +223,11 @@ def test_sampling_is_refused(arguments, error, folder, run):
         (["--token-ids", "1,2.5"], "--token-ids: received '2.5', expected whole numbers"),
         (["--token-ids", "1,258"], "token id 258 is out of range: expected 0 to 257"),
         (["--token-ids=-1"], "token id -1 is out of range: expected 0 to 257"),
-        (["--prompt", "a", "--temperature", "-1"], "temperature: received -1.0, expected a number from 0 on\nhint:"),
+        (["--prompt", "a", "--temperature", "-1"], "temperature: received -1.0, expected a number from 0 on\nhint: 0"),
         (["--prompt", "a", "--temperature", "nan"], "temperature: received nan, expected a number from 0 on"),
         (["--prompt", "a", "--temperature", "warm"], "Invalid value for '--temperature': 'warm' is not a valid float."),
+        (["--prompt", "a", "--logprobs"], "received --logprobs without --json, expected both\nhint: add --json"),
+        (["--prompt", "a", "--num-return-sequences", "0"], "num_return_sequences: received 0, expected a whole number"),
         (["--prompt", "a", "--max-new-tokens", "0"], "Invalid value for '--max-new-tokens': 0 is not in the range"),
         (["--prompt", "a", "--threads", "0"], "Invalid value for '--threads': 0 is not in the range x>=1."),
         (["--prompt", "a", "--stop", ""], "empty stop string in ['']\nhint: leave it out"),

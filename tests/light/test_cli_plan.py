@@ -53,6 +53,40 @@ def test_lookup_drafters_and_hub_models_have_their_rows(plan, make_recipe, make_
     assert ["commit", "abc123", "Hub"] in rows
 
 
+def rows_of(out):
+    return {line.split("  ")[0]: line.split()[1:] for line in out.splitlines() if not line.startswith(" ")}
+
+
+def test_trees_rules_and_sampling_have_their_rows(plan, make_recipe):
+    drafter = {"kind": "models", "models": ["drafter", "drafter"], "tree": [2, 1]}
+    code, out, _ = plan(make_recipe(drafter=drafter), "--set", "verify={method: typical, delta: 0.25}")
+    assert code == 0
+    rows = rows_of(out)
+    assert rows["drafter.models.1.model"] == ["drafter", "recipe"]
+    assert rows["drafter.models.1.model"] == rows["drafter.models.0.model"]
+    assert rows["drafter.tree"] == ["static,", "depth", "2", "recipe"]
+    assert rows["drafter.tokens"] == ["8", "(2", "models)", "recipe"]
+    assert rows["drafter.sample"] == ["false", "default"]
+    assert rows["verify.method"] == ["typical", "(not", "exact)", "--set"]
+    assert (rows["verify.epsilon"], rows["verify.delta"]) == (["0.09", "default"], ["0.25", "--set"])
+    assert rows["precision.drafter"] == ["float32", "default"]
+
+
+def test_layers_and_dynamic_trees_have_their_rows(plan, make_recipe, make_checkpoint, tmp_path):
+    make_checkpoint(tmp_path / "deep", num_hidden_layers=4)
+    drafter = {"kind": "layer_skip", "layers": [0, 2], "tree": {"depth": 3, "top_k": 2, "nodes": 6}}
+    recipe = make_recipe(target={"model": "deep"}, drafter=drafter, decoding="sampling")
+    code, out, _ = plan(recipe, "--set", "drafter.sample=false")
+    assert code == 0
+    rows = rows_of(out)
+    assert rows["drafter.layers"] == ["0,", "2", "recipe"]
+    assert rows["drafter.tree"] == ["dynamic,", "top_k", "2,", "depth", "3", "recipe"]
+    assert (rows["drafter.tokens"], rows["graphs"]) == (["6", "recipe"], ["fused", "default"])
+    assert (rows["decoding"], rows["drafter.sample"]) == (["sampling", "recipe"], ["false", "--set"])
+    assert rows["engines.0.precision.drafter"] == ["float32", "default"]
+    assert ["layers", "4", "checkpoint"] in [line.split() for line in out.splitlines()]
+
+
 def test_json_is_the_plans_own(plan, make_recipe):
     recipe = make_recipe()
     code, out, _ = plan(recipe, "--json", "--set", "cache.max_length=32")

@@ -22,20 +22,22 @@ def graph() -> Graph:
         Tensor("length", "int64", (2,), "length", "io"),
         Tensor("logit_rows", "int64", ("logit_rows",), "logit_rows", "index"),
         Tensor("catch_up", "int64", ("catch_up",), "catch_up", "index"),
+        Tensor("history", "int64", (2, "history"), "history", "io"),
     )
     return Graph("step", inputs, ())
 
 
 def settings(**options: int) -> Settings:
     words = {"target": "float16", "drafter": "float32"}
+    options = {"catch_up": 2, "max_length": 64} | options
     return make_settings(graph(), backend="tensorrt_rtx", compute_capability="8.9", precision=words, **options)
 
 
 @pytest.mark.parametrize(
     ("tokens", "chunk", "window", "path", "logit_rows", "catch_up"),
     [
-        (4, 128, (1, 5, 128), (2, 6, 129), (1, 1, 128), (2, 2, 129)),
-        (8, 4, (1, 9, 9), (2, 10, 10), (1, 1, 9), (2, 2, 10)),
+        (4, 128, (1, 5, 128), (2, 6, 129), (1, 5, 128), (2, 2, 129)),
+        (8, 4, (1, 9, 9), (2, 10, 10), (1, 9, 9), (2, 2, 10)),
         (0, 16, (1, 1, 16), (2, 2, 17), (1, 1, 16), (2, 2, 17)),
     ],
 )
@@ -45,13 +47,20 @@ def test_the_profile_spans_decoding_and_prefill(tokens, chunk, window, path, log
         "path": tuple((2, size) for size in path),
         "logit_rows": tuple((size,) for size in logit_rows),
         "catch_up": tuple((size,) for size in catch_up),
+        "history": ((2, 1), (2, 1), (2, 64)),
     }
+
+
+@pytest.mark.parametrize(("catch_up", "usual"), [(0, 2), (2, 2), (5, 5)])
+def test_the_catch_up_of_decoding_is_the_drafters(catch_up, usual):
+    profile = settings(tokens=10, prefill_chunk=4, catch_up=catch_up).profile
+    assert profile["catch_up"] == ((2,), (usual,), (12,))
 
 
 def test_a_graph_of_fixed_shapes_needs_no_profile():
     fixed = Graph("draft", graph().inputs[2:3], ())
     options = {"backend": "tensorrt", "compute_capability": None, "precision": {"target": "float16"}}
-    assert make_settings(fixed, tokens=4, prefill_chunk=16, **options).profile == {}
+    assert make_settings(fixed, tokens=4, catch_up=2, prefill_chunk=16, max_length=32, **options).profile == {}
 
 
 def test_settings_survive_the_manifest():

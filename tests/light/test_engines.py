@@ -14,9 +14,10 @@ from speccompile.runtime.onnxruntime import OnnxRuntimeEngine
 from speccompile.runtime.onnxruntime_device import OnnxRuntimeDeviceEngine
 from speccompile.runtime.tensorrt import TensorRTEngine
 from tests.light.bundle_example import cpu_entry
-from tests.light.fake_bundle import autoregressive, toy_manifest
+from tests.light.fake_bundle import toy_manifest
 from tests.light.fake_cuda import Error, FakeCuda
 from tests.light.fake_tensorrt import FakeTensorRT, device_manifest, engine_entry, write_plans
+from tests.light.toy_models import autoregressive
 
 FINISH = "run `speccompile finish` on the bundle, on the machine that is to run it"
 

@@ -64,7 +64,10 @@ def test_people_see_everything_that_matters(bundle):
     record = open_bundle(bundle).hashes
     for line in (
         "name        demo",
+        "decoding    greedy",
+        "method      exact",
         "exact       yes",
+        "drafts      4 a round, a chain, the best",
         f"digest      {record.digest} (verified)",
         "  onnxruntime-cpu  onnxruntime  cpu  drafter=float32 target=float32  verify=graphs/verify.onnx",
         "  out  target.key.0.out  float32  [1, 2, 32, 4]  updates target.key.0 in place",
@@ -79,16 +82,37 @@ def test_people_see_everything_that_matters(bundle):
 
 
 def test_what_is_not_exact_and_has_no_drafts_says_so(tmp_path):
-    changed = manifest(exact=False, tokens=0, tokenizer=False, eos_token_ids=())
+    rule = {"method": "typical", "exact": False, "parameters": {"epsilon": 0.09, "delta": 0.3}}
+    changed = manifest(
+        exact=False, method="typical", plan={"verify": rule}, tokens=0, depth=0, tokenizer=False, eos_token_ids=()
+    )
     with BundleWriter(tmp_path / "demo") as writer:
         fill(writer.folder)
         (writer.folder / "graphs" / "weights.bin").write_bytes(bytes(1_500_000))
         writer.finish(changed, {}, {"prompts": [{"text": "a"}], "passed": True})
     printed = inspect(str(tmp_path / "demo")).stdout
-    for words in ("no: speculation may change the output", "drafts      none", "end tokens none", "no: token ids only"):
+    for words in (
+        "method      typical (delta 0.3, epsilon 0.09)\n",
+        "exact       no: approximate, speculation may change the output",
+        "drafts      none",
+        "end tokens none",
+        "no: token ids only",
+    ):
         assert words in printed
     for words in ("1.50 MB", "  empty  {}", "  passed   true", "  prompts  text a"):
         assert words in printed
+
+
+@pytest.mark.parametrize(
+    ("changes", "drafts"),
+    [
+        ({"tree": "static", "tokens": 63, "depth": 4, "sample": True}, "63 a round, a static tree of depth 4, drawn"),
+        ({"tree": "dynamic", "tokens": 8, "depth": 3}, "8 a round, a dynamic tree of depth 3, the best"),
+    ],
+)
+def test_sampling_and_trees_are_shown(changes, drafts, tmp_path):
+    lines = inspect(str(write_bundle(tmp_path / "demo", decoding="sampling", **changes))).stdout.splitlines()
+    assert {"decoding    sampling", f"drafts      {drafts}"} <= set(lines)
 
 
 def test_an_engine_has_its_own_sizes_and_its_builders_settings(tmp_path):

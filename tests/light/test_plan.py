@@ -5,7 +5,7 @@ import json
 import pytest
 
 from speccompile.errors import CheckpointError, PromptError, RecipeError
-from speccompile.recipe import load_recipe, make_plan
+from speccompile.recipe import TreePlan, VerifyPlan, load_recipe, make_plan
 
 DRAFTER = {"kind": "model", "model": "drafter"}
 
@@ -24,8 +24,9 @@ def refusal(path, *overrides, error=RecipeError):
 def test_defaults_of_the_smallest_recipe(make_recipe):
     decided = plan(make_recipe())
     assert (decided.name, decided.target.reference, decided.target.precision) == ("demo", "target", "float32")
-    assert (decided.drafter.kind, decided.drafter.tokens, decided.drafter.model) == ("none", 0, None)
-    assert (decided.decoding, decided.verify_method, decided.exact) == ("greedy", "exact", True)
+    assert (decided.drafter.kind, decided.drafter.tokens, decided.drafter.models) == ("none", 0, ())
+    assert (decided.drafter.tree, decided.drafter.sample) == (TreePlan("chain", (-1,), 0), False)
+    assert (decided.decoding, decided.graphs, decided.verify) == ("greedy", "separate", VerifyPlan("exact", True, {}))
     assert (decided.max_length, decided.batch_size, decided.prefill_chunk) == (64, 1, 64)
     assert [(engine.name, engine.backend, engine.provider) for engine in decided.engines] == [
         ("onnxruntime-cpu", "onnxruntime", "cpu")
@@ -35,10 +36,12 @@ def test_defaults_of_the_smallest_recipe(make_recipe):
 
 
 def test_defaults_of_drafters(make_recipe):
+    chain = TreePlan("chain", (-1, 0, 1, 2, 3), 4)
     drafter = plan(make_recipe(drafter=DRAFTER)).drafter
-    assert (drafter.tokens, drafter.ngram, drafter.model.reference) == (4, None, "drafter")
+    assert (drafter.tokens, drafter.tree, drafter.ngram) == (4, chain, None)
+    assert [model.reference for model in drafter.models] == ["drafter"]
     drafter = plan(make_recipe(drafter={"kind": "prompt_lookup"})).drafter
-    assert (drafter.tokens, drafter.ngram, drafter.model) == (4, 3, None)
+    assert (drafter.tokens, drafter.tree, drafter.ngram, drafter.models) == (4, chain, 3, ())
 
 
 def test_written_values_are_kept(make_recipe):
@@ -64,25 +67,20 @@ def test_the_json_of_a_plan_is_the_same_on_every_machine(make_recipe, tmp_path):
     data = plan(path).to_json()
     assert json.loads(json.dumps(data)) == data
     assert data["prove"] == {"prompts": "prompts.jsonl", "max_new_tokens": 64}
-    assert data["drafter"]["model"]["files"] == ["config.json", "model.safetensors", "tokenizer.json"]
+    assert data["drafter"]["models"][0]["files"] == ["config.json", "model.safetensors", "tokenizer.json"]
+    assert data["drafter"]["tree"] == {"kind": "chain", "parents": [-1, 0, 1, 2, 3], "depth": 4, "top_k": None}
+    assert data["verify"] == {"method": "exact", "exact": True, "parameters": {}}
     assert data["target"]["facts"]["eos_token_ids"] == [1]
     assert str(tmp_path) not in json.dumps(data)
 
 
-@pytest.mark.parametrize(
-    ("override", "possible"),
-    [
-        ("drafter.kind=medusa", "none, model or prompt_lookup"),
-        ("drafter.kind=eagle", "none, model or prompt_lookup"),
-        ("drafter.kind=eagle3", "none, model or prompt_lookup"),
-        ("verify.method=typical", "exact"),
-        ("decoding=sampling", "greedy"),
-    ],
-)
-def test_what_the_design_names_and_this_version_lacks(make_recipe, override, possible):
-    key, _, word = override.partition("=")
-    message = refusal(make_recipe(), override)
-    assert message == f"--set {key}: received '{word}', which is not available in this version, expected {possible}"
+@pytest.mark.parametrize("word", ["medusa", "eagle", "eagle3", "mtp", "retrieval", "suffix_automaton"])
+def test_what_the_design_names_and_this_version_lacks(make_recipe, word):
+    message = refusal(make_recipe(), f"drafter.kind={word}")
+    assert message == (
+        f"--set drafter.kind: received '{word}', which is not available in this version, "
+        "expected none, model, models, prompt_lookup or layer_skip"
+    )
 
 
 @pytest.mark.parametrize(
@@ -90,6 +88,7 @@ def test_what_the_design_names_and_this_version_lacks(make_recipe, override, pos
     [
         ("drafter.kind=modle", "did you mean 'model'?"),
         ("drafter.kind=eagel3", "did you mean 'eagle3'?"),
+        ("verify.method=typicl", "did you mean 'typical'?"),
         ("verify.method=exakt", "did you mean 'exact'?"),
         ("decoding=greedily", "did you mean 'greedy'?"),
         ("precision.target=float23", "did you mean 'float32'?"),
@@ -112,12 +111,10 @@ def test_unknown_words_are_refused_with_the_nearest(make_recipe, override, guess
             "drafter.ngram: .* expected it only with drafter.kind prompt_lookup, not model",
         ),
         ({"kind": "prompt_lookup", "model": "drafter"}, "drafter.model: .* drafter.kind model, not prompt_lookup"),
-        ({"kind": "prompt_lookup", "sample": False}, "drafter.sample: .* drafter.kind model, not prompt_lookup"),
+        ({"kind": "prompt_lookup", "sample": False}, "drafter.sample: .* drafter.kind model or layer_skip, not prom"),
         ({"model": "drafter"}, "drafter.model: received a key that means nothing .*kind model, not none"),
-        ({"kind": "none", "tokens": 4}, "drafter.tokens: .* drafter.kind model or prompt_lookup, not none"),
+        ({"kind": "none", "tokens": 4}, "drafter.tokens: .* drafter.kind model, models, prompt_lookup or "),
         ({"kind": "model", "revision": "a"}, "drafter.model: received nothing, expected the model that drafter.kind"),
-        (DRAFTER | {"sample": True}, "drafter.sample: received true, but sampled drafts are not available in this"),
-        (DRAFTER | {"tree": [2, 2]}, "drafter.tree: received a tree, which is not available in this version"),
         (DRAFTER | {"revision": "a"}, "drafter.revision: received 'a', expected no revision, because the model 'dr"),
         (DRAFTER | {"model": "./nowhere"}, r"drafter\.model: received './nowhere' \(nothing lies at .*nowhere\)"),
     ],
@@ -130,7 +127,8 @@ def test_keys_that_do_not_fit_the_drafter(make_recipe, drafter, message):
 def test_a_precision_for_a_drafter_without_weights_is_refused(make_recipe):
     message = refusal(make_recipe(precision={"drafter": "float32"}))
     assert "precision.drafter: received a key that means nothing for this drafter" in message
-    assert plan(make_recipe(precision={"drafter": "float32"}, drafter=DRAFTER)).drafter.model.precision == "float32"
+    assert "expected it only with drafter.kind model or models, not none" in message
+    assert plan(make_recipe(precision={"drafter": "int8"}, drafter=DRAFTER)).drafter.models[0].precision == "int8"
 
 
 @pytest.mark.parametrize("reference", ["./nowhere", "../nowhere", "~/nowhere", "a/b/nowhere", "."])

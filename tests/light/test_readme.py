@@ -5,6 +5,7 @@ from pathlib import Path
 
 from speccompile.cli.main import COMMANDS
 from speccompile.recipe.capabilities import ROWS
+from speccompile.recipe.drafts import DRAFTS, KEYS
 from tests import zoo
 
 README = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
@@ -37,6 +38,16 @@ def test_the_table_of_support_is_the_table_of_capabilities():
     assert section("supported") == table()
     for dimension in COMMON.values():
         assert len({row[dimension] for row in ROWS}) == 1
+
+
+def combinations() -> str:
+    """The table of what goes together, as the README must have it."""
+    lines = [f"| {' | '.join(f'`{key}`' for key in KEYS.values())} |", "|---" * len(KEYS) + "|"]
+    return "\n".join([*lines, *(f"| {' | '.join(words(row, dimension) for dimension in KEYS)} |" for row in DRAFTS)])
+
+
+def test_the_table_of_combinations_is_the_table_of_drafts():
+    assert section("combinations") == combinations()
 
 
 def test_the_architectures_are_those_that_the_suite_proves():

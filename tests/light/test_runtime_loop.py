@@ -10,17 +10,9 @@ from hypothesis import strategies as st
 from speccompile.errors import EngineError, PromptError, UsageError
 from speccompile.runtime import Bundle
 from speccompile.runtime.text import Stream, Text
-from tests.light.fake_bundle import (
-    JSON_KEYS,
-    VOCABULARY,
-    ToyEngine,
-    autoregressive,
-    path_lengths,
-    toy_bundle,
-    toy_manifest,
-    toy_tokenizer,
-    write_toy_bundle,
-)
+from tests.light.fake_bundle import JSON_KEYS, toy_bundle, toy_manifest, toy_tokenizer, write_toy_bundle
+from tests.light.toy_engine import ToyEngine
+from tests.light.toy_models import VOCABULARY, autoregressive, path_lengths
 
 PROMPT = [3, 1, 4, 1, 5]
 
@@ -169,7 +161,7 @@ def test_a_stream_may_move_between_threads_while_others_wait(text):
 
 def test_an_interrupted_generation_frees_the_bundle():
     bundle = toy_bundle()
-    with patch("tests.light.fake_bundle.drafts", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+    with patch("tests.light.toy_engine.drafts", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
         bundle.generate(PROMPT)
     assert bundle.generate(PROMPT, max_new_tokens=20).token_ids == autoregressive(PROMPT, 20)
 

@@ -8,10 +8,10 @@ from speccompile.contract import Graph
 from speccompile.errors import EngineError
 from speccompile.runtime.tensorrt_program import Program, load
 from tests.light import fake_tensorrt
-from tests.light.fake_bundle import autoregressive
 from tests.light.fake_cuda import FakeCuda
 from tests.light.fake_machine import PROMPT, generate, make_machine
 from tests.light.fake_tensorrt import describe
+from tests.light.toy_models import autoregressive
 
 
 @pytest.fixture

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from speccompile.prove.tokens import next_logits
 from speccompile.runtime.tensorrt import MOST_CAPTURED
-from tests.light.fake_bundle import UNWRITTEN, autoregressive, path_lengths, target
 from tests.light.fake_machine import PROMPT, generate, make_machine
 from tests.light.fake_tensorrt import Strategy
+from tests.light.toy_engine import UNWRITTEN
+from tests.light.toy_models import autoregressive, path_lengths, target
 
 FLAVOURS = {"tensorrt_rtx": True, "tensorrt": False}
 

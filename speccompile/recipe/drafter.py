@@ -1,0 +1,113 @@
+"""The section `drafter` -> what drafts: models, layers, the tree, and whether drafts are drawn."""
+
+from itertools import pairwise
+
+from speccompile.recipe.capabilities import DRAFTER_KEYS
+from speccompile.recipe.drafts import able, check_combination
+from speccompile.recipe.engines import PRECISION
+from speccompile.recipe.pair import check_pair
+from speccompile.recipe.plan import DrafterPlan, ModelPlan
+from speccompile.recipe.refusal import Origin, meaningless
+from speccompile.recipe.resolve import resolve_model
+from speccompile.recipe.schema import Drafter, Model, Precision, Recipe
+from speccompile.recipe.trees import NO_TREE, check_branching, decide_tree
+
+KIND = "none"
+NGRAM = 3
+FEWEST_MODELS = 2
+NEEDED = {
+    "model": ("the model", "demo/drafter"),
+    "models": ("the models", "[demo/drafter, demo/other]"),
+    "layers": ("the layers of the target", "[0, 2]"),
+}
+"""Keys without a default: what they are, and an example."""
+
+
+def drafter_kind(recipe: Recipe) -> str:
+    return (recipe.drafter or Drafter()).kind or KIND
+
+
+def decide_draft(recipe: Recipe, decoding: str, method: str) -> DrafterPlan:
+    """Everything about the drafter that is not in a checkpoint; its kind, decoding and method are known ones.
+
+    Raises RecipeError for keys that mean nothing for the kind, or are missing, and for what does not go together.
+    """
+    written, kind = recipe.drafter or Drafter(), drafter_kind(recipe)
+    _check_keys(written, kind, recipe.origin)
+    tree, tokens = NO_TREE, 0
+    if "tree" in DRAFTER_KEYS[kind]:
+        tree, tokens = decide_tree(written, len(written.models or [kind]), recipe.origin)
+    words = {"drafter": kind, "decoding": decoding, "method": method, "tree": tree.kind}
+    sampled = words | {"sample": "true"}
+    check_combination(sampled if written.sample else words, recipe.origin)
+    sample = bool(able(sampled)) if written.sample is None else written.sample
+    ngram = (written.ngram or NGRAM) if "ngram" in DRAFTER_KEYS[kind] else None
+    return DrafterPlan(kind, tokens, tree, sample, ngram, layers=tuple(written.layers or ()))
+
+
+def decide_models(recipe: Recipe, target: ModelPlan, draft: DrafterPlan) -> tuple[tuple[ModelPlan, ...], list[str]]:
+    """The models that draft, and notes on them and on the layers that do.
+
+    Raises RecipeError for what the target's checkpoint, or a drafter's, does not allow.
+    """
+    notes = _check_layers(draft, target, recipe.origin) if draft.layers else []
+    check_branching(draft.tree, target.facts.vocabulary_size, draft.sample, recipe.origin)
+    precision, models = (recipe.precision or Precision()).drafter or PRECISION, []
+    for section, key, written in _written_models(recipe.drafter or Drafter()):
+        model = resolve_model(section, written.model, written.revision, precision, recipe.origin)
+        about = f"{section}: " if draft.kind == "models" else ""
+        notes += [f"{about}{note}" for note in check_pair(target, model, key, recipe.origin)]
+        models.append(model)
+    return tuple(models), notes
+
+
+def _written_models(written: Drafter) -> list[tuple[str, str, Model]]:
+    """Section, key and content of every drafter model."""
+    if written.model is not None:
+        return [("drafter", "drafter.model", Model(model=written.model, revision=written.revision))]
+    sections = ((f"drafter.models.{index}", model) for index, model in enumerate(written.models or ()))
+    return [(section, section, model) for section, model in sections]
+
+
+def _check_keys(written: Drafter, kind: str, origin: Origin) -> None:
+    """Refuse keys that mean nothing for the kind, and those that it needs and lacks."""
+    known = DRAFTER_KEYS[kind]
+    for name in Drafter.model_fields:
+        if name not in known and getattr(written, name) is not None:
+            kinds = [other for other, names in DRAFTER_KEYS.items() if name in names]
+            raise meaningless(f"drafter.{name}", "drafter", "drafter.kind", kind, kinds, origin)
+    for name, (what, example) in NEEDED.items():
+        if name in known and getattr(written, name) is None:
+            hint = f"add it, for example `{name}: {example}`"
+            raise origin.refusal(f"drafter.{name}", "nothing", f"{what} that drafter.kind {kind} drafts with", hint)
+    if written.models is not None and len(written.models) < FEWEST_MODELS:
+        hint = "add one, or set drafter.kind to model"
+        raise origin.refusal("drafter.models", f"{len(written.models)} of them", "two models or more", hint)
+    if written.layers is not None:
+        _check_order(written.layers, origin)
+
+
+def _check_order(layers: list[int], origin: Origin) -> None:
+    if not layers:
+        hint = "for example `layers: [0, 2]`"
+        raise origin.refusal("drafter.layers", "[]", "one layer or more", hint)
+    for before, layer in pairwise(layers):
+        if layer <= before:
+            received = f"layer {layer} twice" if layer == before else f"layer {layer} after layer {before}"
+            raise origin.refusal("drafter.layers", received, "each layer once, in ascending order", "sort the layers")
+
+
+def _check_layers(draft: DrafterPlan, target: ModelPlan, origin: Origin) -> list[str]:
+    """Notes on layers that the target has. Raises RecipeError for others."""
+    count = target.facts.layers
+    if count is None:
+        received, expected = f"{list(draft.layers)}", "a target whose config.json says how many layers it has"
+        raise origin.refusal("drafter.layers", received, expected, "use another drafter.kind for this target")
+    if draft.layers[-1] >= count:
+        expected = f"layers from 0 to {count - 1}, which the target has"
+        raise origin.refusal(
+            "drafter.layers", f"layer {draft.layers[-1]}", expected, f"remove layer {draft.layers[-1]}"
+        )
+    if len(draft.layers) == count:
+        return [f"drafter.layers names all {count} layers: a draft costs as much as a token of the target"]
+    return []

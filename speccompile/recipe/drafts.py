@@ -1,0 +1,84 @@
+"""Which drafters, trees, decodings and methods go together, as data: one row for some, and in it all that may be mixed.
+
+What engines can do is in `capabilities`; here stands what can be done at all.
+"""
+
+from collections.abc import Mapping
+
+from speccompile.errors import RecipeError
+from speccompile.recipe.capabilities import Row
+from speccompile.recipe.refusal import Origin, one_of
+
+KEYS = {
+    "drafter": "drafter.kind",
+    "decoding": "decoding",
+    "method": "verify.method",
+    "tree": "drafter.tree",
+    "sample": "drafter.sample",
+}
+"""Dimension of the table -> key of the recipe, in the order in which they are asked."""
+
+TREES = {"chain": "a chain", "static": "a static tree", "dynamic": "a dynamic tree"}
+
+_BOTH = ("greedy", "sampling")
+
+
+def _certain(drafter: tuple[str, ...], tree: tuple[str, ...], method: tuple[str, ...]) -> Row:
+    """Drafts that are the drafter's best: their tokens stand for themselves, so both decodings can judge them."""
+    return {"drafter": drafter, "decoding": _BOTH, "method": method, "tree": tree, "sample": ("false",)}
+
+
+def _sampled(drafter: tuple[str, ...], tree: tuple[str, ...], method: tuple[str, ...]) -> Row:
+    """Drafts that are drawn: their probabilities are needed, and a target that samples."""
+    return {"drafter": drafter, "decoding": ("sampling",), "method": method, "tree": tree, "sample": ("true",)}
+
+
+_ONE_LM, _FIXED = ("model", "layer_skip"), ("chain", "static")
+
+DRAFTS: tuple[Row, ...] = (
+    _certain(("none",), ("chain",), ("exact",)),
+    _certain(_ONE_LM, (*_FIXED, "dynamic"), ("exact",)),
+    _certain(("models", "prompt_lookup"), _FIXED, ("exact",)),
+    _sampled(_ONE_LM, _FIXED, ("exact",)),
+    _certain((*_ONE_LM, "models", "prompt_lookup"), _FIXED, ("typical", "top_k")),
+    _certain((*_ONE_LM, "prompt_lookup"), ("chain",), ("lenience",)),
+    _sampled(_ONE_LM, ("chain",), ("lenience",)),
+    _certain(_ONE_LM, ("chain",), ("bild",)),
+)
+
+
+def able(words: Mapping[str, str]) -> tuple[Row, ...]:
+    """The rows that can do all of some words, by dimension."""
+    return tuple(row for row in DRAFTS if all(word in row[dimension] for dimension, word in words.items()))
+
+
+def check_combination(words: Mapping[str, str], origin: Origin) -> None:
+    """`words`: by dimension, in the order of KEYS. Raises RecipeError where the first word stands that does not go with
+    those before it; the hint names what can be changed."""
+    before: dict[str, str] = {}
+    for dimension, word in words.items():
+        if not able(before | {dimension: word}):
+            raise _refuse(before, dimension, word, origin)
+        before[dimension] = word
+
+
+def _refuse(before: dict[str, str], dimension: str, word: str, origin: Origin) -> RecipeError:
+    possible = _words(before, dimension)
+    changes: dict[str, list[str]] = {}  # of another word alone, which would do
+    for other in before:
+        words = _words({name: each for name, each in before.items() if name != other} | {dimension: word}, other)
+        changes |= {other: words} if words else {}
+    blamed = ", ".join(f"{KEYS[other]} {before[other]}" for other in changes or before)
+    hint = ", or ".join(f"{KEYS[name]} to {one_of(words)}" for name, words in (changes | {dimension: possible}).items())
+    received = f"'{word}'" if dimension == "method" else _shown(dimension, word)
+    return origin.refusal(KEYS[dimension], f"{received}, which {blamed} cannot do", one_of(possible), f"set {hint}")
+
+
+def _words(others: dict[str, str], dimension: str) -> list[str]:
+    """The words that go with some of the other dimensions."""
+    words = dict.fromkeys(word for row in able(others) for word in row[dimension])
+    return [_shown(dimension, word) for word in words]
+
+
+def _shown(dimension: str, word: str) -> str:
+    return TREES[word] if dimension == "tree" else word

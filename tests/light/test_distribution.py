@@ -1,0 +1,102 @@
+"""The proof of distributions: right rules pass it, and every wrong one is caught."""
+
+import pytest
+
+from speccompile.errors import ProofError
+from speccompile.prove.distribution import SETTINGS, Request, check, draw_all, sample_count, short_prompt
+from speccompile.runtime.options import Sampling
+from tests.light.toy_sampler import DEPTH, Rules, ToyBundle, reference
+
+REQUEST = Request((*SETTINGS, Sampling(1.3, min_p=0.1)), 3000, 2 + DEPTH)
+RIGHT = {
+    "drawn chain": Rules(),
+    "certain chain": Rules(certain=True),
+    "drawn siblings": Rules(siblings=3),
+    "certain siblings": Rules(siblings=3, certain=True),
+    "drafts that are not filtered": Rules(filters_drafts=False),
+    "siblings that are not filtered": Rules(siblings=2, filters_drafts=False),
+}
+WRONG = {
+    "all accepted": Rules(accepts_all=True),
+    "all certain ones accepted": Rules(accepts_all=True, certain=True),
+    "the target's own distribution instead of the residual": Rules(residual=False),
+    "the same with siblings": Rules(siblings=3, residual=False),
+    "siblings stay in the drafter's distribution": Rules(siblings=3, removes_siblings=False),
+    "certain drafts as if they were drawn": Rules(certain=True, certain_as_drawn=True),
+}
+
+
+def prove(bundle: ToyBundle, request: Request) -> list[dict]:
+    return check(bundle.manifest, draw_all(bundle, [3, 1], request), reference())
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_right_rules_pass(name):
+    rows = prove(ToyBundle(RIGHT[name]), REQUEST)
+    assert [row["token"] for row in rows] == ["first", "first two", "behind a whole path"] * 4
+    assert min(row["p_value"] for row in rows) > 1e-3
+    assert {row["outside"] for row in rows} == {0}
+    assert all(0.1 < row["accepted"] < 0.95 and row["samples"] > 40 for row in rows)
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_rules_are_caught(name):
+    message = (
+        r"^drafter model \((chain|static), (drawn|certain) drafts\), temperature [\d.]+(, top_[kp] [\d.]+)?: "
+        r"3000 samples \(first two\) are not distributed as the target's: p-value [\d.e-]+, expected at least 1e-06 "
+        r"\(chi-square [\d.]+, \d+ degrees of freedom\); the largest deviation is at "
+        r"(all rare tokens together|tokens \d+, \d+): expected [\d.]+ times, drawn \d+ times$"
+    )
+    with pytest.raises(ProofError, match=message) as caught:
+        prove(ToyBundle(WRONG[name]), Request(SETTINGS, 3000))
+    assert caught.value.exit_code == 3
+    assert caught.value.hint == "speculation changed what is drawn: please report it with the recipe"
+
+
+def test_a_bonus_token_that_is_not_filtered_is_caught():
+    message = (
+        r"top_k 5: \d+ of \d+ samples \(behind a whole path\) are tokens that these settings exclude, the first is \d+$"
+    )
+    request = Request((Sampling(temperature=0.7, top_k=5),), 3000, 2 + DEPTH)
+    with pytest.raises(ProofError, match=message):
+        prove(ToyBundle(Rules(filters_bonus=False)), request)
+
+
+def test_a_bonus_token_at_another_temperature_is_caught():
+    message = (
+        r"samples \(behind a whole path\) are not distributed as the target's: .* at (all rare|the \d+\. best) token"
+    )
+    request = Request((Sampling(temperature=0.5),), 3000, 2 + DEPTH)
+    with pytest.raises(ProofError, match=message):
+        prove(ToyBundle(Rules(filters_bonus=False)), request)
+
+
+def test_approximate_rules_are_measured():
+    rows = prove(ToyBundle(Rules(accepts_all=True), exact=False), Request(SETTINGS, 3000))
+    assert {row["exact"] for row in rows} == {False}
+    assert min(row["p_value"] for row in rows) < 1e-6
+
+
+def test_rows_say_everything():
+    (row, *_) = prove(ToyBundle(Rules(siblings=3)), Request((Sampling(1.0, top_p=0.8),), 500))
+    assert row.items() >= {
+        "drafter": "model", "tree": "static", "sample": True, "settings": {"temperature": 1.0, "top_p": 0.8},
+        "token": "first", "samples": 3000, "outside": 0, "against": "the table", "exact": True,
+    }.items()  # fmt: skip
+    assert row.keys() >= {"statistic", "degrees", "p_value", "accepted"}
+
+
+def test_equal_bundles_give_equal_rows():
+    rows = [prove(ToyBundle(Rules()), Request(SETTINGS, 3000)) for _ in range(2)]
+    assert rows[0] == rows[1]
+
+
+def test_large_models_are_sampled_less():
+    assert [sample_count(size) for size in (0, 1000, 16_000_000, 1_400_000_000, 10**12)] == [2000, 2000, 1000, 106, 100]
+
+
+def test_a_short_prompt_says_everything_twice():
+    assert short_prompt(range(20), 64) == [*range(8), *range(8)]
+    assert short_prompt([5], 64) == [5, 5]
+    assert short_prompt(range(20), 8) == [0, 1, 2, 3, 4]
+    assert short_prompt(range(20), 2) == [0]

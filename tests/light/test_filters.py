@@ -1,0 +1,58 @@
+"""The numpy filters against transformers' own logits processors."""
+
+import numpy as np
+import pytest
+
+from speccompile.prove.filters import described, options, possible, shaped, unfiltered
+from speccompile.prove.processors import probabilities
+from speccompile.runtime.options import Sampling
+
+SETTINGS = (
+    Sampling(1.0),
+    Sampling(0.3),
+    Sampling(1.7, top_k=1),
+    Sampling(0.7, top_k=5),
+    Sampling(1.0, top_k=1000),
+    Sampling(1.0, top_p=0.8),
+    Sampling(1.2, top_p=0.01),
+    Sampling(1.3, min_p=0.1),
+    Sampling(1.0, min_p=1.0),
+    Sampling(0.9, repetition_penalty=1.4),
+    Sampling(0.9, repetition_penalty=0.7),
+    Sampling(0.8, top_k=12, top_p=0.9, min_p=0.02, repetition_penalty=1.3),
+)
+
+
+@pytest.mark.parametrize("sampling", SETTINGS, ids=str)
+@pytest.mark.parametrize("size", [7, 24, 500])
+def test_filters_are_those_of_transformers(sampling, size):
+    random = np.random.default_rng(size)
+    for spread in (0.5, 3.0):
+        logits = (spread * random.normal(size=size)).astype(np.float32)
+        tokens = random.integers(0, size, 9).tolist()
+        found, expected = shaped(logits, tokens, sampling), probabilities(logits, tokens, sampling)
+        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-15)
+        assert found.sum() == pytest.approx(1.0)
+        assert possible(unfiltered(logits, tokens, sampling), sampling)[found > 0].all()
+
+
+def test_equally_probable_tokens_pass_together():
+    logits = np.log(np.array([0.4, 0.2, 0.2, 0.2], np.float32))
+    assert shaped(logits, [0], Sampling(1.0, top_k=2)) == pytest.approx([0.4, 0.2, 0.2, 0.2])
+    assert shaped(logits, [0], Sampling(1.0, top_p=0.5)) == pytest.approx([0.4, 0.2, 0.2, 0.2])
+
+
+def test_what_rounding_may_let_through_is_possible():
+    probabilities = np.array([0.5, 0.2995, 0.2, 0.0005])
+    assert possible(probabilities, Sampling(1.0, top_p=0.799)).tolist() == [True, True, True, False]
+    assert possible(probabilities, Sampling(1.0, top_p=0.79)).tolist() == [True, True, False, False]
+    close = np.array([0.4, 0.30001, 0.3, 0.0])
+    assert possible(close, Sampling(1.0, top_k=2)).tolist() == [True, True, True, False]
+
+
+def test_settings_are_named_by_what_they_change():
+    sampling = Sampling(0.7, top_k=5, seed=3)
+    assert described(sampling) == {"temperature": 0.7, "top_k": 5}
+    assert options(sampling) == {
+        "temperature": 0.7, "top_k": 5, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0,
+    }  # fmt: skip

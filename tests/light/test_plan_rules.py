@@ -1,0 +1,178 @@
+"""Recipe -> the rule of acceptance; and the tables of what goes together, word by word."""
+
+import itertools
+
+import pytest
+
+from speccompile.errors import RecipeError
+from speccompile.recipe import VerifyPlan, load_recipe, make_plan
+from speccompile.recipe.capabilities import DRAFTER_KEYS, EXACT_METHODS, PLANNED, ROWS, SHARING, VERIFY_KEYS, WEIGHTED
+from speccompile.recipe.drafts import DRAFTS, KEYS, TREES
+from speccompile.recipe.rules import PARAMETERS
+from speccompile.recipe.schema import Drafter, Verify
+
+DRAFTERS = {
+    "none": {},
+    "model": {"model": "drafter"},
+    "models": {"models": ["drafter", "drafter"]},
+    "prompt_lookup": {},
+    "layer_skip": {"layers": [0]},
+}
+SHAPES = {"chain": "chain", "static": [2, 1], "dynamic": {"depth": 2, "top_k": 2, "nodes": 3}}
+METHODS = ("exact", "typical", "lenience", "top_k", "bild")
+WORDS = {
+    "drafter": tuple(DRAFTERS),
+    "decoding": ("greedy", "sampling"),
+    "method": METHODS,
+    "tree": tuple(SHAPES),
+    "sample": ("false", "true"),
+}
+
+
+def can(drafter, decoding, method, tree, sample):
+    """What goes together, by reasoning from the methods."""
+    has_probabilities = drafter in ("model", "layer_skip")
+    if drafter == "none":
+        return (method, tree, sample) == ("exact", "chain", "false")
+    if sample == "true" and not (has_probabilities and decoding == "sampling" and method in ("exact", "lenience")):
+        return False
+    if tree == "dynamic" and not (has_probabilities and method == "exact" and sample == "false"):
+        return False
+    if method in ("lenience", "bild") and (tree != "chain" or drafter == "models"):
+        return False
+    return method != "bild" or has_probabilities
+
+
+@pytest.fixture
+def plan(make_recipe, make_checkpoint, tmp_path):
+    make_checkpoint(tmp_path / "deep", num_hidden_layers=2)
+
+    def plan(**keys):
+        return make_plan(load_recipe(make_recipe(**{"target": {"model": "deep"}} | keys)))
+
+    return plan
+
+
+@pytest.mark.parametrize(
+    ("written", "parameters"),
+    [
+        ({"method": "exact"}, {}),
+        ({"method": "typical"}, {"epsilon": 0.09, "delta": 0.3}),
+        ({"method": "typical", "delta": 0}, {"epsilon": 0.09, "delta": 0}),
+        ({"method": "lenience"}, {"lenience": 0.5}),
+        ({"method": "lenience", "lenience": 1}, {"lenience": 1}),
+        ({"method": "top_k", "k": 5}, {"k": 5, "gap": 2.0}),
+        ({"method": "bild", "rollback": 1.5}, {"fallback": 0.5, "rollback": 1.5}),
+    ],
+)
+def test_methods_and_their_parameters(plan, written, parameters):
+    method = written["method"]
+    decided = plan(verify=written, drafter={"kind": "model", "model": "drafter"}).verify
+    assert decided == VerifyPlan(method, method == "exact", parameters)
+
+
+@pytest.mark.parametrize(
+    ("written", "message"),
+    [
+        (
+            {"epsilon": 0.1},
+            "epsilon: received a key that means nothing for this method, expected it only with verify.m",
+        ),
+        ({"method": "typical", "k": 2}, "verify.k: .* expected it only with verify.method top_k, not typical"),
+        ({"method": "bild", "lenience": 0.5}, "verify.lenience: .* verify.method lenience, not bild"),
+        ({"method": "top_k", "fallback": 0.5}, "verify.fallback: .* verify.method bild, not top_k"),
+    ],
+)
+def test_parameters_of_other_methods_are_refused(plan, written, message):
+    with pytest.raises(RecipeError, match=message) as caught:
+        plan(verify=written, drafter={"kind": "model", "model": "drafter"})
+    assert caught.value.hint.endswith("or change verify.method")
+
+
+@pytest.mark.parametrize(
+    ("keys", "message", "hint"),
+    [
+        (
+            {"drafter": {"kind": "prompt_lookup"}, "verify": {"method": "bild"}},
+            "verify.method: received 'bild', which drafter.kind prompt_lookup cannot do, expected exact, typical, top",
+            "set drafter.kind to model or layer_skip, or verify.method to exact, typical, top_k or lenience",
+        ),
+        (
+            {"verify": {"method": "typical"}},
+            "verify.method: received 'typical', which drafter.kind none cannot do, expected exact",
+            "set drafter.kind to model, layer_skip, models or prompt_lookup, or verify.method to exact",
+        ),
+        (
+            {"drafter": {"kind": "prompt_lookup", "tree": [2]}, "verify": {"method": "lenience"}},
+            "drafter.tree: received a static tree, which verify.method lenience cannot do, expected a chain",
+            "set verify.method to exact, typical or top_k, or drafter.tree to a chain",
+        ),
+        (
+            {"drafter": {"kind": "prompt_lookup", "tree": SHAPES["dynamic"]}},
+            "drafter.tree: received a dynamic tree, which drafter.kind prompt_lookup cannot do, expected a chain or a ",
+            "set drafter.kind to model or layer_skip, or drafter.tree to a chain or a static tree",
+        ),
+        (
+            {
+                "drafter": {"kind": "model", "model": "drafter", "sample": True, "tree": SHAPES["dynamic"]},
+                "decoding": "sampling",
+            },
+            "drafter.sample: received true, which drafter.tree dynamic cannot do, expected false",
+            "set drafter.tree to a chain or a static tree, or drafter.sample to false",
+        ),
+        (
+            {"drafter": {"kind": "model", "model": "drafter", "sample": True}, "verify": {"method": "bild"}},
+            "drafter.sample: received true, which drafter.kind model, decoding greedy, verify.method bild, drafter."
+            "tree chain cannot do, expected false",
+            "set drafter.sample to false",
+        ),
+    ],
+)
+def test_what_does_not_go_together_is_refused_with_what_can_be_changed(plan, keys, message, hint):
+    with pytest.raises(RecipeError) as caught:
+        plan(**keys)
+    assert message in str(caught.value)
+    assert caught.value.hint == hint
+
+
+@pytest.mark.parametrize(("drafter", "decoding"), itertools.product(WORDS["drafter"], WORDS["decoding"]))
+def test_every_combination_of_the_table_is_planned_and_every_other_refused(plan, drafter, decoding):
+    for method, tree, sample in itertools.product(WORDS["method"], WORDS["tree"], WORDS["sample"]):
+        section = DRAFTERS[drafter] | {"kind": drafter}
+        section |= {"tree": SHAPES[tree]} if tree != "chain" else {}
+        section |= {"sample": sample == "true"} if "sample" in DRAFTER_KEYS[drafter] or sample == "true" else {}
+        keys = {"drafter": section, "decoding": decoding, "verify": {"method": method}}
+        if can(drafter, decoding, method, tree, sample):
+            decided = plan(**keys)
+            found = (decided.drafter.kind, decided.drafter.tree.kind, decided.drafter.sample, decided.verify.method)
+            assert found == (drafter, tree, sample == "true", method)
+        else:
+            with pytest.raises(RecipeError, match=r"cannot do, expected|means nothing for this drafter"):
+                plan(**keys)
+
+
+def test_the_table_of_combinations_is_what_the_methods_allow():
+    rows = {words for row in DRAFTS for words in itertools.product(*(row[dimension] for dimension in KEYS))}
+    assert rows == {words for words in itertools.product(*WORDS.values()) if can(*words)}
+    assert sum(len(list(itertools.product(*(row[d] for d in KEYS)))) for row in DRAFTS) == len(rows)
+
+
+def test_every_word_of_the_tables_is_known_everywhere():
+    for row in DRAFTS:
+        assert tuple(row) == tuple(KEYS)
+    for dimension in ("drafter", "decoding", "method"):
+        for row in ROWS:
+            assert set(row[dimension]) == set(WORDS[dimension])
+        assert not set(WORDS[dimension]) & set(PLANNED[dimension])
+    assert tuple(TREES) == WORDS["tree"]
+    assert tuple(DRAFTER_KEYS) == WORDS["drafter"]
+    assert tuple(VERIFY_KEYS) == WORDS["method"]
+    assert set(EXACT_METHODS) < set(METHODS)
+
+
+def test_every_key_of_the_sections_means_something_for_some_word():
+    assert {name for names in DRAFTER_KEYS.values() for name in names} == set(Drafter.model_fields)
+    assert {name for names in VERIFY_KEYS.values() for name in names} == set(Verify.model_fields)
+    assert {"method", *PARAMETERS} == set(Verify.model_fields)
+    assert set(WEIGHTED) == {kind for kind, names in DRAFTER_KEYS.items() if {"model", "models"} & set(names)}
+    assert set(SHARING) == {kind for kind, names in DRAFTER_KEYS.items() if "layers" in names}

@@ -1,0 +1,109 @@
+"""Options of sampling: what is refused, in which words, and what is taken as it is."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from speccompile.errors import PromptError, UsageError
+from speccompile.runtime.options import Sampling, row_samplings
+from tests.light.fake_bundle import toy_bundle, toy_manifest
+from tests.light.toy_models import VOCABULARY, autoregressive
+
+PROMPT = [3, 1, 4, 1, 5]
+
+
+@pytest.fixture(scope="module")
+def bundle():
+    return toy_bundle(sampling=True, batch_size=2)
+
+
+@pytest.mark.parametrize(
+    ("options", "message", "hint"),
+    [
+        ({"temperature": -0.5}, r"temperature: received -0\.5, expected a number from 0 on", "0 is greedy"),
+        ({"temperature": float("inf")}, "temperature: received inf, expected a number", "0 is greedy"),
+        ({"temperature": float("nan")}, "temperature: received nan, expected a number", "0 is greedy"),
+        ({"temperature": 1e39}, r"temperature: received 1e\+39, expected a number", "0 is greedy"),
+        ({"temperature": "hot"}, "temperature: received 'hot', expected a number", "0 is greedy"),
+        ({"temperature": True}, "temperature: received True, expected a number", "0 is greedy"),
+        ({"top_k": -1}, "top_k: received -1, expected a whole number from 0 on", "0 keeps all tokens"),
+        ({"top_k": 2.5}, r"top_k: received 2\.5, expected a whole number from 0 on", "0 keeps all tokens"),
+        ({"top_p": 0}, "top_p: received 0, expected a number above 0 and at most 1", "1 keeps all tokens"),
+        ({"top_p": 1.01}, r"top_p: received 1\.01, expected a number above 0 and at most 1", "1 keeps all"),
+        ({"min_p": -0.1}, r"min_p: received -0\.1, expected a number from 0 to 1", "0 keeps all tokens"),
+        ({"min_p": 2}, "min_p: received 2, expected a number from 0 to 1", "0 keeps all tokens"),
+        ({"repetition_penalty": 0}, "repetition_penalty: received 0, expected a number above 0", "1 is none"),
+        ({"repetition_penalty": 10**40}, "repetition_penalty: received 1000", "1 is none, more repeats less"),
+        ({"seed": -1}, r"seed: received -1, expected a whole number from 0 to 2\*\*64 - 1", "leave it out"),
+        ({"seed": 2**64}, "seed: received 18446744073709551616, expected a whole number", "leave it out"),
+        ({"temperature": [1, -1]}, "temperature of prompt 2: received -1, expected a number from 0 on", "0 is greedy"),
+        (
+            {"seed": np.array([1, 2, 3])},
+            "seed: received 3 values, expected one, or one for each of 2 prompts",
+            "give a single value",
+        ),
+        ({"top_p": []}, "top_p: received 0 values, expected one, or one for each of 2 prompts", "give a single value"),
+        ({"num_return_sequences": 0}, "num_return_sequences: received 0, expected a whole number from 1 on", "give 1"),
+        ({"num_return_sequences": 1.5}, r"num_return_sequences: received 1\.5, expected a whole number", "give 1"),
+    ],
+)
+def test_values_that_are_refused(bundle, options, message, hint):
+    with pytest.raises(UsageError, match=message) as caught:
+        bundle.generate_batch([PROMPT, [9]], **options)
+    assert caught.value.hint.startswith(hint)
+
+
+def test_more_sequences_than_rows_are_refused(bundle):
+    with pytest.raises(PromptError, match="2 prompts with 2 sequences each at once: expected 1 to 2") as caught:
+        bundle.generate_batch([PROMPT, [9]], num_return_sequences=2)
+    assert caught.value.hint == "build the bundle with a larger cache.batch_size"
+
+
+@pytest.mark.parametrize("way", ["generate", "stream"])
+def test_where_one_generation_comes_back_several_are_refused(bundle, way):
+    message = "num_return_sequences: received 2, expected 1 where one generation comes back"
+    with pytest.raises(UsageError, match=message) as caught:
+        getattr(bundle, way)(PROMPT, num_return_sequences=2)
+    assert caught.value.hint == "use generate_batch, which gives a list"
+
+
+@pytest.mark.parametrize(
+    ("options", "received"),
+    [
+        ({"temperature": 0.8, "seed": 0}, r"temperature 0\.8, seed 0"),
+        ({"temperature": [0, 0.5]}, r"temperature \[0, 0\.5\]"),
+        ({"top_k": 1, "top_p": 1.0, "min_p": 0}, r"top_k 1, top_p 1\.0, min_p 0"),
+        ({"repetition_penalty": 1.1}, r"repetition_penalty 1\.1"),
+        ({"num_return_sequences": 2}, "num_return_sequences 2"),
+    ],
+)
+def test_a_greedy_bundle_refuses_to_sample(options, received):
+    message = f"received {received}, but the bundle was compiled for greedy decoding: sampling is not available"
+    with pytest.raises(UsageError, match=message) as caught:
+        toy_bundle(batch_size=4).generate_batch([PROMPT, [9]], **options)
+    assert caught.value.hint == "leave these options out, or build the bundle with decoding: sampling"
+
+
+def test_a_greedy_bundle_takes_what_changes_nothing():
+    options = {"temperature": [0, 0.0], "repetition_penalty": 1, "seed": None, "num_return_sequences": 1}
+    generations = toy_bundle(batch_size=2).generate_batch([PROMPT, [9]], max_new_tokens=5, **options)
+    assert [each.token_ids for each in generations] == [autoregressive(PROMPT, 5), autoregressive([9], 5)]
+    assert {each.seed for each in generations} == {None}
+
+
+def test_numbers_of_any_kind_are_taken():
+    asked = {
+        "temperature": np.float32(0.5), "top_k": np.array([10**30, 0]), "top_p": Fraction(1, 2), "min_p": None,
+        "repetition_penalty": 2, "seed": (np.uint64(5), 2**64 - 1),
+    }  # fmt: skip
+    assert row_samplings(toy_manifest(sampling=True, batch_size=4), 2, 2, asked) == [
+        Sampling(0.5, top_k, 0.5, 0.0, 2.0, seed, sequence)
+        for top_k, seed in ((VOCABULARY, 5), (0, 2**64 - 1))
+        for sequence in (0, 1)
+    ]
+
+
+def test_an_option_that_does_not_exist_is_a_type_error(bundle):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'top_q'"):
+        bundle.generate(PROMPT, top_q=1)
