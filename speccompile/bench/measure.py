@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from speccompile.errors import PromptError, UsageError
 from speccompile.progress import step
@@ -36,21 +37,25 @@ class Case:
         return None
 
 
-def measure(bundle: Bundle, prompts: Sequence[Prompt], *, max_new_tokens: int = 128, repeats: int = 3) -> list[Case]:
+def measure(
+    bundle: Bundle, prompts: Sequence[Prompt], *, max_new_tokens: int = 128, repeats: int = 3, **sampling: Any
+) -> list[Case]:
     """Generate for every prompt, `repeats` times both ways, in alternating order, after a warm-up.
 
-    A bundle without a drafter runs autoregressively only. Raises PromptError, with the prompt's number, for a prompt
-    that the bundle cannot take, and UsageError for less than one repeat; both before any work.
+    A bundle without a drafter runs autoregressively only. sampling: options of `Bundle.generate_batch`; every
+    generation has the same. Raises PromptError, with the prompt's number, for a prompt that the bundle cannot take, and
+    UsageError for less than one repeat; both before any work.
     """
+    options = {"max_new_tokens": max_new_tokens} | sampling
     if repeats < 1:
         raise UsageError(f"repeats is {repeats}: expected at least 1")
     all_ids = [_token_ids(bundle, prompt, number) for number, prompt in enumerate(prompts, 1)]
     with step("warm-up"):
-        _run_both(bundle, all_ids[0], max_new_tokens)
+        _run_both(bundle, all_ids[0], options)
     cases = []
     for number, ids in enumerate(all_ids, 1):
         with step(f"prompt {number} of {len(all_ids)}"):
-            pairs = [_run_both(bundle, ids, max_new_tokens, turn=number + repeat) for repeat in range(repeats)]
+            pairs = [_run_both(bundle, ids, options, turn=number + repeat) for repeat in range(repeats)]
             cases.append(Case(number, *(tuple(pair[way] for pair in pairs if way in pair) for way in (False, True))))
     return cases
 
@@ -62,11 +67,11 @@ def _token_ids(bundle: Bundle, prompt: Prompt, number: int) -> list[int]:
         raise PromptError(f"prompt {number}: {error}", hint=error.hint) from error
 
 
-def _run_both(bundle: Bundle, ids: list[int], max_new_tokens: int, turn: int = 0) -> dict[bool, Generation]:
+def _run_both(bundle: Bundle, ids: list[int], options: dict[str, Any], turn: int = 0) -> dict[bool, Generation]:
     """Generations by whether they are autoregressive. Odd turns run in the other order."""
     ways = [False, True] if bundle.speculative else [True]
     ordered = ways[::-1] if turn % 2 else ways
-    return {way: bundle.generate(ids, max_new_tokens=max_new_tokens, autoregressive=way) for way in ordered}
+    return {way: bundle.generate(ids, autoregressive=way, **options) for way in ordered}
 
 
 def _at(tokens: Sequence[int], index: int) -> int | None:

@@ -49,10 +49,21 @@ class Depth:
 
 @dataclass(frozen=True)
 class Report:
-    """A whole benchmark. Without a drafter `speculative`, the speedups and `equal_prompts` are None."""
+    """A whole benchmark. Without a drafter `speculative`, the speedups and `equal_prompts` are None.
+
+    equal_prompts is None, too, where drafts are drawn: the two ways then use other random numbers, and give other
+    tokens of the same distribution.
+    """
 
     bundle: str
     exact: bool
+    method: str
+    decoding: str
+    temperature: float
+    seed: int | None
+    """None at temperature 0."""
+    limits: dict[str, float]
+    """The other options of sampling that were given, by name."""
     engine: str
     threads: int | None
     """None: the engine chose."""
@@ -75,13 +86,22 @@ class Report:
         return asdict(self)
 
 
-def make_report(bundle: Bundle, cases: Sequence[Case], *, threads: int | None, max_new_tokens: int) -> Report:
-    """The report of what `measure` ran. `threads` is what the bundle was opened with."""
+def make_report(
+    bundle: Bundle, cases: Sequence[Case], *, threads: int | None, max_new_tokens: int, **sampling: Any
+) -> Report:
+    """The report of what `measure` ran, with the same options. `threads` is what the bundle was opened with."""
     pairs = [pair for case in cases for pair in zip(case.speculative, case.autoregressive, strict=bundle.speculative)]
-    differences = tuple(found for case in cases if (found := case.difference()))
+    temperature, seed = sampling.pop("temperature", 0.0), sampling.pop("seed", None)
+    comparable = bundle.speculative and not (temperature and bundle.manifest.sample)
+    differences = tuple(found for case in cases if (found := case.difference())) if comparable else ()
     return Report(
         bundle=bundle.manifest.name,
         exact=bundle.manifest.exact,
+        method=bundle.manifest.method,
+        decoding=bundle.manifest.decoding,
+        temperature=temperature,
+        seed=seed if temperature else None,
+        limits={name: value for name, value in sampling.items() if value is not None},
         engine=bundle.engine_name,
         threads=threads,
         cpus=os.cpu_count(),
@@ -93,7 +113,7 @@ def make_report(bundle: Bundle, cases: Sequence[Case], *, threads: int | None, m
         speedup=_ratio(pairs, lambda generation: generation.tokens_per_second),
         decode_speedup=_ratio(pairs, _decode_rate),
         acceptance_by_depth=_acceptance([case.speculative[0] for case in cases if case.speculative], bundle),
-        equal_prompts=len(cases) - len(differences) if bundle.speculative else None,
+        equal_prompts=len(cases) - len(differences) if comparable else None,
         differences=differences,
         versions=_versions(bundle.entry.backend),
     )
@@ -123,7 +143,7 @@ def _acceptance(generations: Sequence[Generation], bundle: Bundle) -> tuple[Dept
     accepted = [length - 1 for one in generations for length in one.path_lengths]
     if not accepted:
         return ()
-    reached = [sum(count >= depth for count in accepted) for depth in range(bundle.manifest.tokens + 1)]
+    reached = [sum(count >= depth for count in accepted) for depth in range(bundle.manifest.depth + 1)]
     return tuple(
         Depth(depth, reached[depth] / len(accepted), reached[depth] / before if before else None)
         for depth, before in enumerate(reached[:-1], 1)

@@ -30,7 +30,18 @@ def _head(report: Report) -> Iterator[str]:
     yield f"{report.bundle} on {report.engine}, CPUs: {report.cpus}, threads: {threads}"
     runs = f"{report.prompts} prompts, up to {report.max_new_tokens} new tokens, {report.repeats} repeats"
     yield f"{runs}; medians over prompts and repeats, milliseconds per generation"
+    yield ", ".join(_choices(report))
     yield ", ".join(f"{name} {version}" for name, version in report.versions.items())
+
+
+def _choices(report: Report) -> Iterator[str]:
+    """How tokens were chosen, and drafts accepted."""
+    yield f"{report.decoding} decoding at temperature {report.temperature:g}"
+    if report.seed is not None:
+        yield f"seed {report.seed}"
+    yield from (f"{name} {value:g}" for name, value in report.limits.items())
+    if report.speculative is not None:
+        yield f"verified by {report.method}" + ("" if report.exact else ": APPROXIMATE, the output may change")
 
 
 def _ways(report: Report) -> Iterator[str]:
@@ -53,6 +64,9 @@ def _speculation(report: Report) -> Iterator[str]:
     after = (_cell(depth.accepted_after_previous, ".2f") for depth in depths)
     yield f"{'accepted after previous':<26}" + "".join(f"{cell:>6}" for cell in after)
     yield ""
+    if report.equal_prompts is None:
+        yield "drafts are drawn: the two ways give other tokens, by the same probabilities"
+        return
     yield f"same tokens on {report.equal_prompts} of {report.prompts} prompts"
     for found in report.differences:
         yield (

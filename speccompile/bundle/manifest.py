@@ -8,7 +8,7 @@ from typing import Any, TypeVar, get_type_hints
 from speccompile.contract import Graph, buffers
 from speccompile.errors import BundleError
 
-FORMAT = 2
+FORMAT = 3
 """Version of the folder's layout and of its JSON files. A reader refuses bundles with another one."""
 
 MANIFEST = "manifest.json"
@@ -77,9 +77,10 @@ def files_of(engine: EngineEntry) -> list[str]:
 class Manifest:
     """What the runtime must know before it opens an engine.
 
-    tokens: drafts per round, 0 without a drafter. catch_up: tokens that the drafter catches up over when decoding, 0
-    without one. max_length and prefill_chunk are in tokens. graphs: the round's, before any engine's precision. plan:
-    every decided value of the recipe, for people.
+    tokens: drafts per round, all branches together; 0 without a drafter. tree: "chain", "static" or "dynamic". depth:
+    the most drafts that a round can accept. sample: whether drafts are drawn, not the drafter's best. catch_up: tokens
+    that the drafter catches up over when decoding, 0 without one. max_length and prefill_chunk are in tokens. graphs:
+    the round's, before any engine's precision. plan: every decided value of the recipe, for people.
     """
 
     format: int
@@ -93,6 +94,9 @@ class Manifest:
     max_length: int
     prefill_chunk: int
     tokens: int
+    tree: str
+    depth: int
+    sample: bool
     catch_up: int
     vocabulary_size: int
     eos_token_ids: tuple[int, ...]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from speccompile.cli.sampling_options import sampling_options
 from speccompile.errors import PromptError, UsageError
 from speccompile.progress import LOGGER, step
 
@@ -23,17 +24,19 @@ SOURCES = ("--prompt", "--prompt-file", "--token-ids")
 @click.option("--prompt-file", metavar="FILE", help="A file with the prompt, taken as it is; - for stdin.")
 @click.option("--token-ids", metavar="1,2,3", help="The prompt's token ids.")
 @click.option("--max-new-tokens", type=click.IntRange(min=1), default=128, show_default=True, help="At most this many.")
-@click.option("--temperature", type=float, default=0.0, help="0 is greedy decoding; more is refused by greedy bundles.")
-@click.option("--top-k", type=int, help="For sampling: refused by greedy bundles.")
-@click.option("--top-p", type=float, help="For sampling: refused by greedy bundles.")
-@click.option("--seed", type=int, help="For sampling: refused by greedy bundles.")
+@sampling_options
+@click.option(
+    "--num-return-sequences", metavar="N", type=int, default=1, show_default=True,
+    help="Continue the prompt N times, side by side in the bundle's batch.",
+)  # fmt: skip
+@click.option("--logprobs", is_flag=True, help="With --json: the log-probability of every new token.")
 @click.option("--stop", metavar="TEXT", multiple=True, help="End before this text. May be given several times.")
 @click.option("--chat", is_flag=True, help="Write the prompt into the tokenizer's chat template.")
 @click.option("--autoregressive", is_flag=True, help="One token a round, without drafts.")
 @click.option("--engine", metavar="NAME", help="Engine of the bundle; by default the first that can run here.")
 @click.option("--threads", type=click.IntRange(min=1), help="Threads for the engine; by default its own choice.")
 @click.option("--no-verify", is_flag=True, help="Do not compare the files with their recorded hashes.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each sequence at the end.")
 def command(
     folder: Path,
     prompt: str | None,
@@ -43,15 +46,18 @@ def command(
     threads: int | None,
     no_verify: bool,
     as_json: bool,
+    num_return_sequences: int,
     **options: Any,
 ) -> None:
     """Generate text with BUNDLE.
 
     The new text goes to stdout as it comes, in UTF-8, then a newline. A bundle without a tokenizer takes token ids
-    and prints token ids.
+    and prints token ids. Several sequences are printed when all have ended, each below a line with its number.
+
+    Options of sampling need a bundle that was built with decoding: sampling.
 
     \b
-    The JSON object has the keys
+    The JSON object, one a line where there are several sequences, has the keys
       text               the new text; null without a tokenizer
       token_ids          the new tokens
       prompt_tokens      tokens of the prompt
@@ -63,20 +69,31 @@ def command(
       finish_reason      length, stop or capacity
       mode               speculative or autoregressive
       engine             name of the engine
+      exact              whether the bundle's method leaves the target's output
+                         as it is
+      seed               of the random numbers, null for greedy decoding
+      logprobs           of each new token, at temperature 1; with --logprobs
 
     \b
     Examples:
       speccompile generate build/demo --prompt 'def main('
       speccompile generate build/demo --prompt-file - --stop $'\\n\\n' < prompt.txt
       speccompile generate build/demo --token-ids 1,2,3 --json | jq .token_ids
+      speccompile generate build/demo --prompt 'def ' --temperature 0.8 --top-p 0.95 --seed 7
+      speccompile generate build/demo --prompt 'def ' --temperature 1 --num-return-sequences 4
+      speccompile generate build/demo --prompt 'def ' --logprobs --json | jq .logprobs
     """
     given = _prompt(dict(zip(SOURCES, (prompt, prompt_file, token_ids), strict=True)), chat=options["chat"])
+    if options["logprobs"] and not as_json:
+        raise UsageError("received --logprobs without --json, expected both", hint="add --json")
     from speccompile.runtime import Bundle
 
     with step(f"opening {folder}"):
         bundle = Bundle.open(folder, engine=engine, threads=threads, verify=not no_verify)
-    if as_json:
-        _write(json.dumps(bundle.generate(given, **options).to_json(), ensure_ascii=False) + "\n")
+    if as_json or num_return_sequences != 1:
+        generations = bundle.generate_batch([given], num_return_sequences=num_return_sequences, **options)
+        for number, generation in enumerate(generations, 1):
+            _write(_as_json(generation) if as_json else _numbered(generation, number, len(generations)))
     else:
         _show(bundle, given, options)
 
@@ -124,12 +141,26 @@ def _token_id(text: str) -> int:
         ) from None
 
 
+def _as_json(generation: "Generation") -> str:
+    return json.dumps(generation.to_json(), ensure_ascii=False) + "\n"
+
+
+def _numbered(generation: "Generation", number: int, count: int) -> str:
+    """One of several sequences, below a line that says which."""
+    LOGGER.info(f"sequence {number}: {_summary(generation)}")
+    return f"--- sequence {number} of {count} ---\n{_shown(generation)}\n"
+
+
+def _shown(generation: "Generation") -> str:
+    return ",".join(map(str, generation.token_ids)) if generation.text is None else generation.text
+
+
 def _show(bundle: "Bundle", prompt: "Prompt", options: dict[str, Any]) -> None:
     """Text as it comes, token ids when there is no text; then the summary."""
     generation: Generation | None
     if bundle.text is None:
         generation = bundle.generate(prompt, **options)
-        _write(",".join(map(str, generation.token_ids)))
+        _write(_shown(generation))
     else:
         stream = bundle.stream(prompt, **options)
         for piece in stream:
@@ -141,10 +172,11 @@ def _show(bundle: "Bundle", prompt: "Prompt", options: dict[str, Any]) -> None:
 
 
 def _summary(generation: "Generation") -> str:
+    seed = "" if generation.seed is None else f", seed {generation.seed}"
     accepted = f", {generation.mean_accepted:.2f} tokens each" if generation.mean_accepted is not None else ""
     return (
         f"{len(generation.token_ids)} new tokens in {generation.rounds} {generation.mode} rounds{accepted}, "
-        f"{generation.tokens_per_second:.1f} tokens/s, finish reason {generation.finish_reason}"
+        f"{generation.tokens_per_second:.1f} tokens/s, finish reason {generation.finish_reason}{seed}"
     )
 
 

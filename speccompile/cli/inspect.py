@@ -103,9 +103,10 @@ def _facts(bundle: "OpenedBundle", *, verified: bool) -> list[tuple[str, str]]:
     manifest: Manifest = bundle.manifest
     return [
         ("name", manifest.name),
-        ("exact", "yes" if manifest.exact else "no: speculation may change the output"),
-        ("decoding", f"{manifest.decoding}, verified by {manifest.method!r}"),
-        ("drafts", f"{manifest.tokens} a round" if manifest.tokens else "none"),
+        ("decoding", manifest.decoding),
+        ("method", _method(manifest)),
+        ("exact", "yes" if manifest.exact else "no: approximate, speculation may change the output"),
+        ("drafts", _drafts(manifest)),
         ("batch size", str(manifest.batch_size)),
         ("max length", f"{manifest.max_length} tokens, prefilled {manifest.prefill_chunk} at a time"),
         ("vocabulary", f"{manifest.vocabulary_size}, end tokens {_short(list(manifest.eos_token_ids))}"),
@@ -113,6 +114,19 @@ def _facts(bundle: "OpenedBundle", *, verified: bool) -> list[tuple[str, str]]:
         ("versions", f"format {manifest.format}, contract {manifest.contract}, speccompile {manifest.speccompile}"),
         ("digest", f"{bundle.hashes.digest} ({'verified' if verified else 'not verified'})"),
     ]
+
+
+def _method(manifest: "Manifest") -> str:
+    """The rule of acceptance and its parameters."""
+    parameters = ", ".join(f"{name} {value}" for name, value in manifest.plan["verify"]["parameters"].items())
+    return f"{manifest.method} ({parameters})" if parameters else manifest.method
+
+
+def _drafts(manifest: "Manifest") -> str:
+    if not manifest.tokens:
+        return "none"
+    tree = "a chain" if manifest.tree == "chain" else f"a {manifest.tree} tree of depth {manifest.depth}"
+    return f"{manifest.tokens} a round, {tree}, {'drawn' if manifest.sample else 'the best'}"
 
 
 def _engine_row(engine: "EngineEntry") -> tuple[str, ...]:

@@ -33,7 +33,8 @@ def _table(plan: "Plan", recipe: "Recipe") -> str:
     decided: list[tuple[str, object]] = [
         ("decoding", plan.decoding),
         ("graphs", plan.graphs),
-        ("verify.method", f"{plan.verify_method}{'' if plan.exact else ' (not exact)'}"),
+        ("verify.method", f"{plan.verify.method}{'' if plan.verify.exact else ' (not exact)'}"),
+        *((f"verify.{name}", value) for name, value in plan.verify.parameters.items()),
         ("cache.max_length", plan.max_length),
         ("cache.batch_size", plan.batch_size),
         ("cache.prefill_chunk", plan.prefill_chunk),
@@ -58,7 +59,8 @@ def _row(recipe: "Recipe", key: str, value: object) -> Row:
 
 def _model_rows(recipe: "Recipe", section: str, model: "ModelPlan") -> list[Row]:
     facts = model.facts
-    rows = [_row(recipe, f"{section}.model", model.reference), _row(recipe, f"precision.{section}", model.precision)]
+    rows = [_row(recipe, f"{section}.model", model.reference)]
+    rows.append(_row(recipe, f"precision.{section.partition('.')[0]}", model.precision))
     if model.commit:
         rows += [_row(recipe, f"{section}.revision", model.revision or "main"), ("  commit", model.commit, "Hub")]
     found = {
@@ -66,6 +68,7 @@ def _model_rows(recipe: "Recipe", section: str, model: "ModelPlan") -> list[Row]
         "architecture": facts.architecture,
         "vocabulary": facts.vocabulary_size,
         "positions": facts.positions or "unlimited",
+        "layers": facts.layers or "unknown",
         "end tokens": ", ".join(map(str, facts.eos_token_ids)) or "none",
         "weights": f"{facts.weight_bytes / 1e6:.1f} MB",
         "tokenizer": "tokenizer.json" if facts.tokenizer else "none",
@@ -76,13 +79,29 @@ def _model_rows(recipe: "Recipe", section: str, model: "ModelPlan") -> list[Row]
 def _drafter_rows(recipe: "Recipe", plan: "Plan") -> list[Row]:
     drafter = plan.drafter
     rows = [_row(recipe, "drafter.kind", drafter.kind)]
-    if drafter.model:
-        rows += _model_rows(recipe, "drafter", drafter.model)
+    for index, model in enumerate(drafter.models):
+        rows += _model_rows(recipe, f"drafter.models.{index}" if drafter.kind == "models" else "drafter", model)
+    if drafter.layers:
+        rows.append(_row(recipe, "drafter.layers", ", ".join(map(str, drafter.layers))))
     if drafter.tokens:
-        rows.append(_row(recipe, "drafter.tokens", drafter.tokens))
+        rows += _tree_rows(recipe, plan)
     if drafter.ngram:
         rows.append(_row(recipe, "drafter.ngram", drafter.ngram))
     return rows
+
+
+def _tree_rows(recipe: "Recipe", plan: "Plan") -> list[Row]:
+    drafter, tree = plan.drafter, plan.drafter.tree
+    key, value, source = _row(recipe, "drafter.tokens", drafter.tokens)
+    if len(drafter.models) > 1:
+        value += f" ({len(drafter.models)} models)"
+    shape = [tree.kind, *([f"top_k {tree.top_k}"] if tree.top_k else []), f"depth {tree.depth}"]
+    by_tree = recipe.source("drafter.tree")
+    return [
+        (key, value, by_tree if source == "default" else source),
+        ("drafter.tree", ", ".join(shape), by_tree),
+        _row(recipe, "drafter.sample", "true" if drafter.sample else "false"),
+    ]
 
 
 def _engine_rows(recipe: "Recipe", plan: "Plan") -> list[Row]:

@@ -61,13 +61,16 @@ def make_settings(
     compute_capability: str | None,
     precision: Mapping[str, str],
     tokens: int,
+    catch_up: int,
     prefill_chunk: int,
+    max_length: int,
 ) -> Settings:
-    """The settings for a graph of the contract. tokens: drafts per round; prefill_chunk: widest given window.
+    """The settings for a graph of the contract.
 
-    Raises KeyError for a named width that the contract does not know.
+    tokens: drafts per round. catch_up: width of the drafter's catch-up when decoding. prefill_chunk: widest given
+    window. max_length: the most tokens of a row. Raises KeyError for a named width that the contract does not know.
     """
-    widths = _widths(tokens, prefill_chunk)
+    widths = _widths(tokens, catch_up, prefill_chunk, max_length)
     profile = {
         tensor.name: _shapes(*(tensor.concrete_shape(each) for each in widths))
         for tensor in graph.inputs
@@ -76,13 +79,13 @@ def make_settings(
     return Settings(backend, compute_capability, dict(precision), profile)
 
 
-def _widths(tokens: int, prefill_chunk: int) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
+def _widths(tokens: int, catch_up: int, prefill_chunk: int, max_length: int) -> tuple[dict[str, int], ...]:
     """Named widths at their smallest, in a decoding round (what the engine is tuned for), and at their largest."""
     widest = max(prefill_chunk, tokens + 1)
     return (
-        {"window": 1, "logit_rows": 1, "catch_up": 2},
-        {"window": tokens + 1, "logit_rows": 1, "catch_up": 2},
-        {"window": widest, "logit_rows": widest, "catch_up": widest + 1},
+        {"window": 1, "logit_rows": 1, "catch_up": 2, "history": 1},
+        {"window": tokens + 1, "logit_rows": tokens + 1, "catch_up": max(catch_up, 2), "history": 1},
+        {"window": widest, "logit_rows": widest, "catch_up": widest + 1, "history": max_length},
     )
 
 

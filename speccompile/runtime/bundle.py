@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Iterator, Sequence
-from math import inf
 from operator import index
 from pathlib import Path
 from time import perf_counter
@@ -17,9 +16,12 @@ from speccompile.runtime.engine import Engine
 from speccompile.runtime.engines import choose, open_engine
 from speccompile.runtime.generation import Generation, Row
 from speccompile.runtime.loop import Loop
+from speccompile.runtime.options import check_sequences, row_samplings
 from speccompile.runtime.text import Stream, Text
 
 Prompt = str | Sequence[int]
+Setting = float | Sequence[float | None] | None
+"""An option of sampling: one value for all prompts, or a sequence with one for each."""
 Chat = tuple[str, dict[str, str]]
 """A chat template, and the special tokens that it may write."""
 
@@ -97,7 +99,8 @@ class Bundle:
         return self.text.encode(written, special_tokens=False)  # the template writes them itself
 
     def generate(self, prompt: Prompt, **options: Any) -> Generation:
-        """One prompt, a text or token ids. Options as in `generate_batch`."""
+        """One prompt, a text or token ids. Options as in `generate_batch`, for one sequence."""
+        _check_single(options)
         return self.generate_batch([prompt], **options)[0]
 
     def generate_batch(self, prompts: Sequence[Prompt], **options: Any) -> list[Generation]:
@@ -105,8 +108,18 @@ class Bundle:
 
         max_new_tokens: at most this many each, 128 by default. stop: texts before which a generation ends.
         autoregressive: one token a round, without drafts. chat: apply the chat template to text prompts.
-        temperature, top_k, top_p, seed: for sampling, which greedy bundles refuse (temperature 0 is greedy).
-        Raises PromptError for a prompt that the bundle cannot take.
+        logprobs: keep the log-probability of every new token.
+
+        For sampling, which greedy bundles refuse; one value, or a sequence with one for each prompt:
+        temperature: 0, the default, is greedy: of the others only repetition_penalty then makes a difference.
+        repetition_penalty: of tokens that were there before, as in transformers; 1, the default, is none.
+        top_k, top_p, min_p: draw from the k most probable tokens (0: all), from the fewest that have this probability
+        together (1: all), from those with this share of the best one's probability (0: all). All that are given apply.
+        seed: equal seeds give equal tokens, whatever is beside them in the batch. None: the system's choice for each
+        prompt; the generation tells it. num_return_sequences: for each prompt, in a row of its own each; they have the
+        prompt's seed and differ by their number. The result has the sequences of the first prompt first.
+
+        Raises PromptError for a prompt that the bundle cannot take, UsageError for an option that it cannot.
         """
         batch = _Batch(self, prompts, **options)
         for _ in batch.run():
@@ -114,7 +127,8 @@ class Bundle:
         return batch.generations()
 
     def stream(self, prompt: Prompt, **options: Any) -> "TextStream":
-        """Pieces of text as they come; `.generation` when they have come. Options as in `generate_batch`."""
+        """Pieces of text as they come; `.generation` when they have come. Options as in `generate`."""
+        _check_single(options)
         if self.text is None:
             raise PromptError("this bundle has no tokenizer: there is no text to stream", hint="use generate")
         return TextStream(_Batch(self, [prompt], **options))
@@ -160,29 +174,32 @@ class _Batch:
         stop: Sequence[str] = (),
         autoregressive: bool = False,
         chat: bool = False,
-        temperature: float = 0.0,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        seed: int | None = None,
+        logprobs: bool = False,
+        temperature: Setting = 0.0,
+        top_k: Setting = None,
+        top_p: Setting = None,
+        min_p: Setting = None,
+        repetition_penalty: Setting = 1.0,
+        seed: Setting = None,
+        num_return_sequences: int = 1,
     ) -> None:
         manifest = bundle.manifest
-        _refuse_sampling(manifest.decoding, temperature, {"top_k": top_k, "top_p": top_p, "seed": seed})
-        if not 1 <= len(prompts) <= manifest.batch_size:
-            raise PromptError(
-                f"{len(prompts)} prompts at once: expected 1 to {manifest.batch_size}",
-                hint="build the bundle with a larger cache.batch_size",
-            )
+        sequences = check_sequences(num_return_sequences, len(prompts), manifest)
+        asked = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p,
+                 "repetition_penalty": repetition_penalty, "seed": seed}  # fmt: skip
+        samplings = row_samplings(manifest, len(prompts), sequences, asked)
         if max_new_tokens < 1:
             raise UsageError(f"max_new_tokens is {max_new_tokens}: expected at least 1")
         if stop and bundle.text is None:
             raise PromptError("this bundle has no tokenizer, so no text to stop at", hint="leave --stop out")
         self.bundle, self.speculative = bundle, bundle.speculative and not autoregressive
         self.seconds = 0.0
+        all_ids = [ids for prompt in prompts for ids in [bundle.token_ids(prompt, chat=chat)] * sequences]
         self.rows = []
-        for prompt in prompts:
-            ids = bundle.token_ids(prompt, chat=chat)
+        for ids, sampling in zip(all_ids, samplings, strict=True):
             text = Stream(bundle.text, ids, stop) if bundle.text else None
-            self.rows.append(Row(ids, max_new_tokens, manifest.max_length, manifest.eos_token_ids, text))
+            ends = manifest.eos_token_ids
+            self.rows.append(Row(ids, max_new_tokens, manifest.max_length, ends, text, sampling, logprobs))
 
     def run(self) -> Iterator[None]:
         """Run to the end, holding the bundle's buffers."""
@@ -219,6 +236,9 @@ class _Batch:
             finish_reason=row.finish_reason,
             mode="speculative" if self.speculative else "autoregressive",
             engine=self.bundle.engine_name,
+            exact=self.bundle.manifest.exact,
+            seed=row.sampling.shown_seed,
+            logprobs=row.logprobs,
             prefill_seconds=spent["prefill"],
             verify_seconds=spent["verify"],
             draft_seconds=spent["draft"],
@@ -226,13 +246,9 @@ class _Batch:
         )
 
 
-def _refuse_sampling(decoding: str, temperature: float, others: dict[str, float | None]) -> None:
-    if not 0 <= temperature < inf:
-        raise UsageError(f"temperature: received {temperature}, expected a number from 0 on", hint="give 0 or more")
-    asked = {"temperature": temperature or None} | others
-    received = ", ".join(f"{name} {value}" for name, value in asked.items() if value is not None)
-    if received:
+def _check_single(options: dict[str, Any]) -> None:
+    if (received := options.get("num_return_sequences", 1)) != 1:
         raise UsageError(
-            f"received {received}, but the bundle was compiled for {decoding} decoding: sampling is not available",
-            hint="leave these options out",
+            f"num_return_sequences: received {received!r}, expected 1 where one generation comes back",
+            hint="use generate_batch, which gives a list",
         )

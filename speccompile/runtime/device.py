@@ -1,7 +1,8 @@
 """What engines on a GPU have in common: buffers on the device, mirrors on the host, copies around every run.
 
-States live on the device and never cross. Counts and tokens have a pinned mirror on the host, which is what the loop
-reads and writes: it is uploaded before a graph runs, and what the graph wrote is downloaded behind it, on one stream.
+States, and what one graph hands to the next, live on the device and never cross. All else has a pinned mirror on the
+host, which the loop reads and writes: it is uploaded before a graph runs, and what the graph wrote is downloaded behind
+it, on one stream.
 """
 
 from abc import ABC, abstractmethod
@@ -16,6 +17,9 @@ from speccompile.runtime.cuda import Device, Memory
 from speccompile.runtime.engine import Array, Run, buffer_dtypes, numpy_dtype
 
 Shape = tuple[int, ...]
+
+_STAYING = ("state", "link")
+"""Roles of what never crosses."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +65,8 @@ class DeviceEngine(ABC):
         self._device, self._files = device, files
         self._graphs = {graph.name: graph for graph in graphs}
         self._dtypes = buffer_dtypes(graphs)
-        self._states = {tensor.buffer for graph in graphs for tensor in graph.inputs if tensor.role == "state"}
+        tensors = [tensor for graph in graphs for tensor in (*graph.inputs, *graph.outputs)]
+        self._staying = {tensor.buffer for tensor in tensors if tensor.role in _STAYING}
         self._memory: dict[tuple[str, Shape], Memory] = {}
         self._mirrors: dict[tuple[str, Shape], Array] = {}
         self._runs: dict[tuple[str, tuple[Shape, ...], tuple[str, ...]], Run] = {}
@@ -71,7 +76,7 @@ class DeviceEngine(ABC):
         """What runs a graph at these shapes, copies included, to its end."""
 
     def array(self, buffer: str, shape: Shape) -> Array:
-        return self._snapshot(buffer, shape) if buffer in self._states else self._mirror(buffer, shape)
+        return self._snapshot(buffer, shape) if buffer in self._staying else self._mirror(buffer, shape)
 
     def has(self, graph: str) -> bool:
         return graph in self._files
@@ -105,7 +110,7 @@ class DeviceEngine(ABC):
         downloads = (
             (o.address, self._mirror(o.tensor.buffer, o.shape))
             for o in outputs
-            if o.tensor.role != "state" and read(o.tensor)
+            if o.tensor.role not in _STAYING and read(o.tensor)
         )
         return Binding(graph.name, inputs, outputs, tuple(uploads), tuple(downloads))
 
@@ -129,7 +134,7 @@ class DeviceEngine(ABC):
         return self._mirrors[buffer, shape]
 
     def _snapshot(self, buffer: str, shape: Shape) -> Array:
-        """A read-only copy of a state."""
+        """A read-only copy of what stays on the device."""
         host = np.empty(shape, numpy_dtype(self._dtypes[buffer]))
         self._device.download(self._on_device(buffer, shape).address, host)
         self._device.synchronize()

@@ -18,8 +18,8 @@ class Engine(Protocol):
     def array(self, buffer: str, shape: tuple[int, ...]) -> Array:
         """A host view of a buffer: what is written here the graphs read, and the other way round.
 
-        A state of an engine on a device is the exception: it never leaves the device by itself, and what is returned
-        is a read-only copy of the moment. bfloat16, which numpy does not have, is seen as uint16.
+        States and links of an engine on a device are the exception: they never leave the device by themselves, and what
+        is returned is a read-only copy of the moment. bfloat16, which numpy does not have, is seen as uint16.
         """
         ...
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from speccompile.runtime.options import GREEDY, Sampling
 from speccompile.runtime.text import Stream
 
 
@@ -28,6 +29,13 @@ class Generation:
     mode: str
     """speculative | autoregressive"""
     engine: str
+    exact: bool = True
+    """Whether the bundle's method never changes what the target says, or only by chance: see the manifest."""
+    seed: int | None = None
+    """Of the random numbers, also where none was given; None for greedy decoding."""
+    logprobs: list[float] | None = None
+    """Of each new token, the natural logarithm of the target's own probability at temperature 1, before any penalty or
+    limit. None where they were not asked for."""
     prefill_seconds: float = field(kw_only=True)
     verify_seconds: float = field(kw_only=True)
     draft_seconds: float = field(kw_only=True)
@@ -36,8 +44,10 @@ class Generation:
 
     def to_json(self) -> dict[str, Any]:
         """The documented object of `generate --json`."""
-        shown = [f.name for f in dataclasses.fields(self) if not f.kw_only]
-        return {name: getattr(self, name) for name in shown}
+        shown = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if not f.kw_only}
+        if self.logprobs is None:
+            del shown["logprobs"]
+        return shown
 
 
 def first_difference(one: Sequence[int], other: Sequence[int]) -> int | None:
@@ -58,12 +68,16 @@ class Row:
         capacity: int,
         eos_token_ids: Sequence[int],
         stream: Stream | None,
+        sampling: Sampling = GREEDY,
+        logprobs: bool = False,
     ) -> None:
-        """capacity: the most tokens, prompt and new together, that the buffers hold."""
+        """capacity: the most tokens, prompt and new together, that the buffers hold. logprobs: whether to keep them."""
         self.prompt, self.stream, self.token_ids = list(prompt), stream, list[int]()
         self.room = min(max_new_tokens, capacity - len(self.prompt))
         self.reason_when_full = "length" if max_new_tokens <= capacity - len(self.prompt) else "capacity"
         self.finish_reason = "" if self.room else self.reason_when_full  # empty while the row is active
+        self.sampling = sampling
+        self.logprobs: list[float] | None = [] if logprobs else None
         self.pieces: list[str] = []
         self.path_lengths: list[int] = []  # the prefill's single token first
         self.watched = stream is not None and stream.has_stop
@@ -75,14 +89,16 @@ class Row:
     def active(self) -> bool:
         return not self.finish_reason
 
-    def take(self, tokens: list[int]) -> None:
-        """Append the tokens of a round, up to whatever ends the generation first."""
+    def take(self, tokens: list[int], logprobs: Sequence[float] = ()) -> None:
+        """Append the tokens of a round, up to whatever ends the generation first, and theirs of the logprobs."""
         self.path_lengths.append(len(tokens))
         tokens = tokens[: self.room - len(self.token_ids)]
         if not self._eos.isdisjoint(tokens):
             end = next(place for place, token in enumerate(tokens) if token in self._eos)
             tokens, self.finish_reason = tokens[: end + 1], "stop"
         self.token_ids += tokens
+        if self.logprobs is not None:
+            self.logprobs += logprobs[: len(tokens)]
         if self.watched:
             self._read()
         if self.active and len(self.token_ids) == self.room:
@@ -97,6 +113,8 @@ class Row:
         self.pieces.append(self.stream.push(self.token_ids[self._n_read :]))
         if self.stream.stopped:
             del self.token_ids[self.stream.kept :]
+            if self.logprobs is not None:
+                del self.logprobs[self.stream.kept :]
             self.finish_reason = "stop"
         self._n_read = len(self.token_ids)
         if not self.active:

@@ -1,0 +1,30 @@
+"""The command line's options of sampling, the same for every command that generates."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+OPTIONS = (
+    click.option(
+        "--temperature", metavar="T", type=float, default=0.0, show_default=True,
+        help="0 is greedy decoding, 1 draws from the target's own probabilities.",
+    ),
+    click.option("--top-k", metavar="N", type=int, help="Draw from the N most probable tokens; 0 is all."),
+    click.option("--top-p", metavar="P", type=float, help="Draw from the fewest tokens that are as probable as P."),
+    click.option("--min-p", metavar="P", type=float, help="Draw from tokens at least P times as probable as the best."),
+    click.option(
+        "--repetition-penalty", metavar="R", type=float,
+        help="Above 1, makes tokens less likely that were there before; 1 is the default.",
+    ),
+    click.option("--seed", metavar="N", type=int, help="Equal seeds give equal tokens; by default a new one is drawn."),
+)  # fmt: skip
+
+
+def sampling_options(command: F) -> F:
+    """Options of the names that `Bundle.generate_batch` knows. Bundles with `decoding: greedy` refuse them."""
+    for option in reversed(OPTIONS):
+        command = option(command)
+    return command

@@ -1,0 +1,143 @@
+"""How rows sample: the options of `generate_batch`, checked, one `Sampling` a row."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from speccompile.bundle.manifest import Manifest
+from speccompile.errors import PromptError, UsageError
+from speccompile.runtime.random import SEEDS, fresh_seed
+
+_LARGEST, _SMALLEST = float(np.finfo(np.float32).max), float(np.finfo(np.float32).tiny)
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How one row samples. The fields up to `repetition_penalty` are inputs of the graphs: see `contract`."""
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    seed: int = 0
+    sequence: int = 0
+
+    @property
+    def shown_seed(self) -> int | None:
+        """The seed, None where it decides nothing."""
+        return self.seed if self.temperature > 0 else None
+
+
+GREEDY = Sampling()
+
+
+class _Option(NamedTuple):
+    """kind: what its values are instances of. changes_nothing: the value that a greedy bundle takes as well."""
+
+    kind: type
+    accepts: Callable[[Any], bool]
+    expected: str
+    hint: str
+    changes_nothing: float | None = None
+
+
+_OPTIONS = {
+    "temperature": _Option(
+        Real, lambda value: 0 <= value <= _LARGEST, "a number from 0 on",
+        "0 is greedy, 1 the target's own probabilities", 0,
+    ),
+    "top_k": _Option(Integral, lambda value: value >= 0, "a whole number from 0 on", "0 keeps all tokens"),
+    "top_p": _Option(
+        Real, lambda value: _SMALLEST <= value <= 1, "a number above 0 and at most 1", "1 keeps all tokens"
+    ),
+    "min_p": _Option(Real, lambda value: 0 <= value <= 1, "a number from 0 to 1", "0 keeps all tokens"),
+    "repetition_penalty": _Option(
+        Real, lambda value: _SMALLEST <= value <= _LARGEST, "a number above 0", "1 is none, more repeats less", 1
+    ),
+    "seed": _Option(
+        Integral, lambda value: 0 <= value < SEEDS, "a whole number from 0 to 2**64 - 1",
+        "leave it out, and one is drawn",
+    ),
+}  # fmt: skip
+"""What may be one value or a sequence with one for each prompt."""
+
+
+def check_sequences(asked: object, prompts: int, manifest: Manifest) -> int:
+    """`num_return_sequences`. Raises UsageError or PromptError where it is no count or the rows are too few."""
+    if not _is(Integral, asked) or asked < 1:  # type: ignore[operator]
+        raise UsageError(
+            f"num_return_sequences: received {asked!r}, expected a whole number from 1 on", hint="give 1 or more"
+        )
+    count = int(asked)  # type: ignore[call-overload]
+    if not 1 <= prompts * count <= manifest.batch_size:
+        each = f" with {count} sequences each" if count > 1 else ""
+        raise PromptError(
+            f"{prompts} prompts{each} at once: expected 1 to {manifest.batch_size}",
+            hint="build the bundle with a larger cache.batch_size",
+        )
+    return int(count)
+
+
+def row_samplings(manifest: Manifest, prompts: int, sequences: int, asked: Mapping[str, Any]) -> list[Sampling]:
+    """How every row samples: the sequences of the first prompt, of the second, ..
+
+    asked: the options of `generate_batch` by name, None where one was not given. Raises UsageError for an option
+    that is out of range, or that a greedy bundle does not have.
+    """
+    values = {name: _values(name, value, prompts) for name, value in asked.items()}
+    if manifest.decoding == "greedy":
+        _refuse(values, asked, sequences)
+    rows = []
+    for prompt in range(prompts):
+        given = {name: each[prompt] for name, each in values.items() if each[prompt] is not None}
+        given["top_k"] = min(given.get("top_k", 0), manifest.vocabulary_size)  # what int64 can hold
+        if given.get("temperature"):
+            given.setdefault("seed", fresh_seed())
+        rows += [Sampling(**given, sequence=number) for number in range(sequences)]
+    return rows
+
+
+def _values(name: str, asked: Any, prompts: int) -> list[Any]:
+    """One value for each prompt, checked; None where there is none."""
+    if not isinstance(asked, Sequence | np.ndarray) or isinstance(asked, str):
+        return [_checked(name, name, asked)] * prompts
+    if len(asked) != prompts:
+        raise UsageError(
+            f"{name}: received {len(asked)} values, expected one, or one for each of {prompts} prompts",
+            hint="give a single value for all prompts",
+        )
+    return [_checked(name, f"{name} of prompt {number}", value) for number, value in enumerate(asked, 1)]
+
+
+def _checked(name: str, where: str, value: Any) -> int | float | None:
+    option = _OPTIONS[name]
+    if value is None:
+        return None
+    if not (_is(option.kind, value) and option.accepts(value)):
+        raise UsageError(f"{where}: received {value!r}, expected {option.expected}", hint=option.hint)
+    return int(value) if option.kind is Integral else float(value)
+
+
+def _is(kind: type, value: object) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool)
+
+
+def _refuse(values: Mapping[str, list[Any]], asked: Mapping[str, Any], sequences: int) -> None:
+    """Raise UsageError for whatever a greedy bundle would have to leave undone."""
+    refused = {
+        name: asked[name]
+        for name, each in values.items()
+        if any(value is not None and value != _OPTIONS[name].changes_nothing for value in each)
+    }
+    if sequences > 1:
+        refused["num_return_sequences"] = sequences
+    if refused:
+        received = ", ".join(f"{name} {value}" for name, value in refused.items())
+        raise UsageError(
+            f"received {received}, but the bundle was compiled for greedy decoding: sampling is not available",
+            hint="leave these options out, or build the bundle with decoding: sampling",
+        )
