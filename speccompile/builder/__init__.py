@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from speccompile.builder.calibration import is_calibrated
+from speccompile.builder.distribution_proof import prove_distributions
 from speccompile.builder.interrupts import Interrupts
 from speccompile.builder.lowered import Lowered, lower_all, lower_traced
 from speccompile.builder.lowered_proof import proof_engine, prove_graphs, prove_weights
@@ -80,7 +81,10 @@ def _prove(
     rows += prove_weights(engines, parts, folder)
     for engine in (*traced, *engines):
         rows += prove_graphs(engine, parts, folder)
-    return {"proven": True, "graphs": rows, "engines": prove_tokens(plan, manifest, engines, folder, prompts)}
+    proof = {"proven": True, "graphs": rows, "engines": prove_tokens(plan, manifest, engines, folder, prompts)}
+    if plan.decoding == "sampling":
+        proof["distributions"] = prove_distributions(plan, manifest, engines, folder, prompts)
+    return proof
 
 
 def _make_folder(folder: Path) -> None:

@@ -12,7 +12,7 @@ from speccompile.builder.parts import Part
 from speccompile.bundle.manifest import EngineEntry
 from speccompile.contract import Graph
 from speccompile.lower.compose import STEP, compose_step, step_graph
-from speccompile.lower.files import engine_file, neutral_file, write_lowered, write_numbers
+from speccompile.lower.files import engine_file, neutral_file, share_weights, write_lowered, write_numbers
 from speccompile.lower.forms import Form, Numbers, form_of, numbers_of
 from speccompile.progress import LOGGER, step
 from speccompile.recipe import EnginePlan, Plan
@@ -30,6 +30,8 @@ class Lowered:
     form: Form
     precision: PrecisionPlan
     graphs: tuple[Graph, ...]
+    shares_weights: bool
+    """Whether the drafter is part of the target."""
 
     @property
     def identity(self) -> tuple[Form, PrecisionPlan]:
@@ -85,7 +87,7 @@ def lower_traced(plan: Plan, lowered: Iterable[Lowered], parts: list[Part], fold
     Those that some engine has anyway are left out.
     """
     known = {each.identity: each.form for each in lowered}
-    traced = PrecisionPlan("float32", "float32" if plan.drafter.model else None, None)
+    traced = PrecisionPlan("float32", "float32" if plan.drafter.models or plan.drafter.layers else None, None)
     missing = [form for form in dict.fromkeys(known.values()) if (form, traced) not in known]
     added = [_lowered(plan, form, traced, parts) for form in missing]
     for each in added:
@@ -100,12 +102,15 @@ def _lowered(plan: Plan, form: Form, precision: PrecisionPlan, parts: Iterable[P
     graphs = tuple(form.contract(graph, dtypes) for graph in round_graphs(plan, parts))
     words = [each.name.partition(".")[0] for each in numbers.values()]
     suffix = [] if set(words) == {"float32"} else words[:1] if len(set(words)) == 1 else words
-    return Lowered(".".join([form.name, *suffix]), form, precision, graphs)
+    return Lowered(".".join([form.name, *suffix]), form, precision, graphs, bool(plan.drafter.layers))
 
 
 def _lower(lowered: Lowered, parts: list[Part], folder: Path, prompts: list[list[int]]) -> None:
     for part in parts:
         _write_numbers(part, lowered.numbers(part.graph.name), folder, prompts)
+    if lowered.shares_weights:
+        verify, draft = (folder / neutral_file(part.graph, lowered.numbers(part.graph.name)) for part in parts)
+        share_weights(draft, verify)
     for graph in lowered.graphs:
         with step(f"lowering {graph.name} for {lowered.name}"):
             write_lowered(_neutral(lowered, graph, parts, folder), graph, folder, lowered.name, lowered.form)

@@ -19,7 +19,7 @@ from speccompile.progress import step
 from speccompile.prove import graphs as graph_proof
 from speccompile.prove.graphs import TRACED
 from speccompile.prove.noise import NOISE
-from speccompile.prove.script import Outputs, drive, drive_drafted, drive_round
+from speccompile.prove.script import Outputs, drive
 from speccompile.prove.weights import check_weights
 from speccompile.runtime.onnxruntime import OnnxRuntimeEngine
 
@@ -91,21 +91,16 @@ def _drive(engine: ProofEngine, graph: Graph, known: dict[str, Part], folder: Pa
     parts = list(known.values()) if graph.name == STEP else [known[graph.name]]
     numbers = {part.graph.name: engine.lowered.numbers(part.graph.name) for part in parts}
     running = engine.open(folder, graph.name)
-    outputs = drive(running, parts[0].script, graph)
+    script = parts[0].script
+    outputs = drive(running, script, [graph])
     word = max((each.word for each in numbers.values()), key=NOISE.__getitem__)
     if word != TRACED:
         return graph_proof.check_near(outputs, _round(parts, numbers, folder), graph.name, level, word)
-    if len(parts) == 1:
-        return graph_proof.check_same(outputs, parts[0].outputs, graph.name, level, word)
-    outputs += drive_drafted(running, parts[0].script, [graph])  # tokens are compared exactly in what was traced alone
-    return graph_proof.check_same(outputs, _round(parts, numbers, folder, drafted=True), graph.name, level, word)
+    expected = parts[0].outputs if len(parts) == 1 else _round(parts, numbers, folder)
+    return graph_proof.check_same(outputs, expected, graph.name, level, word)
 
 
-def _round(parts: list[Part], numbers: dict[str, Numbers], folder: Path, *, drafted: bool = False) -> Outputs:
+def _round(parts: list[Part], numbers: dict[str, Numbers], folder: Path) -> Outputs:
     """What the neutral graphs give in the engine's numbers, run one after the other."""
     engine = neutral_engine([neutral(part.graph, numbers[part.graph.name], folder) for part in parts], folder)
-    graphs, script = [part.graph for part in parts], parts[0].script
-    if len(graphs) == 1:
-        return drive(engine, script, graphs[0])
-    outputs = drive_round(engine, script, graphs)
-    return outputs + drive_drafted(engine, script, graphs) if drafted else outputs
+    return drive(engine, parts[0].script, [part.graph for part in parts])

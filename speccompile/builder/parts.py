@@ -1,36 +1,36 @@
-"""One traced graph at a time: load, probe, trace, write, let go; and the first level of the proof on the way.
+"""One traced graph at a time: load, probe, trace, write, let go; then the first level of the proof.
 
-The torch model lives only as long as its trace and its eager reference take, so that a build never holds a model and
-an engine's copy of it together.
+A torch model lives only as long as its trace or its eager reference takes, so that a build never holds a model and an
+engine's copy of it together.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from speccompile.builder.draft_proof import check_draft
 from speccompile.builder.memory import release
+from speccompile.builder.modules import cache_shape, load_decoder, make_drafter, make_verify, proof_tree
 from speccompile.bundle.manifest import EngineEntry
 from speccompile.contract import PARTS, Graph, with_cache_dtypes
 from speccompile.lower.export import Exported, export_draft, export_verify
-from speccompile.lower.files import neutral_file, write_neutral
+from speccompile.lower.files import neutral_file, share_weights, write_neutral
 from speccompile.lower.forms import Numbers
+from speccompile.lower.signatures import DraftWidth
 from speccompile.lower.stand_in import stand_in
 from speccompile.models.load import load_model
-from speccompile.models.probe import probe
 from speccompile.progress import step
 from speccompile.prove import graphs as graph_proof
 from speccompile.prove import script as scripts
-from speccompile.recipe import ModelPlan, Plan
+from speccompile.recipe import Plan
 from speccompile.runtime.onnxruntime import OnnxRuntimeEngine
-from speccompile.step.decoder import CacheShape, Decoder
-from speccompile.step.draft.model import ModelDrafter
-from speccompile.step.draft.prompt_lookup import PromptLookup
-from speccompile.step.verify import Verify
+from speccompile.step.decoder import Decoder
 
-Check = Callable[[scripts.Outputs], dict[str, Any]]
-"""What a driven graph gave -> its row of the proof; raises ProofError."""
+VERIFY_WEIGHTS, DRAFT_WEIGHTS = "target.float32.weights", "drafter.float32.weights"
+
+Check = Callable[[scripts.Outputs, scripts.Script], list[dict[str, Any]]]
+"""What a driven graph gave -> its rows of the proof; raises ProofError."""
 
 
 @dataclass(frozen=True)
@@ -49,79 +49,79 @@ def compile_parts(plan: Plan, folder: Path, prove: bool) -> list[Part]:
 
     Raises UnsupportedModelError, CheckpointError or ProofError.
     """
-    spare = max(plan.prefill_chunk, plan.drafter.tokens + 1) + plan.drafter.tokens + 1
-    shape = CacheShape(plan.batch_size, plan.max_length + spare, plan.max_length)
-    parts = [_verify(plan, shape, folder, prove)]
-    if plan.drafter.model is not None:
-        parts.append(_model_draft(plan, plan.drafter.model, shape, folder, prove))
-    elif plan.drafter.ngram is not None:
-        parts.append(_lookup(plan, plan.drafter.ngram, shape, folder, prove))
+    draft = _traced_draft(plan, folder)
+    release()
+    verify, longest = _traced_verify(plan, draft.width if draft else DraftWidth(), folder)
+    release()
+    if draft and plan.drafter.layers:
+        share_weights(folder / neutral_file(draft.graph), folder / neutral_file(verify))
+    script = scripts.make_script(
+        plan.target.facts.vocabulary_size, plan.batch_size, plan.max_length, plan.prefill_chunk,
+        max(longest, draft.longest_window if draft else 0), proof_tree(plan),
+    )  # fmt: skip
+    graphs = [(verify, 0)] + ([(draft.graph, draft.catch_up)] if draft else [])
+    if not prove:
+        return [Part(graph, catch_up, script, [], []) for graph, catch_up in graphs]
+    checks: list[Check] = [lambda *found: _check_verify(plan, *found, verify), lambda *found: check_draft(plan, *found)]
+    parts: list[Part] = []
+    for (graph, catch_up), check in zip(graphs, checks, strict=False):
+        parts.append(_proven(graph, catch_up, parts[0].script if parts else script, folder, check))
     return parts
 
 
-def _verify(plan: Plan, shape: CacheShape, folder: Path, prove: bool) -> Part:
-    def trace() -> tuple[Graph, scripts.Script, Any]:
-        decoder = _load(plan.target, "target", shape)
-        graph = _trace("verify", lambda: export_verify(Verify(decoder)), folder, "target.float32.weights")
-        script = _script(plan, decoder)
-        return graph, script, graph_proof.eager_logits(decoder.model, script) if prove else None
+class _Draft(NamedTuple):
+    """What is left of a drafter when it has been traced; longest_window: of its attention, 0 for none."""
 
-    graph, script, eager = trace()
-    check = partial(graph_proof.check_verify, script=script, eager=eager)
-    return _part(graph, 0, script, folder, check if prove else None)
+    graph: Graph
+    width: DraftWidth
+    catch_up: int
+    longest_window: int
 
 
-def _model_draft(plan: Plan, model: ModelPlan, shape: CacheShape, folder: Path, prove: bool) -> Part:
-    n_drafts = plan.drafter.tokens
-
-    def trace() -> tuple[Graph, scripts.Script, Any]:
-        drafter = ModelDrafter(_load(model, "drafter", shape), n_drafts)
-        graph = _trace("draft", lambda: export_draft(drafter, plan.batch_size), folder, "drafter.float32.weights")
-        script, reference = _script(plan, drafter.decoder), drafter.decoder.model
-        return graph, script, graph_proof.eager_drafts(reference, script, n_drafts, plan.max_length) if prove else None
-
-    graph, script, eager = trace()
-    check = partial(graph_proof.check_draft, script=script, eager=eager)
-    return _part(graph, ModelDrafter.catch_up, script, folder, check if prove else None)
+def _traced_draft(plan: Plan, folder: Path) -> _Draft | None:
+    drafter = make_drafter(plan)
+    if drafter is None:
+        return None
+    graph = _trace("draft", lambda: export_draft(drafter, plan.batch_size), folder)
+    decoders = (module for module in drafter.modules() if isinstance(module, Decoder))
+    windows = (layer.window for decoder in decoders for layer in decoder.layers)
+    return _Draft(graph, DraftWidth.of(drafter), drafter.catch_up, max(windows, default=0))
 
 
-def _lookup(plan: Plan, ngram: int, shape: CacheShape, folder: Path, prove: bool) -> Part:
-    drafter, script = PromptLookup(plan.drafter.tokens, ngram, plan.batch_size, shape.rows), _script(plan, None)
-    graph = _trace("draft", lambda: export_draft(drafter, plan.batch_size), folder, "drafter.weights")
-
-    def check(outputs: scripts.Outputs) -> dict[str, Any]:
-        expected = graph_proof.module_drafts(drafter, script)
-        return graph_proof.check_same(outputs, expected, "draft", "neutral against eager", "float32")
-
-    return _part(graph, 0, script, folder, check if prove else None)
+def _traced_verify(plan: Plan, width: DraftWidth, folder: Path) -> tuple[Graph, int]:
+    """The contract, and the target's longest attention window."""
+    decoder = load_decoder(plan.target, "target", cache_shape(plan))
+    verify = make_verify(plan, decoder)
+    is_sampling = plan.decoding == "sampling"
+    graph = _trace("verify", lambda: export_verify(verify, width, is_sampling=is_sampling), folder)
+    return graph, max(layer.window for layer in decoder.layers)
 
 
-def _part(graph: Graph, catch_up: int, script: scripts.Script, folder: Path, check: Check | None) -> Part:
-    """The part; with a check, its neutral graph driven over the script and compared with eager torch."""
-    if check is None:
-        return Part(graph, catch_up, script, [], [])
+def _proven(graph: Graph, catch_up: int, script: scripts.Script, folder: Path, check: Check) -> Part:
+    """The part, its neutral graph driven over the script and compared with eager torch."""
     with step(f"proving {graph.name}: neutral against eager"):
+        engine = neutral_engine([(graph, neutral_file(graph))], folder)
+        if graph.name == "verify":
+            script = scripts.with_rounds(engine, script, graph)
+        outputs = scripts.drive(engine, script, [graph])
+        del engine
         release()
-        outputs = scripts.drive(neutral_engine([(graph, neutral_file(graph))], folder), script, graph)
-        return Part(graph, catch_up, script, [check(outputs)], outputs)
+        return Part(graph, catch_up, script, check(outputs, script), outputs)
 
 
-def _load(model: ModelPlan, role: str, shape: CacheShape) -> Decoder:
-    with step(f"loading the {role} and probing its attention"):
-        return probe(load_model(model.folder, shape.max_length), shape)
+def _check_verify(plan: Plan, outputs: scripts.Outputs, script: scripts.Script, graph: Graph) -> list[dict[str, Any]]:
+    model = load_model(plan.target.folder, plan.max_length)
+    has_tree = any(tensor.name == "nodes" for tensor in graph.outputs)
+    eager = graph_proof.eager_logits(model, script)
+    rows = [graph_proof.check_verify(outputs, script, eager, all_given=has_tree)]
+    return [*rows, graph_proof.check_nodes(model, outputs, script)] if script.tree else rows
 
 
-def _script(plan: Plan, decoder: Decoder | None) -> scripts.Script:
-    window = max(layer.window for layer in decoder.layers) if decoder else 0
-    return scripts.make_script(
-        plan.target.facts.vocabulary_size, plan.batch_size, plan.max_length, plan.prefill_chunk, window
-    )
-
-
-def _trace(name: str, export: Callable[[], Exported], folder: Path, weights: str) -> Graph:
+def _trace(name: str, export: Callable[[], Exported], folder: Path) -> Graph:
     with step(f"tracing {name}"):
         exported = export()
     with step(f"writing the neutral {name} graph"):
+        weights = VERIFY_WEIGHTS if name == "verify" else DRAFT_WEIGHTS
         write_neutral(exported.model, exported.graph, folder, weights)
     return exported.graph
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from speccompile import __version__, contract
 from speccompile.builder.lowered import round_graphs
+from speccompile.builder.modules import window_kind
 from speccompile.builder.parts import Part
 from speccompile.bundle.hashes import hash_file
 from speccompile.bundle.manifest import FORMAT, TOKENIZER, Manifest
@@ -21,13 +22,16 @@ def make_manifest(plan: Plan, parts: list[Part], folder: Path) -> Manifest:
         contract=contract.VERSION,
         speccompile=__version__,
         name=plan.name,
-        exact=plan.exact,
+        exact=plan.verify.exact,
         decoding=plan.decoding,
-        method=plan.verify_method,
+        method=plan.verify.method,
         batch_size=plan.batch_size,
         max_length=plan.max_length,
         prefill_chunk=plan.prefill_chunk,
         tokens=plan.drafter.tokens,
+        tree=window_kind(plan),
+        depth=plan.drafter.tree.depth if plan.drafter.tokens else 0,
+        sample=plan.drafter.sample,
         catch_up=max(part.catch_up for part in parts),
         vocabulary_size=plan.target.facts.vocabulary_size,
         eos_token_ids=plan.target.facts.eos_token_ids,
@@ -40,7 +44,9 @@ def make_manifest(plan: Plan, parts: list[Part], folder: Path) -> Manifest:
 
 def make_lock(plan: Plan) -> dict[str, Any]:
     """What went in: the hash of every input file and the version of every package that took part."""
-    models = {"target": plan.target} | ({"drafter": plan.drafter.model} if plan.drafter.model else {})
+    drafters = plan.drafter.models
+    names = ["drafter"] if len(drafters) == 1 else [f"drafter {number}" for number in range(1, len(drafters) + 1)]
+    models = {"target": plan.target} | dict(zip(names, drafters, strict=True))
     inputs = {
         role: {
             "reference": model.reference,

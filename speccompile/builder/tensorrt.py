@@ -107,10 +107,12 @@ def _reduce(source: Path, settings: Settings, output: Path, limits: Limits) -> N
 
 
 def _settings(plan: Plan, planned: EnginePlan, lowered: Lowered) -> dict[str, Settings]:
+    catch_up = plan.drafter.tree.depth + 1 if plan.drafter.tree.kind != "chain" else 2
     return {
         graph.name: make_settings(
             graph, backend=planned.backend, compute_capability=planned.compute_capability,
-            precision=planned.precision.words(), tokens=plan.drafter.tokens, prefill_chunk=plan.prefill_chunk,
+            precision=planned.precision.words(), tokens=plan.drafter.tokens, catch_up=catch_up,
+            prefill_chunk=plan.prefill_chunk, max_length=plan.max_length,
         )
         for graph in lowered.graphs
     }  # fmt: skip

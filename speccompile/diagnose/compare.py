@@ -78,7 +78,7 @@ def _compare(
 
     checker = _Checker(tolerance, exact=exact)
     with quiet():
-        fed = list(windows(graph, script))
+        fed = list(windows(graph, script, drafts=exact))
         expected, states = _reference(reference, graph, fed)
         got = _candidate(candidate, graph, fed, states)
         with closing(got):

@@ -1,13 +1,14 @@
 """What the host feeds to a graph, window by window, and what of its outputs means something."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from speccompile.contract import Graph, Tensor
+from speccompile.contract import Graph
+from speccompile.prove import script as scripts
 from speccompile.prove.script import Script
 
 Array = NDArray[Any]
@@ -22,27 +23,14 @@ class Window:
     committed: list[int]
 
 
-def windows(graph: Graph, script: Script) -> Iterator[Window]:
-    """The windows of a script as inputs of `verify`, `draft` or `step`. In a `step` every token is given."""
-    for width, fed, committed in script.windows():
-        texts = [text[start : start + width + 1] for text, start in zip(script.texts, committed, strict=True)]
-        path = np.array(texts, np.int64)
-        host = {
-            "window": path[:, :width],
-            "path": path,
-            "n_path": np.array(fed),
-            "n_total": np.array(fed),
-            "n_given": np.array(fed) if graph.name == "step" else np.minimum(fed, 1),
-            "length": np.array(committed),
-        }
-        widths = {"window": width, "logit_rows": width, "catch_up": width + 1}
-        yield Window({t.name: _input(t, host, widths) for t in graph.inputs if t.role != "state"}, fed, committed)
+def windows(graph: Graph, script: Script, *, drafts: bool) -> Iterator[Window]:
+    """The windows of a script as inputs of `verify`, `draft` or `step`.
 
-
-def _input(tensor: Tensor, host: Mapping[str, Array], widths: dict[str, int]) -> Array:
-    if tensor.role == "index":
-        return np.arange(tensor.concrete_shape(widths)[0], dtype=tensor.dtype)
-    return host[tensor.buffer].astype(tensor.dtype)
+    drafts: whether those of decoding are among them, which two graphs may accept otherwise that round otherwise.
+    """
+    for window in scripts.windows(script if drafts else replace(script, rounds=()), [graph]):
+        feed = {t.name: np.ascontiguousarray(window.input(t)) for t in graph.inputs if t.role != "state"}
+        yield Window(feed, window.fed, window.committed)
 
 
 def meaningful(graph: Graph, window: Window, outputs: Mapping[str, Array]) -> dict[str, Array]:

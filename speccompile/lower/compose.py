@@ -5,7 +5,7 @@ import onnx_ir as ir
 from speccompile.contract import Graph, Tensor
 
 STEP = "step"
-_PASSED_ON = ("path", "n_path")
+_PASSED_ON = ("path", "n_path", "features")
 
 
 def step_graph(verify: Graph, draft: Graph) -> Graph:
@@ -18,7 +18,7 @@ def step_graph(verify: Graph, draft: Graph) -> Graph:
     inputs = [*verify.inputs, *(tensor for tensor in draft.inputs if tensor.name not in known)]
     drafts = [Tensor(t.name, t.dtype, t.shape, t.name, t.role) for t in draft.outputs if t.role != "state"]
     updated = [[t for t in graph.outputs if t.role == "state"] for graph in (verify, draft)]
-    results = [tensor for tensor in verify.outputs if tensor.role != "state"]
+    results = [tensor for tensor in verify.outputs if tensor.role not in ("state", "link")]
     ordered = sorted(inputs, key=lambda tensor: tensor.role == "state")
     return Graph(STEP, tuple(ordered), (*results, *drafts, *updated[0], *updated[1]))
 
@@ -26,7 +26,8 @@ def step_graph(verify: Graph, draft: Graph) -> Graph:
 def compose_step(verify: ir.Model, draft: ir.Model, graph: Graph) -> ir.Model:
     """The `step` graph out of both; they are used up. `graph`: its contract, as `step_graph` gives it.
 
-    The draft reads the path and its length from the verification, and shares the inputs that both have.
+    The draft reads the path, its length and its features from the verification, and shares the inputs and the weights
+    that both have.
     """
     made = {value.name: value for value in (*verify.graph.inputs, *verify.graph.outputs)}
     for value in list(draft.graph.inputs):
@@ -39,9 +40,13 @@ def compose_step(verify: ir.Model, draft: ir.Model, graph: Graph) -> ir.Model:
     draft.graph.inputs.clear()
     draft.graph.outputs.clear()
     weights, nodes = list(draft.graph.initializers.values()), list(draft.graph)
+    known = {place: weight for weight in verify.graph.initializers.values() if (place := _place(weight))}
     for weight in weights:
         del draft.graph.initializers[weight.name]
-        verify.graph.register_initializer(weight)
+        if (same := known.get(_place(weight))) is not None:
+            ir.convenience.replace_all_uses_with(weight, same)
+        else:
+            verify.graph.register_initializer(weight)
     draft.graph.remove(nodes)
     verify.graph.extend(nodes)
     verify.graph.inputs[:] = [made[tensor.name] for tensor in graph.inputs]
@@ -51,11 +56,27 @@ def compose_step(verify: ir.Model, draft: ir.Model, graph: Graph) -> ir.Model:
     return verify
 
 
+def _place(weight: ir.Value) -> tuple[str, int, str] | None:
+    """Where a weight lies, and as what; None for one that lies in the graph."""
+    tensor = weight.const_value
+    if not isinstance(tensor, ir.ExternalTensor):
+        return None
+    return str(tensor.location), tensor.offset or 0, str(tensor.dtype)
+
+
 def _prefix(model: ir.Model, kept: set[str | None]) -> None:
-    """Names that the other graph cannot have, for everything but inputs and outputs."""
+    """Names that the other graph cannot have, for everything but inputs and outputs, and for sizes that vary."""
     for node in model.graph:
         node.name = f"draft/{node.name}"
     made = [value for node in model.graph for value in node.outputs]
     for value in [*model.graph.initializers.values(), *made]:
         if value.name not in kept:  # an output may be a constant
             value.name = f"draft/{value.name}"
+            if value.shape is not None:
+                value.shape = ir.Shape(map(_renamed, value.shape))
+
+
+def _renamed(size: int | ir.SymbolicDim) -> int | str | None:
+    if isinstance(size, int):
+        return size
+    return None if size.value is None else f"draft/{size.value}"

@@ -19,12 +19,14 @@ from speccompile.contract import Graph
 from speccompile.contract import Tensor as Spec
 from speccompile.errors import UnsupportedModelError
 from speccompile.lower import neutral
+from speccompile.lower.signatures import DraftWidth, draft_graph, verify_graph
 from speccompile.models.load import first_line
-from speccompile.step.draft import Drafter
-from speccompile.step.verify import Verify
+from speccompile.step.draft import Accepted, Drafter
+from speccompile.step.sampling import Settings
+from speccompile.step.verify import Round, Verify
 
 # Sizes for the trace. Different ones, so that no two varying widths are taken for the same.
-_TRACE_WIDTHS = {"window": 7, "logit_rows": 5, "catch_up": 4}
+_TRACE_WIDTHS = {"window": 7, "logit_rows": 5, "catch_up": 4, "history": 11}
 
 
 @dataclass(frozen=True)
@@ -35,76 +37,50 @@ class Exported:
     model: ir.Model
 
 
-def verify_graph(verify: Verify) -> Graph:
-    """The contract of the `verify` graph."""
-    shape = verify.decoder.shape
-    batch, vocabulary = shape.batch_size, verify.decoder.model.config.vocab_size
-    caches = _states([(f"target.{('key', 'value')[i % 2]}.{i // 2}", "float32", s)
-                      for i, s in enumerate(verify.decoder.cache_shapes())])  # fmt: skip
-    inputs = [
-        _io("window", (batch, "window")),
-        _io("n_given", (batch,)),
-        _io("n_total", (batch,)),
-        _io("length", (batch,)),
-        Spec("logit_rows", "int64", ("logit_rows",), "logit_rows", "index"),
-    ]
-    outputs = [
-        _io("path", (batch, "window+1")),
-        _io("n_path", (batch,)),
-        Spec("logits", "float32", (batch, "logit_rows", vocabulary), "logits", "optional"),
-    ]
-    return Graph("verify", (*inputs, *caches), (*outputs, *map(_updated, caches)))
+def export_verify(verify: Verify, width: DraftWidth | None = None, *, is_sampling: bool = False) -> Exported:
+    """Trace the verification of drafts of this width, by default of those in a greedy chain."""
+    graph = verify_graph(verify, width or DraftWidth(), is_sampling=is_sampling)
+    return _export(graph, _Flat(verify, graph, Round))
 
 
-def draft_graph(drafter: Drafter, batch: int) -> Graph:
-    """The contract of the `draft` graph."""
-    states = _states([(s.name, str(s.dtype).removeprefix("torch."), s.shape) for s in drafter.states()])
-    inputs = [_io("path", (batch, "window+1")), _io("n_path", (batch,)), _io("length", (batch,))]
-    if drafter.catch_up:
-        inputs.append(Spec("catch_up", "int64", ("catch_up",), "catch_up", "index"))
-    outputs = [
-        _io("next_window", (batch, drafter.tokens + 1), "window"),
-        _io("next_total", (batch,), "n_total"),
-    ]
-    return Graph("draft", (*inputs, *states), (*outputs, *map(_updated, states)))
-
-
-def export_verify(verify: Verify) -> Exported:
-    """Trace the verification."""
-    graph = verify_graph(verify)
-    return _export(graph, _Flat(verify, lambda io, states: (*io, states)))
-
-
-def export_draft(drafter: Drafter, batch: int) -> Exported:
+def export_draft(drafter: Drafter, batch: int, n_features: int = 0) -> Exported:
     """Trace the drafter."""
-    graph = draft_graph(drafter, batch)
-    if drafter.catch_up:
-        return _export(graph, _Flat(drafter, lambda io, states: (*io, states)))
-    return _export(graph, _Flat(drafter, lambda io, states: (*io, io[0][0], states)))
+    graph = draft_graph(drafter, batch, n_features)
+    return _export(graph, _Flat(drafter, graph, Accepted))
+
+
+# Contract -> field, where an argument of a module has another name, or the place of its own in a tuple.
+_FIELDS = {
+    "next_window": "window",
+    "next_total": "n_total",
+    "next_parents": "parents",
+    "next_ids": "ids",
+    "next_probs": "probs",
+    "draft_ids": "ids",
+    "draft_probs": "probs",
+    "draft_uniforms": "uniforms",
+}
 
 
 class _Flat(nn.Module):
     """The module with one flat list of inputs and outputs, in the order of the contract."""
 
-    def __init__(self, module: nn.Module, arguments: Callable[[list[Tensor], list[Tensor]], tuple[Any, ...]]) -> None:
+    def __init__(self, module: nn.Module, graph: Graph, given: Callable[..., Any]) -> None:
+        """given: makes the module's first argument of the inputs that are no states, by their fields' names."""
         super().__init__()
-        self.module, self.arguments = module, arguments
+        self.module, self.given = module, given
+        self.inputs = [spec.name for spec in graph.inputs if spec.role != "state"]
+        self.outputs = [_FIELDS.get(spec.name, spec.name) for spec in graph.outputs if spec.role != "state"]
 
     def forward(self, io: list[Tensor], states: list[Tensor]) -> tuple[Tensor, ...]:
-        *outputs, states = self.module(*self.arguments(io, states))
-        return (*outputs, *states)
-
-
-def _io(name: str, shape: tuple[int | str, ...], buffer: str | None = None) -> Spec:
-    return Spec(name, "int64", shape, buffer or name, "io")
-
-
-def _states(rows: list[tuple[str, str, tuple[int, ...]]]) -> list[Spec]:
-    return [Spec(name, dtype, shape, name, "state") for name, dtype, shape in rows]
-
-
-def _updated(state: Spec) -> Spec:
-    return Spec(f"{state.name}.out", state.dtype, state.shape, state.buffer, "state")
+        named = dict(zip(self.inputs, io, strict=True))
+        settings = {name: named.pop(name) for name in Settings._fields if name in named}
+        fields = {_FIELDS.get(name, name): value for name, value in named.items()}
+        if settings:
+            fields["settings"] = Settings(**settings)
+        results = self.module(self.given(**fields), states)._asdict()
+        updated = results.pop("caches", None) or results.pop("states", [])
+        return (*(results[name] for name in self.outputs), *updated)
 
 
 def _example(spec: Spec) -> Tensor:
@@ -113,7 +89,7 @@ def _example(spec: Spec) -> Tensor:
     dtype = getattr(torch, spec.dtype)
     if spec.role == "index":
         return torch.arange(shape[0])
-    values = {"n_given": 3, "n_total": 5, "length": 2, "n_path": 4}
+    values = {"n_given": 3, "n_total": 5, "length": 2, "n_path": 4, "parents": 0, "draft_probs": 0.5}
     return torch.full(shape, values.get(spec.name, 1 if spec.role == "io" else 0), dtype=dtype)
 
 
@@ -133,9 +109,17 @@ def _translation() -> dict[Any, Any]:
     def commit(buffer, rows, length, axis):
         return domain.Commit(buffer, rows, length, axis=axis)
 
+    def nucleus(probs, top_k, top_p, min_p):
+        return domain.Nucleus(probs, top_k, top_p, min_p)
+
+    def draw(weights, threshold, uniforms):
+        return domain.Draw(weights, threshold, uniforms)
+
     return {
         torch.ops.speccompile.attend.default: attend,
         torch.ops.speccompile.commit.default: commit,
+        torch.ops.speccompile.nucleus.default: nucleus,
+        torch.ops.speccompile.draw.default: draw,
         torch.ops.transformers.grouped_mm_fallback.default: _grouped_matmul,
     }
 

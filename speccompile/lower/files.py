@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import onnx_ir as ir
+from blake3 import blake3
 from onnx_ir.passes import common
 
 from speccompile.contract import Graph
@@ -65,6 +66,36 @@ def write_numbers(
     return report
 
 
+def share_weights(path: Path, other: Path) -> int:
+    """Let a graph read those of its weights that another graph of the same folder has too from that one's file.
+
+    Returns how many. What is then left in its own file lies there in vain: see `drop_unread`.
+    """
+    model = ir.load(path)
+    known = {_content(tensor): tensor for _, tensor in _external(ir.load(other))}
+    shared = 0
+    for value, tensor in _external(model):
+        if (same := known.get(_content(tensor))) is not None:
+            value.const_value = ir.ExternalTensor(
+                same.location, same.offset, same.length, same.dtype, shape=same.shape, name=value.name,
+                base_dir=path.parent,
+            )  # fmt: skip
+            shared += 1
+    ir.save(model, path)
+    return shared
+
+
+def _external(model: ir.Model) -> list[tuple[ir.Value, ir.ExternalTensor]]:
+    values = model.graph.initializers.values()
+    return [(v, v.const_value) for v in values if isinstance(v.const_value, ir.ExternalTensor)]
+
+
+def _content(tensor: ir.ExternalTensor) -> tuple[str, tuple[int, ...], bytes]:
+    digest = blake3(tensor.tobytes()).digest()
+    tensor.release()  # a mapped file counts as resident memory
+    return str(tensor.dtype), tuple(tensor.shape.numpy()), digest
+
+
 def write_lowered(model: ir.Model, graph: Graph, folder: Path, engine: str, form: Form) -> Path:
     """Lower a neutral graph, loaded from `folder`, for an engine. It reads the same weights. Returns its path."""
     form.lower(model)
@@ -104,6 +135,4 @@ def drop_unread(folder: Path, kept: set[str]) -> None:
 
 
 def _weights_of(path: Path) -> set[str]:
-    initializers = ir.load(path).graph.initializers.values()
-    tensors = [value.const_value for value in initializers]
-    return {str(tensor.location) for tensor in tensors if isinstance(tensor, ir.ExternalTensor)}
+    return {str(tensor.location) for _, tensor in _external(ir.load(path))}

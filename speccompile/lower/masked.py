@@ -7,7 +7,9 @@ from speccompile.lower.passes.attend_masked import attend_masked
 from speccompile.lower.passes.cast_like import cast_like
 from speccompile.lower.passes.commit_integers import commit_integers
 from speccompile.lower.passes.commit_scatter import commit_scatter
+from speccompile.lower.passes.draw_blocks import draw_blocks
 from speccompile.lower.passes.fold_constants import fold_constants
+from speccompile.lower.passes.nucleus_bisected import nucleus_bisected
 
 PASSES: tuple[Pass, ...] = (
     ("attend_masked", attend_masked, "no size comes from data; TensorRT fuses it into one flash attention a layer"),
@@ -15,6 +17,8 @@ PASSES: tuple[Pass, ...] = (
     ("commit_scatter", commit_scatter, "the one form that TensorRT updates in place"),
     ("cast_like", cast_like, "TensorRT wants to know the type"),
     ("fold_constants", fold_constants, "TensorRT takes sequences and shapes for nothing but constants"),
+    ("nucleus_bisected", nucleus_bisected, "TensorRT finds the 3840 largest at most, and branches are no fusions"),
+    ("draw_blocks", draw_blocks, "a running sum over the vocabulary is no work for many cores"),
     *TIDY,
 )
 """Norms and rotary embeddings stay in pieces: TensorRT finds them, and puts them into the kernels beside them."""

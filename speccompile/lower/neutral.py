@@ -1,4 +1,4 @@
-"""The neutral ops in ONNX: `speccompile::Attend` and `speccompile::Commit`.
+"""The neutral ops in ONNX: `speccompile::Attend`, `Commit`, `Nucleus` and `Draw`.
 
 They are ONNX functions: their bodies say, in standard ops, what the ops mean, so a neutral graph runs in any runtime
 (slowly: over the full static buffer). Backends replace them by what is fast there.
@@ -99,9 +99,96 @@ Commit <axis: int> (buffer, rows, length) => (updated)
 """
 
 
+_NUCLEUS = """
+<domain: "speccompile", opset_import: ["" : 24]>
+Nucleus (probs, top_k, top_p, min_p) => (threshold, mass)
+{
+    to_rows = Constant <value_ints = [-1, 1, 1]> ()
+    axis = Constant <value_ints = [2]> ()
+    none = Constant <value_ints = [0]> ()
+    one = Constant <value_ints = [1]> ()
+    nothing = Constant <value_float = 0.0> ()
+    everything = Constant <value_float = 1.0> ()
+    count = Reshape (top_k, to_rows)
+    share = Reshape (top_p, to_rows)
+    part = Reshape (min_p, to_rows)
+
+    size = Shape <start = 2, end = 3> (probs)
+    ordered, order = TopK <axis = 2> (probs, size)
+    best = Slice (ordered, none, one, axis)
+    before_count = Sub (count, one)
+    last_place = Sub (size, one)
+    place_below = Min (before_count, last_place)
+    place = Max (place_below, none)
+    rows = Shape <start = 0, end = 2> (probs)
+    per_row = Concat <axis = 0> (rows, one)
+    places = Expand (place, per_row)
+    last = GatherElements <axis = 2> (ordered, places)
+    is_uncounted = LessOrEqual (count, none)
+    is_counted = GreaterOrEqual (ordered, last)
+    is_left = Or (is_uncounted, is_counted)
+    left = Where (is_left, ordered, nothing)
+
+    total = ReduceSum <keepdims = 1> (left, axis)
+    wanted = Mul (share, total)
+    axis_0d = Constant <value_int = 2> ()
+    through = CumSum (left, axis_0d)
+    above = Sub (through, left)
+    is_below = Less (above, wanted)
+    is_best = Equal (ordered, best)
+    is_whole = GreaterOrEqual (share, everything)
+    is_first = Or (is_best, is_whole)
+    is_in = Or (is_below, is_first)
+    is_positive = Greater (left, nothing)
+    is_kept = And (is_in, is_positive)
+    above_all = Constant <value_float = 3e38> ()
+    kept = Where (is_kept, left, above_all)
+    lowest = ReduceMin <keepdims = 1> (kept, axis)
+    least = Mul (part, best)
+    limit = Max (lowest, least)
+
+    has_share = Less (share, everything)
+    has_part = Greater (part, nothing)
+    has_count = Not (is_uncounted)
+    has_either = Or (has_share, has_part)
+    is_limited = Or (has_either, has_count)
+    threshold_3d = Where (is_limited, limit, nothing)
+    threshold = Squeeze (threshold_3d, axis)
+    is_chosen = GreaterOrEqual (probs, threshold_3d)
+    chosen = Where (is_chosen, probs, nothing)
+    sum = ReduceSum <keepdims = 1> (chosen, axis)
+    mass_3d = Where (is_limited, sum, everything)
+    mass = Squeeze (mass_3d, axis)
+}
+"""
+
+_DRAW = """
+<domain: "speccompile", opset_import: ["" : 24]>
+Draw (weights, threshold, uniforms) => (tokens)
+{
+    axis = Constant <value_ints = [2]> ()
+    axis_0d = Constant <value_int = 2> ()
+    end = Constant <value_ints = [-1]> ()
+    nothing = Constant <value_float = 0.0> ()
+    limit = Unsqueeze (threshold, axis)
+    is_kept = GreaterOrEqual (weights, limit)
+    kept = Where (is_kept, weights, nothing)
+    through = CumSum (kept, axis_0d)
+    total = Gather <axis = 2> (through, end)
+    uniform = Unsqueeze (uniforms, axis)
+    share = Mul (uniform, total)
+    is_passed = LessOrEqual (through, share)
+    passed = Cast <to = 7> (is_passed)
+    place = ReduceSum <keepdims = 0> (passed, axis)
+    last = ArgMax <axis = 2, keepdims = 0> (through)
+    tokens = Min (place, last)
+}
+"""
+
+
 def functions() -> list[onnx.FunctionProto]:
-    """The two neutral ops as ONNX functions."""
-    return [onnx.parser.parse_function(_ATTEND), onnx.parser.parse_function(_COMMIT)]
+    """The neutral ops as ONNX functions."""
+    return [onnx.parser.parse_function(text) for text in (_ATTEND, _COMMIT, _NUCLEUS, _DRAW)]
 
 
 def add_functions(model: ir.Model) -> None:
@@ -112,29 +199,33 @@ def add_functions(model: ir.Model) -> None:
     model.opset_imports[DOMAIN] = 1
 
 
-_KINDS = {"length": "I", "positions": "I", "bias": "M"}
-"""Inputs whose type is not that of the others: integers, and the mask, which is float32 in every precision."""
+_FLOATS = ["tensor(float)", "tensor(float16)", "tensor(bfloat16)"]
+_TYPES = {"T": _FLOATS, "C": [*_FLOATS, "tensor(int64)"], "F": ["tensor(float)"], "I": ["tensor(int64)"]}
+_SIGNATURES = {
+    "Attend": ("T T T T T I I F", "T", {"scale": "FLOAT", "softcap": "FLOAT", "window": "INT"}),
+    "Commit": ("C C I", "C", {"axis": "INT"}),
+    "Nucleus": ("F I F F", "F F", {}),
+    "Draw": ("F F F", "I", {}),
+}
+"""Types of inputs and outputs, and attributes. F: float32 in every precision, as masks and probabilities are."""
 
 
 def register_schemas() -> None:
-    """Let onnxscript know the two ops. Doing it again changes nothing."""
+    """Let onnxscript know the ops. Doing it again changes nothing."""
     if onnx.defs.has("Attend", DOMAIN):
         return
-    schema, attribute = onnx.defs.OpSchema, onnx.defs.OpSchema.Attribute
-    kinds = onnx.defs.OpSchema.AttrType
-    floats = ["tensor(float)", "tensor(float16)", "tensor(bfloat16)"]
-    parameter = schema.FormalParameter
     for proto in functions():
-        is_attend = proto.name == "Attend"
-        types = {name: _KINDS.get(name, "T") for name in proto.input}
-        onnx.defs.register_schema(
-            schema(
-                proto.name, DOMAIN, 1,
-                inputs=[parameter(name, kind) for name, kind in types.items()],
-                outputs=[parameter(proto.output[0], "T")],
-                type_constraints=[("T", floats if is_attend else [*floats, "tensor(int64)"], ""),
-                                  ("I", ["tensor(int64)"], ""), ("M", ["tensor(float)"], "")],
-                attributes=[attribute("scale", kinds.FLOAT), attribute("softcap", kinds.FLOAT),
-                            attribute("window", kinds.INT)] if is_attend else [attribute("axis", kinds.INT)],
-            )
-        )  # fmt: skip
+        onnx.defs.register_schema(_schema(proto))
+
+
+def _schema(proto: onnx.FunctionProto) -> onnx.defs.OpSchema:
+    schema = onnx.defs.OpSchema
+    inputs, outputs, attributes = _SIGNATURES[proto.name]
+    used = sorted(set(inputs.split() + outputs.split()))
+    return schema(
+        proto.name, DOMAIN, 1,
+        inputs=[schema.FormalParameter(*pair) for pair in zip(proto.input, inputs.split(), strict=True)],
+        outputs=[schema.FormalParameter(*pair) for pair in zip(proto.output, outputs.split(), strict=True)],
+        type_constraints=[(kind, _TYPES[kind], "") for kind in used],
+        attributes=[schema.Attribute(name, getattr(schema.AttrType, kind)) for name, kind in attributes.items()],
+    )  # fmt: skip

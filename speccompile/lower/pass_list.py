@@ -6,6 +6,7 @@ import onnx_ir as ir
 from onnx_ir.passes import common
 
 from speccompile.lower import neutral
+from speccompile.lower.passes.name_branches import name_branches
 
 Pass = tuple[str, Callable[[ir.Model], int], str]
 """Name, pass, and the reason for it."""
@@ -22,6 +23,7 @@ TIDY: tuple[Pass, ...] = (
     ("unused_functions", _library(common.RemoveUnusedFunctionsPass), "the neutral ops are gone"),
     ("unused_opsets", _library(common.RemoveUnusedOpsetsPass), "and with them their domain"),
     ("order", _library(common.TopologicalSortPass), "a valid file lists producers first"),
+    ("name_branches", name_branches, "no two values of a graph and its branches may share a name"),
 )
 """The end of every list."""
 
@@ -32,5 +34,6 @@ def run_passes(model: ir.Model, passes: tuple[Pass, ...]) -> dict[str, int]:
     Raises AssertionError when a neutral op is left: every lowered graph must be standard ONNX.
     """
     fired = {name: run(model) for name, run, _ in passes}
-    assert neutral.DOMAIN not in {node.domain for node in model.graph}, "a neutral op was not lowered"
+    nodes = ir.traversal.RecursiveGraphIterator(model.graph)
+    assert neutral.DOMAIN not in {node.domain for node in nodes}, "a neutral op was not lowered"
     return fired

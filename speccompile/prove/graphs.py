@@ -13,10 +13,10 @@ from torch import nn
 
 from speccompile.errors import ProofError
 from speccompile.prove.noise import NOISE
-from speccompile.prove.reference import Logits, check_greedy, sequence_logits
+from speccompile.prove.reference import Logits, sequence_logits
 from speccompile.prove.script import Outputs, Script, used
 from speccompile.runtime.engine import Array
-from speccompile.step.draft import Drafter
+from speccompile.step.draft import Accepted, Drafter
 
 TRACED = "float32"
 """What models are traced in."""
@@ -28,47 +28,34 @@ def eager_logits(model: nn.Module, script: Script) -> list[Logits]:
     return [sequence_logits(model, text[:-1]) for text in script.texts]
 
 
-def check_verify(outputs: Outputs, script: Script, eager: Sequence[Logits]) -> dict[str, Any]:
-    """Logits of every window against the eager ones. Raises ProofError naming window, row and difference."""
+def check_verify(outputs: Outputs, script: Script, eager: Sequence[Logits], *, all_given: bool) -> dict[str, Any]:
+    """Logits of every window of text against the eager ones. Raises ProofError naming window, row and difference.
+
+    all_given: every token of a window is given, and only the last one's logits are computed.
+    """
     compared = 0
     for step, (width, fed, committed) in enumerate(script.windows()):
         for row, start in enumerate(committed):
             if fed[row]:
-                expected = eager[row][start : start + width]
-                _check_close(outputs[step]["logits"][row], expected, NOISE[TRACED], f"verify, window {step}, row {row}")
+                expected = eager[row][start : start + width][-1 if all_given else 0 :]
+                got = outputs[step]["logits"][row][: len(expected)]
+                _check_close(got, expected, NOISE[TRACED], f"verify, window {step}, row {row}")
                 compared += expected.size
     return {"graph": "verify", "level": "neutral against eager", "values": compared, "tolerance": NOISE[TRACED]}
 
 
 @torch.no_grad()
-def eager_drafts(model: nn.Module, script: Script, tokens: int, max_length: int) -> list[list[Logits]]:
-    """For each window and row, the eager drafter's logits float32 [n, V] before each of its own greedy drafts.
-
-    n is `tokens`, less at the end of the longest sequence, behind which a draft means nothing.
-    """
-    found = []
-    for _, fed, committed in script.windows():
-        rows = []
-        for text, n, start in zip(script.texts, fed, committed, strict=True):
-            known, logits = text[: start + n + 1], []
-            for _ in range(min(tokens, max_length - len(known)) if n else 0):
-                logits.append(sequence_logits(model, known)[-1])
-                known = [*known, int(logits[-1].argmax())]
-            rows.append(np.array(logits))
-        found.append(rows)
-    return found
-
-
-def check_draft(outputs: Outputs, script: Script, eager: list[list[Logits]]) -> dict[str, Any]:
-    """Drafts of every window against the eager drafter's greedy ones. Raises ProofError at a difference."""
-    compared = 0
-    for step, (_, fed, _) in enumerate(script.windows()):
-        for row, n in enumerate(fed):
-            if n:
-                drafts = outputs[step]["next_window"][row, 1 : 1 + len(eager[step][row])].tolist()
-                ties = check_greedy(eager[step][row], drafts, TRACED, f"draft, window {step}, row {row}", "the graph")
-                compared += ties[0].index if ties else len(drafts)  # behind a near-tie the texts differ
-    return {"graph": "draft", "level": "neutral against eager", "values": compared, "tolerance": NOISE[TRACED]}
+def check_nodes(model: nn.Module, outputs: Outputs, script: Script) -> dict[str, Any]:
+    """Logits of every node of the script's first tree against eager ones over the text and the way to the node."""
+    assert script.tree is not None
+    compared, step = 0, len(script.widths) + 1  # behind the text and the states
+    for row, tokens in enumerate(script.rounds[0]):
+        for node, lineage in enumerate(script.tree.lineages):
+            text = script.texts[row][: script.rounds_at] + [tokens[each] for each in lineage]
+            expected = sequence_logits(model, text)[-1]
+            _check_close(outputs[step]["logits"][row, node], expected, NOISE[TRACED], f"verify, row {row}, node {node}")
+            compared += expected.size
+    return {"graph": "verify", "level": "neutral against eager, nodes", "values": compared, "tolerance": NOISE[TRACED]}
 
 
 @torch.no_grad()
@@ -78,10 +65,9 @@ def module_drafts(drafter: Drafter, script: Script) -> Outputs:
     outputs: Outputs = []
     for width, fed, committed in script.windows():
         path = [text[start : start + width + 1] for text, start in zip(script.texts, committed, strict=True)]
-        window, n_total, states = drafter(
-            torch.tensor(path), torch.tensor(fed), torch.tensor(committed), torch.arange(width + 1), states
-        )
-        outputs.append({"next_window": window.numpy(), "next_total": n_total.numpy()})
+        drafted = drafter(Accepted(torch.tensor(path), torch.tensor(fed), torch.tensor(committed)), states)
+        states = drafted.states
+        outputs.append({"next_window": drafted.window.numpy(), "next_total": drafted.n_total.numpy()})
     names = [state.name for state in drafter.states()]
     return [*outputs, used({name: s.numpy() for name, s in zip(names, states, strict=True)}, script)]
 

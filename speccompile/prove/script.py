@@ -1,26 +1,35 @@
-"""How a graph is driven for the proof: a script of windows, some wide, some narrow, some rows idle.
+"""How a graph is driven for the proof: a script of windows, some wide, some narrow, some rows idle, then drafts.
 
 No torch: the script runs through the runtime's own engines, whatever they are.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from speccompile.contract import Graph
+from speccompile.contract import Graph, Tensor
+from speccompile.prove.feeds import make_input
 from speccompile.runtime.engine import Array, Engine
+from speccompile.tree import Tree, chain
 
 Outputs = list[dict[str, Array]]
-"""What a graph gave for each window of a script, and the used part of its states at the end."""
+"""What a graph gave for each window of a script; among them, behind the text, the used part of its states."""
 
 
 @dataclass(frozen=True)
 class Script:
-    """A text a row, and the widths in which it is fed. Later rows sit out the first windows, as ragged prompts do."""
+    """A text a row, and the widths in which it is fed. Later rows sit out the first windows, as ragged prompts do.
+
+    tree: how drafts follow each other. rounds: windows of decoding, each the tokens of a tree's nodes in every row,
+    over the text's first `rounds_at` tokens; none until `with_rounds` has found drafts that are accepted.
+    """
 
     texts: list[list[int]]
     widths: list[int]
+    tree: Tree | None = None
+    rounds_at: int = 0
+    rounds: tuple[tuple[tuple[int, ...], ...], ...] = ()
 
     def windows(self) -> Iterator[tuple[int, list[int], list[int]]]:
         """Width, tokens fed to each row (0 or width), and tokens committed in each row before."""
@@ -31,7 +40,28 @@ class Script:
             committed = [a + b for a, b in zip(committed, fed, strict=True)]
 
 
-def make_script(vocabulary_size: int, batch: int, max_length: int, chunk: int, longest_window: int) -> Script:
+@dataclass(frozen=True)
+class Window:
+    """One run of a round's graphs. values: what the host writes, by buffer; fed: tokens of each row, committed: those
+    before; drafted: whether all but one of them are drafts."""
+
+    widths: dict[str, int]
+    values: dict[str, Array]
+    fed: list[int]
+    committed: list[int]
+    drafted: bool
+
+    def input(self, tensor: Tensor) -> Array:
+        """What an input that is no state reads."""
+        shape = tensor.concrete_shape(self.widths)
+        if tensor.role == "index":
+            return np.arange(shape[0], dtype=tensor.dtype)
+        return self.values[tensor.buffer].astype(tensor.dtype).reshape(shape)
+
+
+def make_script(
+    vocabulary_size: int, batch: int, max_length: int, chunk: int, longest_window: int, tree: Tree | None = None
+) -> Script:
     """Random tokens; prefill, single tokens and drafts in turn, past any attention window that is not too long."""
     wanted = min(max_length, max(40, longest_window + 24 if longest_window <= 512 else 0))
     widths: list[int] = []
@@ -41,87 +71,106 @@ def make_script(vocabulary_size: int, batch: int, max_length: int, chunk: int, l
         widths.append(min(chunk, 24, wanted - sum(widths)))
     random = np.random.default_rng(0)
     texts = random.integers(0, vocabulary_size, (batch, sum(widths) + 1)).tolist()
-    return Script(texts, widths)
+    committed = sum(widths) - (widths[0] if batch > 1 else 0)  # in the rows that have the least
+    longest = max_length - 1 - (tree.depth if tree else 0)
+    return Script(texts, widths, tree, max(0, min(committed, longest)))
 
 
-def drive(engine: Engine, script: Script, graph: Graph) -> Outputs:
-    """Feed the script to `verify`, `draft` or `step`, as the loop would."""
-    if graph.name == "step":
-        return drive_round(engine, script, [graph])
-    return (drive_verify if graph.name == "verify" else drive_draft)(engine, script, graph)
+def with_rounds(engine: Engine, script: Script, graph: Graph) -> Script:
+    """The script with windows of drafts, of which `verify` accepts all of the tree's first path, half of it, and few.
 
-
-def drive_verify(engine: Engine, script: Script, graph: Graph) -> Outputs:
-    """Feed the script to `verify`, asking for the logits of every row. The host moves `length`, not the acceptance."""
-    return [*_windows(engine, script, [graph], all_given=False), used_states(engine, [graph], script)]
-
-
-def drive_round(engine: Engine, script: Script, graphs: Sequence[Graph]) -> Outputs:
-    """Feed the script to the graphs of whole rounds: `step`, or `verify` and `draft`. Every token is given."""
-    return [*_windows(engine, script, graphs, all_given=True), used_states(engine, graphs, script)]
-
-
-def drive_drafted(engine: Engine, script: Script, graphs: Sequence[Graph]) -> Outputs:
-    """After `drive_round`, from empty caches again: two rounds that are given one token and drafts behind it.
-
-    The first draft is the text's, then the target's own: given, accepted and fed tokens are then different numbers.
+    Along that path each draft becomes what the target chose there the round before.
     """
-    width, zeros = 4, [0] * len(script.texts)
-    windows = [text[:width] for text in script.texts]
-    refused = _run(engine, graphs, windows, [1] * len(windows), [width] * len(windows), zeros)
-    for row, window in enumerate(windows):
-        window[1] = int(refused["path"][row, 1])
-    return [refused, _run(engine, graphs, windows, [1] * len(windows), [width] * len(windows), zeros)]
+    if script.tree is None:
+        return script
+    list(_run_all(engine, script, [graph]))  # fills the caches
+    path = [0]
+    while children := script.tree.children[path[-1]]:
+        path.append(children[0])
+    size = script.tree.drafts
+    drafts = [[row[script.rounds_at], *np.resize(row, size).tolist()] for row in script.texts]
+    rounds = [tuple(map(tuple, drafts))]
+    for depth, node in enumerate(path[1:], 1):
+        (found,) = _run_all(engine, replace(script, widths=[], rounds=(rounds[-1],)), [graph])
+        for row, tokens in enumerate(drafts):
+            tokens[node] = int(found["path"][row, min(depth, int(found["n_path"][row]))])
+        rounds.append(tuple(map(tuple, drafts)))
+    return replace(script, rounds=(rounds[-1], rounds[len(rounds) // 2], rounds[0], rounds[-1]))
 
 
-def _windows(engine: Engine, script: Script, graphs: Sequence[Graph], *, all_given: bool) -> Iterator[dict[str, Array]]:
-    for width, fed, committed in script.windows():
+def windows(script: Script, graphs: Sequence[Graph]) -> Iterator[Window]:
+    """Everything that is fed to the graphs of a round. In a `step`, and where drafts are a tree, the text is given."""
+    names = {graph.name for graph in graphs}
+    all_given = names != {"verify"} or _has_tree(graphs)
+    for step, (width, fed, committed) in enumerate(script.windows()):
         texts = zip(script.texts, committed, strict=True)
-        window = [text[start : start + width] for text, start in texts]
+        path = np.array([text[start : start + width + 1] for text, start in texts])
         given = fed if all_given else [min(n, 1) for n in fed]
-        yield _run(engine, graphs, window, given, fed, committed)
+        yield _window(graphs, script, step, path, given, fed, committed)
+    if "draft" in names and len(names) == 1:
+        return
+    for step, tokens in enumerate(script.rounds):
+        batch = len(tokens)
+        path = np.concatenate([np.array(tokens), np.zeros((batch, 1), np.int64)], 1)
+        counts = [1] * batch, [path.shape[1] - 1] * batch, [script.rounds_at] * batch
+        yield replace(_window(graphs, script, step, path, *counts), drafted=True)
 
 
-def _run(
-    engine: Engine,
+def _window(
     graphs: Sequence[Graph],
-    window: list[list[int]],
-    n_given: list[int],
-    n_total: list[int],
-    length: list[int],
-) -> dict[str, Array]:
-    """One round over a window of tokens [B, width]: what its graphs give."""
-    batch, width = len(window), len(window[0])
-    widths = {"window": width, "logit_rows": width, "catch_up": width + 1}
-    runs = [engine.bind(graph.name, widths, _optional(graph)) for graph in graphs]
-    engine.array("window", (batch, width))[:] = window
-    for name, values in (("n_given", n_given), ("n_total", n_total), ("length", length)):
-        engine.array(name, (batch,))[:] = values
-    found: dict[str, Array] = {}
-    for run, graph in zip(runs, graphs, strict=True):
-        run()
-        found |= _read(engine, graph, widths)
-    return found
+    script: Script,
+    step: int,
+    path: Array,
+    given: list[int],
+    fed: list[int],
+    committed: list[int],
+) -> Window:
+    width = path.shape[1] - 1
+    widths = {"window": width, "logit_rows": width, "catch_up": width + 1, "history": 8}
+    values = {
+        "window": path[:, :width],
+        "path": path,
+        "n_path": np.array(fed),
+        "n_given": np.array(given),
+        "n_total": np.array(fed),
+        "length": np.array(committed),
+    }
+    inputs = (t for graph in graphs for t in graph.inputs if t.role in ("io", "link") and t.buffer not in values)
+    for tensor in list(inputs):
+        values[tensor.buffer] = make_input(tensor, tensor.concrete_shape(widths), step, path, script.tree or chain(1))
+    return Window(widths, values, fed, committed, drafted=False)
+
+
+def _has_tree(graphs: Iterable[Graph]) -> bool:
+    return any(tensor.name == "nodes" for graph in graphs for tensor in graph.outputs)
+
+
+def drive(engine: Engine, script: Script, graphs: Sequence[Graph]) -> Outputs:
+    """Feed the script to the graphs of a round, `verify`, `draft`, both or `step`, asking for every optional output.
+
+    The host moves `length`, not the acceptance.
+    """
+    text = replace(script, rounds=())
+    outputs = [*_run_all(engine, text, graphs), used_states(engine, graphs, script)]
+    return outputs + list(_run_all(engine, replace(script, widths=[]), graphs))
+
+
+def _run_all(engine: Engine, script: Script, graphs: Sequence[Graph]) -> Iterator[dict[str, Array]]:
+    for window in windows(script, graphs):
+        made = {t.buffer for graph in graphs[:-1] for t in graph.outputs}  # one graph gives it to the next
+        runs = [engine.bind(graph.name, window.widths, _optional(graph)) for graph in graphs]
+        for tensor in (t for graph in graphs for t in graph.inputs if t.role in ("io", "link")):
+            if tensor.buffer not in made:
+                engine.array(tensor.buffer, tensor.concrete_shape(window.widths))[:] = window.input(tensor)
+        found: dict[str, Array] = {}
+        for run, graph in zip(runs, graphs, strict=True):
+            run()
+            found |= _read(engine, graph, window.widths)
+        yield found
 
 
 def _optional(graph: Graph) -> tuple[str, ...]:
     return tuple(tensor.name for tensor in graph.outputs if tensor.role == "optional")
-
-
-def drive_draft(engine: Engine, script: Script, graph: Graph) -> Outputs:
-    """Feed the script to `draft`: each window's tokens are the accepted path, the token behind them the bonus."""
-    shape, outputs = (len(script.texts),), []
-    n_path, length = engine.array("n_path", shape), engine.array("length", shape)
-    for width, fed, committed in script.windows():
-        widths = {"window": width, "catch_up": width + 1}
-        run = engine.bind("draft", widths)
-        path = engine.array("path", (len(fed), width + 1))
-        for row, (text, start) in enumerate(zip(script.texts, committed, strict=True)):
-            path[row] = text[start : start + width + 1]
-        n_path[:], length[:] = fed, committed
-        run()
-        outputs.append(_read(engine, graph, widths))
-    return [*outputs, used_states(engine, [graph], script)]
 
 
 def _read(engine: Engine, graph: Graph, widths: Mapping[str, int]) -> dict[str, Array]:

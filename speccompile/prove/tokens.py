@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import numpy as np
 
 from speccompile.errors import ProofError
+from speccompile.prove.filters import Reference
 from speccompile.prove.noise import within_noise
 from speccompile.runtime import Bundle, Generation, first_difference
 from speccompile.runtime.engine import Array
@@ -44,12 +46,16 @@ def _groups(items: Sequence[T], size: int) -> list[Sequence[T]]:
     return [items[start : start + size] for start in range(0, len(items), size)]
 
 
-def run(bundle: Bundle, prompts: Sequence[Prompt], max_new_tokens: int) -> Iterator[Case]:
-    """Continue every prompt speculatively and autoregressively, as many at once as the bundle takes."""
+def run(bundle: Bundle, prompts: Sequence[Prompt], max_new_tokens: int, **options: Any) -> Iterator[Case]:
+    """Continue every prompt speculatively and autoregressively, as many at once as the bundle takes.
+
+    options: of sampling, as in `Bundle.generate`.
+    """
     number = 0
     for group in _groups(prompts, bundle.manifest.batch_size):
         ways = [
-            bundle.generate_batch(group, max_new_tokens=max_new_tokens, autoregressive=way) for way in (False, True)
+            bundle.generate_batch(group, max_new_tokens=max_new_tokens, autoregressive=way, **options)
+            for way in (False, True)
         ]
         for prompt, speculative, autoregressive in zip(group, *ways, strict=True):
             number += 1
@@ -90,13 +96,23 @@ def next_logits(bundle: Bundle, tokens: Sequence[int]) -> Array:
     n_given[:] = n_total[:] = length[:] = 0
     logits = engine.array("logits", (*batch, 1, manifest.vocabulary_size))
     for part in _groups(tokens, manifest.prefill_chunk):
-        verify = engine.bind("verify", {"window": len(part), "logit_rows": 1}, ("logits",))
+        verify = engine.bind("verify", {"window": len(part), "logit_rows": 1, "history": 1}, ("logits",))
         engine.array("window", (*batch, len(part)))[0] = part
         n_given[0] = n_total[0] = len(part)
         verify()
         length[0] += len(part)
     found: Array = logits[0, 0].copy()
     return found
+
+
+def engine_reference(bundle: Bundle) -> Reference:
+    """The engine's own logits of autoregressive decoding, and the filters in numpy."""
+
+    @lru_cache(maxsize=1024)
+    def after(tokens: tuple[int, ...]) -> Array:
+        return next_logits(bundle, tokens)
+
+    return Reference("the engine's own logits", lambda tokens: after(tuple(tokens)))
 
 
 def summary(cases: Sequence[Case], ties: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -90,9 +90,13 @@ class Rows(CacheLayerMixin):
 class Pass(Cache):
     """One round of a decoder: in-step rows over committed caches. A drafter runs several windows in one pass."""
 
-    def __init__(self, caches: list[Tensor], length: Tensor, windows: list[int]) -> None:
-        """caches: key and value of layer 0, of layer 1, ..; length int64 [B]; windows: attention window per layer."""
-        super().__init__(layers=[Rows() for _ in range(len(caches) // 2)])
+    def __init__(
+        self, caches: list[Tensor], length: Tensor, windows: list[int], skipped: frozenset[int] = frozenset()
+    ) -> None:
+        """caches: key and value of each layer that is not skipped; length int64 [B]; windows: attention window of every
+        layer; skipped: layers whose output is thrown away."""
+        super().__init__(layers=[Rows() for _ in windows])
+        self.kept = [layer for layer in range(len(windows)) if layer not in skipped]
         self.caches, self.length, self.windows = caches, length, windows
         self.positions = self.row_positions = length[:, None]
         self.visible: Tensor | None = None
@@ -117,7 +121,10 @@ class Pass(Cache):
     def attend(self, layer: int, query: Tensor, tag: object, scale: float, softcap: float) -> Tensor:
         """[B, N, T, D] -> [B, N, T, E]; the layer's rows have just been put into this cache."""
         rows, window = self.layers[layer], self.windows[layer]
-        keys, values = self.caches[2 * layer : 2 * layer + 2]
+        if layer not in self.kept:
+            return query.new_zeros((*query.shape[:3], rows.values.shape[3]))
+        place = 2 * self.kept.index(layer)
+        keys, values = self.caches[place : place + 2]
         return ops.attend(
             query, rows.keys, rows.values, keys, values, self.length, self.positions, self.bias(window).to(query.dtype),
             scale, softcap, window,
@@ -125,7 +132,7 @@ class Pass(Cache):
 
     def rows(self) -> list[Tensor]:
         """The in-step keys and values, in the order of the caches: each [B, G, R, D]."""
-        return [row for layer in self.layers for row in (layer.keys, layer.values)]
+        return [row for layer in self.kept for row in (self.layers[layer].keys, self.layers[layer].values)]
 
 
 _current: ContextVar[Pass] = ContextVar("current_pass")

@@ -1,4 +1,4 @@
-"""The two neutral ops, `speccompile::attend` and `speccompile::commit`, with their meaning in eager torch.
+"""The neutral ops, `speccompile::attend`, `commit`, `nucleus` and `draw`, with their meaning in eager torch.
 
 They cross the export untouched and are lowered per backend, ONNX to ONNX (`speccompile.lower`).
 """
@@ -80,3 +80,53 @@ def commit(buffer: Tensor, rows: Tensor, length: Tensor, axis: int) -> Tensor:
 @commit.register_fake
 def _(buffer: Tensor, rows: Tensor, length: Tensor, axis: int) -> Tensor:
     return torch.empty_like(buffer)
+
+
+@torch.library.custom_op("speccompile::nucleus", mutates_args=())
+def nucleus(probs: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor) -> tuple[Tensor, Tensor]:
+    """Which tokens may be chosen: those whose probability reaches a threshold.
+
+    probs float32 [B, R, V], each row adding up to one; top_k int64 [B], 0 for all; top_p, min_p float32 [B]. Top-k
+    keeps the k most probable tokens and those as probable as the last of them. Top-p (Holtzman et al. 2020) keeps, of
+    the tokens that are left, each before which the more probable ones add up to less than top_p of the sum of all, and
+    those as probable as the last of them. Min-p (Nguyen et al. 2024) keeps those with at least min_p of the largest
+    probability. Returns the threshold and the mass of the tokens that reach it, float32 [B, R] each; without any limit
+    they are 0 and 1.
+    """
+    ordered = probs.sort(2, descending=True).values
+    rank = torch.arange(probs.shape[2], device=probs.device)
+    limit = top_k[:, None, None]
+    last = ordered.gather(2, (limit - 1).clamp(0, probs.shape[2] - 1).expand(-1, probs.shape[1], -1))
+    left = torch.where((limit <= 0) | (ordered >= last), ordered, 0.0)
+    above = left.cumsum(2) - left
+    share = top_p[:, None, None]
+    kept = (left > 0) & ((above < share * left.sum(2, keepdim=True)) | (rank == 0) | (share >= 1))
+    threshold = torch.where(kept, left, torch.inf).amin(2)
+    threshold = torch.maximum(threshold, min_p[:, None] * ordered[:, :, 0])
+    is_limited = (top_k > 0) | (top_p < 1) | (min_p > 0)
+    threshold = torch.where(is_limited[:, None], threshold, 0.0)
+    mass = torch.where(probs >= threshold[:, :, None], probs, 0.0).sum(2)
+    return threshold, torch.where(is_limited[:, None], mass, 1.0)
+
+
+@nucleus.register_fake
+def _(probs: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor) -> tuple[Tensor, Tensor]:
+    return probs.new_empty(probs.shape[:2]), probs.new_empty(probs.shape[:2])
+
+
+@torch.library.custom_op("speccompile::draw", mutates_args=())
+def draw(weights: Tensor, threshold: Tensor, uniforms: Tensor) -> Tensor:
+    """One token a row, drawn in proportion to the weights that reach a threshold.
+
+    weights float32 [B, R, V], not negative, at least one of a row above zero and at the threshold; threshold float32
+    [B, R]; uniforms float32 [B, R] in [0, 1). The token is the first to which the weights add up to more than the
+    uniform's share of their sum: equal inputs give equal tokens. Returns int64 [B, R]; never a token of weight zero.
+    """
+    total = torch.where(weights >= threshold[:, :, None], weights, 0.0).cumsum(2)
+    index = (total <= uniforms[:, :, None] * total[:, :, -1:]).long().sum(2)
+    return torch.minimum(index, total.argmax(2))  # rounding may carry it past the last
+
+
+@draw.register_fake
+def _(weights: Tensor, threshold: Tensor, uniforms: Tensor) -> Tensor:
+    return torch.empty_like(uniforms, dtype=torch.int64)

@@ -243,7 +243,7 @@ def test_tensorrt_takes_whole_graphs(case, name, dtype, capability, tmp_path):
     file, graph = made.write(dtype), lowered_graph(made.graph, dtype)
     settings = make_settings(
         graph, backend="tensorrt_rtx", compute_capability=capability, precision={"target": dtype}, tokens=2,
-        prefill_chunk=16,
+        catch_up=2, prefill_chunk=16, max_length=64,
     )  # fmt: skip
     report = process.build(made.folder / file, graph, settings, tmp_path / "engine", LIMITS)
     assert report["aliases"] == graph.aliases

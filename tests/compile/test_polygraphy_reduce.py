@@ -47,7 +47,7 @@ def run_reported_command(folder: Path) -> "CompletedProcess[str]":
 def settings(graph: Graph, capability: str = "8.9") -> Settings:
     return make_settings(
         graph, backend="tensorrt_rtx", compute_capability=capability, precision={"target": "float32"}, tokens=4,
-        prefill_chunk=16,
+        catch_up=2, prefill_chunk=16, max_length=64,
     )  # fmt: skip
 
 

@@ -189,7 +189,7 @@ def test_tensorrt_takes_every_word(name, word, capability, tmp_path, request):
     graph = with_float_states(with_cache_dtypes(neutral.graph, {"target": "float16", "drafter": "float16"}))
     settings = make_settings(
         graph, backend="tensorrt_rtx", compute_capability=capability, precision={"target": word}, tokens=3,
-        prefill_chunk=16,
+        catch_up=2, prefill_chunk=16, max_length=64,
     )  # fmt: skip
     report = process.build(tmp_path / "model.onnx", graph, settings, tmp_path / "engine", Limits(300, 8e9))
     assert report["bytes"] > 0

@@ -28,7 +28,8 @@ class Tiny:
 
     def settings(self, compute_capability: str = "8.9", **changes: Any) -> Settings:
         words = {"target": changes.pop("precision", "float32")}
-        options = {"backend": "tensorrt_rtx", "tokens": 3, "prefill_chunk": 8} | changes
+        sizes = {"tokens": 3, "catch_up": 2, "prefill_chunk": 8, "max_length": 64}
+        options = {"backend": "tensorrt_rtx"} | sizes | changes
         return make_settings(self.graph, compute_capability=compute_capability, precision=words, **options)
 
 

@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import onnx_ir as ir
 
-Rewrite = Callable[["Nodes", ir.Node], ir.Value | None]
+Rewrite = Callable[["Nodes", ir.Node], ir.Value | Sequence[ir.Value] | None]
+Branch = Callable[["Nodes"], Sequence[ir.Value]]
 
 
 class Nodes:
@@ -20,9 +21,28 @@ class Nodes:
 
     def __call__(self, op: str, *inputs: ir.Value, **attributes: int | float | str | Sequence[int]) -> ir.Value:
         """Append a node with one output."""
-        node = ir.node(op, list(inputs), attributes)
+        return self.several(1, op, *inputs, **attributes)[0]
+
+    def several(
+        self, count: int, op: str, *inputs: ir.Value, **attributes: int | float | str | Sequence[int]
+    ) -> Sequence[ir.Value]:
+        """Append a node with `count` outputs."""
+        node = ir.node(op, list(inputs), attributes, num_outputs=count)
         self.nodes.append(node)
-        return node.outputs[0]
+        return node.outputs
+
+    def choose(self, condition: ir.Value, then: Branch, otherwise: Branch) -> Sequence[ir.Value]:
+        """Append an If over a boolean of one element: only one branch is computed, and both give the same types."""
+        graphs = [_subgraph(branch) for branch in (then, otherwise)]
+        count = len(graphs[0].outputs)
+        node = ir.node("If", [condition], {"then_branch": graphs[0], "else_branch": graphs[1]}, num_outputs=count)
+        self.nodes.append(node)
+        return node.outputs
+
+    def any_of(self, rows: ir.Value) -> ir.Value:
+        """Whether any of the booleans is true: a condition for `choose`."""
+        largest = self("ReduceMax", self("Cast", rows, to=int(ir.DataType.INT32)), keepdims=0)
+        return self("Cast", largest, to=int(ir.DataType.BOOL))
 
     def discard(self) -> None:
         """Let go of what the nodes read, so that nothing counts as read by them."""
@@ -38,22 +58,33 @@ class Nodes:
         return self("Constant", value=ir.tensor(np.array(value, (like or ir.DataType.FLOAT).numpy())))
 
 
+def _subgraph(branch: Branch) -> ir.Graph:
+    nodes = Nodes()
+    outputs = branch(nodes)
+    for value in outputs:
+        value.type = value.type or ir.TensorType(ir.DataType.FLOAT)
+    return ir.Graph([], list(outputs), nodes=nodes.nodes, name="branch")
+
+
 def replace_each(model: ir.Model, domain: str, op: str, rewrite: Rewrite) -> int:
-    """Replace every node `domain::op` by what `rewrite(nodes, node)` builds, whose last node gives the new result.
+    """Replace every node `domain::op` by what `rewrite(nodes, node)` builds, which ends in the new results.
 
     Returns how many were replaced; where `rewrite` returns None the node stays as it is.
     """
     fired = 0
-    for node in [node for node in model.graph if node.domain == domain and node.op_type == op]:
+    every = ir.traversal.RecursiveGraphIterator(model.graph)  # branches too
+    for node in [node for node in every if node.domain == domain and node.op_type == op]:
         nodes = Nodes()
-        result = rewrite(nodes, node)
-        if result is None:
+        made = rewrite(nodes, node)
+        if made is None:
             nodes.discard()
-        else:
-            old = node.outputs[0]
+            continue
+        results = [made] if isinstance(made, ir.Value) else list(made)
+        for result, old in zip(results, node.outputs, strict=True):
             result.shape, result.type, result.name = old.shape, old.type, old.name
-            ir.convenience.replace_nodes_and_values(model.graph, node, [node], nodes.nodes, [old], [result])
-            fired += 1
+        assert node.graph is not None
+        ir.convenience.replace_nodes_and_values(node.graph, node, [node], nodes.nodes, node.outputs, results)
+        fired += 1
     return fired
 
 

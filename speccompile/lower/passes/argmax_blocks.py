@@ -5,9 +5,7 @@ import math
 import onnx_ir as ir
 
 from speccompile.lower.passes import Nodes, replace_each
-
-_SMALLEST = 8192  # below, the further nodes cost more than they save
-_BLOCK = 128
+from speccompile.lower.passes.blocks import SMALLEST, in_blocks
 
 
 def argmax_blocks(model: ir.Model) -> int:
@@ -18,7 +16,8 @@ def argmax_blocks(model: ir.Model) -> int:
         y = block * b + ArgMax(GatherND(blocks, block))
 
     ReduceMax reads with vector instructions, which ArgMax does not. Of equal numbers the first is found, as before: it
-    lies in the first of the blocks that hold one, and there it is the first.
+    lies in the first of the blocks that hold one, and there it is the first. What does not part into blocks is padded
+    with -inf.
     """
     return replace_each(model, "", "ArgMax", _in_blocks)
 
@@ -28,17 +27,15 @@ def _in_blocks(nodes: Nodes, node: ir.Node) -> ir.Value | None:
     if x is None or x.shape is None or node.attributes.get_int("axis", 0) not in (-1, len(x.shape) - 1) or last:
         return None
     rank, size = len(x.shape), x.shape[-1]
-    width = _width(size) if isinstance(size, int) and size >= _SMALLEST else None
-    if width is None:
+    if not isinstance(size, int) or size < SMALLEST:
         return None
-    blocks = nodes("Reshape", x, nodes.integers(*[0] * (rank - 1), size // width, width))
-    block = nodes("ArgMax", nodes("ReduceMax", blocks, nodes.integers(-1), keepdims=0), axis=-1, keepdims=1)
-    place = nodes("ArgMax", nodes("GatherND", blocks, block, batch_dims=rank - 1), axis=-1, keepdims=1)
-    found = nodes("Add", nodes("Mul", block, nodes("Constant", value_int=width)), place)
+    found = best_place(nodes, x, size, rank)
     return found if node.attributes.get_int("keepdims", 1) else nodes("Squeeze", found, nodes.integers(-1))
 
 
-def _width(size: int) -> int | None:
-    """The divisor of a size that is the most like a good block, if any is."""
-    divisors = [width for width in range(_BLOCK // 8, 8 * _BLOCK + 1) if size % width == 0]
-    return min(divisors, key=lambda width: abs(math.log(width / _BLOCK)), default=None)
+def best_place(nodes: Nodes, x: ir.Value, size: int, rank: int) -> ir.Value:
+    """int64 [.., 1]: the first place of the largest of x [.., size]."""
+    blocks, _, width = in_blocks(nodes, x, size, -math.inf, rank)
+    block = nodes("ArgMax", nodes("ReduceMax", blocks, nodes.integers(-1), keepdims=0), axis=-1, keepdims=1)
+    place = nodes("ArgMax", nodes("GatherND", blocks, block, batch_dims=rank - 1), axis=-1, keepdims=1)
+    return nodes("Add", nodes("Mul", block, nodes("Constant", value_int=width)), place)

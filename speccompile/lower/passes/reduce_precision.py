@@ -13,9 +13,9 @@ from speccompile.lower.passes.fold_constants import fold_constants
 _FLOAT32 = ir.DataType.FLOAT
 _LOW_OPS = {"Attend", "Commit", "Conv", "Einsum", "Gemm", "MatMul", "MatMulNBits"}
 _FULL_OPS = {
-    "ArgMax", "Cos", "CumSum", "Exp", "LayerNormalization", "Log", "LogSoftmax", "LpNormalization", "Pow",
-    "RMSNormalization", "Reciprocal", "ReduceL2", "ReduceMax", "ReduceMean", "ReduceSum", "Sin", "Softmax", "Sqrt",
-    "TopK",
+    "ArgMax", "Cos", "CumSum", "Draw", "Exp", "LayerNormalization", "Log", "LogSoftmax", "LpNormalization", "Nucleus",
+    "Pow", "RMSNormalization", "Reciprocal", "ReduceL2", "ReduceMax", "ReduceMean", "ReduceSum", "Sin", "Softmax",
+    "Sqrt", "TopK",
 }  # fmt: skip
 _LOOKUPS = {"DequantizeLinear", "Gather", "GatherElements", "GatherND"}  # of an embedding, of quantized activations
 _SHAPES = {"ConstantOfShape", "Expand", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"}
@@ -37,8 +37,8 @@ def reduce_precision(model: ir.Model, dtype: ir.DataType) -> int:
     """Before: a neutral graph in float32. After: weights, embeddings, matrix products, caches and what attention reads
     are of type `dtype`, FLOAT16 or BFLOAT16. Returns how many nodes compute in it.
 
-    What stays float32: norms, softmax, sums, rotary tables, masks, the argmax and every output that is not a cache.
-    A node that reads both computes in float32. Weights are converted when they are read, one at a time.
+    What stays float32: norms, softmax, sums, rotary tables, masks, the argmax, sampling, and every input and output that
+    is not a cache. A node that reads both computes in float32. Weights are converted when they are read, one at a time.
     """
     fold_constants(model)  # sequences become plain values
     _infer_types(model)
@@ -69,7 +69,7 @@ class _Reduction:
         self.kinds |= {v: _Kind.CONSTANT for v in self.graph.initializers.values() if v.dtype == _FLOAT32}
         for value in self.graph.inputs:
             if value.dtype == _FLOAT32:
-                self._mark(value, _Kind.LOW)
+                self._mark(value, _Kind.LOW if _is_committed(value) else _Kind.FULL)
         fired = sum(self._visit(node) for node in list(self.graph))
         for index, value in enumerate(self.graph.outputs):
             if self.kinds.get(value) == _Kind.LOW and not _is_cache(value):
@@ -180,6 +180,11 @@ class _Reduction:
 
     def _named(self, value: ir.Value) -> str:
         return f"{value.name}.{self.dtype.name.lower()}"
+
+
+def _is_committed(value: ir.Value) -> bool:
+    """Whether an input of the graph is a cache."""
+    return any(node.op_type == "Commit" for node in value.consumers())
 
 
 def _is_cache(output: ir.Value) -> bool:

@@ -65,11 +65,12 @@ def _session(path: Path) -> ort.InferenceSession:
 
 
 def _feeds(graph: Graph, prompt: list[int]) -> Mapping[str, NDArray[np.generic]]:
-    """The inputs of a round over a whole prompt. Raises KeyError for an input that is no part of the contract."""
+    """The inputs of a round over a whole prompt."""
     tokens = len(prompt)
+    has_tree = any(tensor.name == "nodes" for tensor in graph.outputs)  # then only what is given is a chain
     values = {
         "window": prompt,
-        "n_given": [1],
+        "n_given": [tokens if has_tree else 1],
         "n_total": [tokens],
         "length": [0],
         "logit_rows": range(tokens),
@@ -77,9 +78,10 @@ def _feeds(graph: Graph, prompt: list[int]) -> Mapping[str, NDArray[np.generic]]
         "n_path": [tokens],
         "catch_up": range(tokens + 1),
     }
-    widths = {"window": tokens, "logit_rows": tokens, "catch_up": tokens + 1}
+    widths = {"window": tokens, "logit_rows": tokens, "catch_up": tokens + 1, "history": 1}
     feeds = {}
     for tensor in graph.inputs:
-        value = np.array([0] if tensor.role == "state" else values[tensor.name], tensor.dtype)
+        # States are empty. Settings and random numbers decide what is accepted, which no activation depends on.
+        value = np.array(values.get(tensor.name, [0]), tensor.dtype)
         feeds[tensor.name] = np.broadcast_to(value, tensor.concrete_shape(widths))
     return feeds

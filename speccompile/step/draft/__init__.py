@@ -2,11 +2,14 @@
 
 A drafter is a module with this interface, which is all that the export and the runtime know of it:
 
-tokens    drafts per round
-catch_up  width of its catch-up when decoding; 0 when it keeps no caches of its own
-taps      what it reads of the target besides tokens (names of feature outputs); none of these families reads any
-states    its buffers: (name, dtype, shape), kept from round to round
-forward   (path, n_path, length, catch_up, states) -> Drafted
+tokens      drafts per round, N
+extra_rows  rows of the target's window behind the drafts that are never accepted, whose features it reads
+catch_up    width of its catch-up when decoding; 0 when it keeps no caches of its own
+taps        what it reads of the target besides tokens: names as in `step.taps`
+shape       how its drafts follow each other: a constant tree, a chain included, or None where it makes the tree
+candidates  C, among which it draws each draft, where it samples; 0 where its drafts are certain
+states      its buffers: (name, dtype, shape), kept from round to round
+forward     (Accepted, states) -> Drafted
 """
 
 from abc import ABC, abstractmethod
@@ -14,6 +17,9 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+
+from speccompile.step.sampling import Settings
+from speccompile.tree import Tree
 
 
 class State(NamedTuple):
@@ -24,25 +30,51 @@ class State(NamedTuple):
     shape: tuple[int, ...]
 
 
+class Accepted(NamedTuple):
+    """What a drafter is told of the round; see `contract`. What it does not ask for is None.
+
+    path int64 [B, W + 1]; n_path, length (before this round) int64 [B]; catch_up int64 [C] = 0, 1, .., where it has
+    caches; features float32 [B, W, F], where it has taps; settings and uniforms float32 [B, N], where it samples.
+    """
+
+    path: Tensor
+    n_path: Tensor
+    length: Tensor
+    catch_up: Tensor | None = None
+    features: Tensor | None = None
+    settings: Settings | None = None
+    uniforms: Tensor | None = None
+
+
 class Drafted(NamedTuple):
-    """window int64 [B, K + 1]: bonus token, drafts. n_total int64 [B]: 1 + drafts. states as they were given."""
+    """window int64 [B, N + 1]: bonus token, drafts in the order of the tree's nodes. n_total int64 [B]: 1 + drafts.
+    states as they were given. parents int64 [B, N + 1], where the drafter makes the tree: nodes after their parents,
+    -1 for the root. ids int64 and probs float32 [B, N, C], where it samples: what the children of node i were drawn
+    from, one after the other and none twice; rows add up to one, or are zero where a node has no children.
+    """
 
     window: Tensor
     n_total: Tensor
     states: list[Tensor]
+    parents: Tensor | None = None
+    ids: Tensor | None = None
+    probs: Tensor | None = None
 
 
 class Drafter(nn.Module, ABC):
     """Base of all families; see the module's docstring."""
 
     tokens: int
+    extra_rows: int = 0
     catch_up: int = 0
     taps: tuple[str, ...] = ()
+    shape: Tree | None
+    candidates: int = 0
 
     @abstractmethod
     def states(self) -> list[State]:
         """The buffers, in the order in which `forward` takes and returns them."""
 
     @abstractmethod
-    def forward(self, path: Tensor, n_path: Tensor, length: Tensor, catch_up: Tensor, states: list[Tensor]) -> Drafted:
-        """path int64 [B, W + 1]; n_path, length (before this round) int64 [B]; catch_up int64 [C] = 0, 1, .."""
+    def forward(self, accepted: Accepted, states: list[Tensor]) -> Drafted:
+        """Propose the window of the next round."""

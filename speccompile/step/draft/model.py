@@ -1,65 +1,81 @@
-"""A smaller language model as drafter (Leviathan et al. 2023; Chen et al. 2023), greedy, unrolled K times."""
+"""A smaller language model as drafter (Leviathan et al. 2023; Chen et al. 2023): a chain or a constant tree."""
 
 import torch
 from torch import Tensor
 
-from speccompile.step import ops
-from speccompile.step.attention import Pass
+from speccompile.contract import CANDIDATES
 from speccompile.step.decoder import Decoder
-from speccompile.step.draft import Drafted, Drafter, State
+from speccompile.step.draft import Accepted, Drafted, Drafter, State
+from speccompile.step.draft.children import Best, Drawn, Level, levels
+from speccompile.step.draft.reading import Reading, cache_states
+from speccompile.tree import Tree
 
 
 class ModelDrafter(Drafter):
     """Keeps its own caches, which lag the target's: it catches up on the last C tokens of the path, then drafts.
 
-    After a round its caches hold every token but the last draft. So the next round misses at most two: the last
-    draft, if it was accepted, and the bonus token. Rows that turn out wrong lie behind the length and are overwritten.
+    After a round with a chain its caches hold every token but the last draft. So the next round misses at most two:
+    the last draft, if it was accepted, and the bonus token. Rows that turn out wrong lie behind the length and are
+    overwritten. Of a tree nobody knows yet which branch will be accepted: its rows are thrown away, and the next round
+    misses the whole path. The same holds for a chain beside others in the window (`merged`).
+
+    sample: drafts are drawn by the host's settings, and it says from what; else they are the best tokens. fallback:
+    BiLD's (Kim et al. 2023): it stops before a draft whose own probability is lower. For chains that are not sampled.
     """
 
-    catch_up = 2
+    shape: Tree
 
-    def __init__(self, decoder: Decoder, tokens: int) -> None:
+    def __init__(
+        self,
+        decoder: Decoder,
+        tree: Tree,
+        *,
+        sample: bool = False,
+        fallback: float | None = None,
+        merged: bool = False,
+        prefix: str = "drafter",
+    ) -> None:
         super().__init__()
-        self.decoder, self.tokens = decoder, tokens
+        assert fallback is None or (tree.is_chain and not sample), "the plan refuses other drafts that stop early"
+        self.decoder, self.shape, self.fallback, self.prefix = decoder, tree, fallback, prefix
+        self.tokens = tree.drafts
+        self.keeps_drafts = tree.is_chain and not merged
+        self.catch_up = 2 if self.keeps_drafts else tree.depth + 1
+        self.candidates = min(CANDIDATES, decoder.model.config.vocab_size) if sample else 0
 
     def states(self) -> list[State]:
-        return [
-            State(f"drafter.{('key', 'value')[i % 2]}.{i // 2}", torch.float32, shape)
-            for i, shape in enumerate(self.decoder.cache_shapes())
-        ]
+        return cache_states(self.decoder, self.prefix)
 
-    def forward(self, path: Tensor, n_path: Tensor, length: Tensor, catch_up: Tensor, states: list[Tensor]) -> Drafted:
-        width = catch_up.shape[0]  # C
-        start = (n_path - (width - 1)).clamp(min=0)  # [B]: where in the path the catch-up begins
-        last = n_path - start  # [B]: where in the catch-up the bonus token stands
-        tokens = path.gather(1, (start[:, None] + catch_up).clamp(max=path.shape[1] - 1))  # [B, C]
-        bonus = path.gather(1, n_path[:, None])
+    def forward(self, accepted: Accepted, states: list[Tensor]) -> Drafted:
+        reading = Reading(self.decoder, accepted, states)
+        children = Drawn(accepted, self.candidates) if self.candidates else Best()
+        drafts, confidence = list[Tensor](), list[Tensor]()
+        for level in levels(self.shape):
+            logits = self._read(reading, drafts[-1], level) if drafts else reading.logits
+            if self.fallback is not None:
+                confidence.append(torch.softmax(logits, -1).amax(-1))
+            drafts.append(children.choose(logits, level, drafts))
 
-        current = self.decoder.begin(states, length + start)
-        row_positions = self.decoder.clamp((length + start)[:, None] + catch_up)
-        causal = (catch_up[None, :] <= catch_up[:, None]).expand(path.shape[0], -1, -1)
-        current.look(row_positions, row_positions, causal)
-        draft = self.decoder.run(current, tokens, last[:, None]).argmax(-1)  # [B, 1]
+        window = torch.cat([reading.bonus, *drafts], 1)
+        n_drafts = self._n_sure(torch.cat(confidence, 1)) if confidence else self.tokens
+        n_total = torch.where(accepted.n_path > 0, 1 + n_drafts, 1)  # no constant: engines bind every output's memory
+        drafted = Drafted(window, n_total, reading.commit_drafts() if self.keeps_drafts else reading.commit())
+        if isinstance(children, Drawn):
+            ids, probs = children.table(self.tokens)
+            drafted = drafted._replace(ids=ids, probs=probs)
+        return drafted
 
-        drafts, seen = [draft], catch_up <= last[:, None]  # [B, C]
-        for step in range(1, self.tokens):
-            position = self.decoder.clamp((length + n_path + step)[:, None])
-            row_positions = torch.cat([row_positions, position], 1)
-            seen = torch.cat([seen, torch.ones_like(position, dtype=torch.bool)], 1)
-            current.look(position, row_positions, seen[:, None, :])
-            draft = self.decoder.run(current, draft).argmax(-1)
-            drafts.append(draft)
-        n_total = torch.where(n_path > 0, 1 + self.tokens, 1)  # no constant: engines bind every output's memory
-        return Drafted(torch.cat([bonus, *drafts], 1), n_total, self._commit(current, last, width))
+    def _read(self, reading: Reading, drafts: Tensor, level: Level) -> Tensor:
+        """Logits float32 [B, T, V] after the level's nodes, which are some or all of the drafts int64 [B, n]."""
+        tree = self.shape
+        depth = tree.depths[level.nodes[0]]
+        inner = [node for node, its in enumerate(tree.children) if its and 0 < tree.depths[node] <= depth]
+        ancestors = [[other in tree.lineages[node] for other in inner] for node in level.nodes]
+        if len(level.nodes) < drafts.shape[1]:
+            first = tree.depths.index(depth)
+            drafts = drafts.index_select(1, torch.tensor(level.nodes) - first)
+        return reading.read(drafts, depth, torch.tensor([ancestors] * drafts.shape[0]))
 
-    def _commit(self, current: Pass, last: Tensor, width: int) -> list[Tensor]:
-        """Commit the pass's rows without the padding of the catch-up (positions last + 1 .. C - 1)."""
-        rows = current.rows()
-        places = torch.arange(rows[0].shape[2], device=last.device)
-        padding = (width - 1 - last)[:, None]
-        order = torch.where(places <= last[:, None], places, places + padding).clamp(max=rows[0].shape[2] - 1)
-        return [
-            ops.commit(cache, row.gather(2, order[:, None, :, None].expand(-1, row.shape[1], -1, row.shape[3])),
-                       current.length, 2)
-            for cache, row in zip(current.caches, rows, strict=True)
-        ]  # fmt: skip
+    def _n_sure(self, confidence: Tensor) -> Tensor:
+        """confidence float32 [B, N] of each draft -> int64 [B]: how many come before the first unsure one."""
+        return ((confidence < self.fallback).long().cumsum(1) == 0).long().sum(1)

@@ -1,0 +1,85 @@
+"""The distribution level of a build's proof: a small model with the recipe's drafter and rule, and the recipe's own."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from speccompile.builder.lowered import form_and_precision, lower_all
+from speccompile.builder.lowered_proof import ProofEngine, proof_engine
+from speccompile.builder.memory import release
+from speccompile.builder.parts import compile_parts
+from speccompile.builder.records import make_manifest
+from speccompile.builder.small_model import small_plan
+from speccompile.bundle.manifest import Manifest
+from speccompile.models.load import load_model
+from speccompile.progress import step
+from speccompile.prove import distribution
+from speccompile.prove.distribution import MORE_SETTINGS, SETTINGS, Request, sample_count, short_prompt
+from speccompile.prove.processors import eager_reference
+from speccompile.prove.tokens import engine_reference
+from speccompile.recipe import Plan
+from speccompile.runtime import Bundle
+from speccompile.runtime.onnxruntime import OnnxRuntimeEngine
+
+SMALL_SAMPLES = 3000
+"""For each of the settings: enough for every mistake that the test suite tries."""
+
+_OTHERS = 4  # engines behind the first draw so many times less
+
+
+def prove_distributions(
+    plan: Plan, manifest: Manifest, engines: Sequence[ProofEngine], folder: Path, prompts: Sequence[list[int]]
+) -> list[dict[str, Any]]:
+    """What all bundles draw, against the target's own probabilities: rows of the proof, none for greedy decoding.
+
+    engines: the recipe's lowered graphs in `folder`. Raises ProofError; see `prove.distribution`.
+    """
+    if plan.decoding != "sampling":
+        return []
+    rows = [{"model": "small", "engines": []} | row for row in _prove_small(plan)]
+    count = sample_count(plan.target.facts.weight_bytes)
+    for number, engine in enumerate(engines):
+        stands_for = [each.name for each in plan.engines if form_and_precision(each) == engine.lowered.identity]
+        request = Request(SETTINGS, max(100, count // _OTHERS) if number else count)
+        with step(
+            f"proving distributions on {engine.lowered.name}: {request.count} samples at {len(SETTINGS)} settings"
+        ):
+            found = _prove(plan, manifest, engine, folder, short_prompt(prompts[0], plan.max_length), request)
+        rows += [{"model": plan.name, "engines": stands_for} | row for row in found]
+    return rows
+
+
+def _prove_small(plan: Plan) -> list[dict[str, Any]]:
+    with TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        with step("compiling a small model with the recipe's drafter and rule"):
+            small = small_plan(plan, folder)
+            parts = compile_parts(small, folder, prove=False)
+            lowered = lower_all(small, parts, folder, [])["small"]
+            manifest = make_manifest(small, parts, folder)
+        engine = proof_engine(lowered, folder)
+        request = Request(MORE_SETTINGS, SMALL_SAMPLES, 2 + manifest.depth)
+        with step(
+            f"proving distributions on the small model: {request.count} samples at {len(MORE_SETTINGS)} settings"
+        ):
+            return _prove(small, manifest, engine, folder, short_prompt(range(8), small.max_length), request)
+
+
+def _prove(
+    plan: Plan,
+    manifest: Manifest,
+    engine: ProofEngine,
+    folder: Path,
+    prompt: list[int],
+    request: Request,
+    threads: int | None = None,
+) -> list[dict[str, Any]]:
+    """Against transformers in float32. Other precisions have other weights: against the engine's own logits."""
+    bundle = Bundle(manifest, OnnxRuntimeEngine(folder, engine.entry, threads), engine.entry, None, None)
+    drawn = distribution.draw_all(bundle, prompt, request)
+    if engine.entry.precision["target"] != "float32":
+        return distribution.check(manifest, drawn, engine_reference(bundle))
+    del bundle  # before its model comes again
+    release()
+    return distribution.check(manifest, drawn, eager_reference(load_model(plan.target.folder, plan.max_length)))

@@ -1,0 +1,5 @@
+"""TEMP"""
+
+
+def check_draft(plan, outputs, script):
+    return []

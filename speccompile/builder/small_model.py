@@ -1,0 +1,80 @@
+"""A model of few tokens with the recipe's own drafter: small enough to draw thousands of samples from.
+
+Its weights are random and wide, so that no distribution is flat; its drafters are like it, and wrong often enough that
+drafts are accepted and refused. Everything else is the recipe's: kind of drafter, tree, drawn or certain drafts, rule.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from speccompile.recipe import EnginePlan, ModelPlan, Plan
+from speccompile.recipe.plan import PrecisionPlan
+from speccompile.tree import Tree
+
+VOCABULARY, MAX_LENGTH, BATCH_SIZE, LAYERS = 24, 64, 32, 2
+
+
+def small_plan(plan: Plan, folder: Path) -> Plan:
+    """Write the models into `folder`, and plan a bundle of them for ONNX Runtime on the CPU, in float32."""
+    drafter, size = plan.drafter, _vocabulary_size(plan)
+    target = _model(size, 0)
+    models = tuple(
+        _saved(each, _noisy(target, seed), folder / f"drafter.{seed}") for seed, each in enumerate(drafter.models, 1)
+    )
+    words = PrecisionPlan("float32", "float32" if plan.engines[0].precision.drafter else None, None)
+    return replace(
+        plan,
+        name="small",
+        target=_saved(plan.target, target, folder / "target"),
+        drafter=replace(drafter, models=models, layers=(0,) if drafter.layers else ()),
+        max_length=MAX_LENGTH,
+        batch_size=BATCH_SIZE,
+        prefill_chunk=MAX_LENGTH // 2,
+        engines=(EnginePlan(0, "small", "onnxruntime", "cpu", None, words),),
+    )
+
+
+def _vocabulary_size(plan: Plan) -> int:
+    """Twice as many tokens as any node has children, or more."""
+    tree = plan.drafter.tree
+    branching = Tree(tree.parents).branching if tree.parents else 0
+    return max(VOCABULARY, 2 * branching, 2 * (tree.top_k or 0))
+
+
+@torch.no_grad()
+def _model(vocabulary_size: int, seed: int) -> LlamaForCausalLM:
+    config = LlamaConfig(
+        vocab_size=vocabulary_size, hidden_size=32, intermediate_size=48, num_hidden_layers=LAYERS,
+        num_attention_heads=2, num_key_value_heads=1, max_position_embeddings=MAX_LENGTH, bos_token_id=None,
+        eos_token_id=None, pad_token_id=None,
+    )  # fmt: skip
+    model, random = LlamaForCausalLM(config), torch.Generator().manual_seed(seed)
+    for parameter in model.parameters():
+        if parameter.dim() > 1:
+            parameter.normal_(std=1.5 / parameter.shape[-1] ** 0.5, generator=random)
+    model.get_input_embeddings().weight.normal_(generator=random)
+    return model
+
+
+@torch.no_grad()
+def _noisy(target: LlamaForCausalLM, seed: int) -> LlamaForCausalLM:
+    """A model that is somewhat like the target."""
+    model, random = LlamaForCausalLM(target.config), torch.Generator().manual_seed(seed)
+    model.load_state_dict(target.state_dict())
+    for parameter in model.parameters():
+        parameter += 0.2 * parameter.std() * torch.randn(parameter.shape, generator=random)
+    return model
+
+
+def _saved(plan: ModelPlan, model: LlamaForCausalLM, folder: Path) -> ModelPlan:
+    model.save_pretrained(folder)
+    facts = replace(
+        plan.facts, architecture="LlamaForCausalLM", model_type="llama", vocabulary_size=model.config.vocab_size,
+        positions=MAX_LENGTH, eos_token_ids=(), tokenizer=False,
+        weight_bytes=sum(4 * parameter.numel() for parameter in model.parameters()),
+    )  # fmt: skip
+    files = tuple(sorted(path.relative_to(folder) for path in folder.iterdir()))
+    return replace(plan, reference=folder.name, revision=None, commit=None, folder=folder, files=files, facts=facts)

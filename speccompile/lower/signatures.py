@@ -1,0 +1,102 @@
+"""The contract of the traced graphs: what a module of the round takes and gives, as `speccompile.contract` names it."""
+
+from dataclasses import dataclass, replace
+
+from speccompile.contract import COPIED, Graph
+from speccompile.contract import Tensor as Spec
+from speccompile.step.draft import Drafter
+from speccompile.step.sampling import Settings
+from speccompile.step.verify import Verify
+from speccompile.step.window import Branches
+
+
+@dataclass(frozen=True)
+class DraftWidth:
+    """What `verify` must know of the drafts. tokens: N; nodes: of the window of decoding, the root among them, N + 1
+    unless the drafter has further rows; candidates: C, 0 for drafts that are certain."""
+
+    tokens: int = 0
+    nodes: int = 1
+    candidates: int = 0
+
+    @classmethod
+    def of(cls, drafter: Drafter) -> "DraftWidth":
+        return cls(drafter.tokens, drafter.tokens + drafter.extra_rows + 1, drafter.candidates)
+
+
+def verify_graph(verify: Verify, width: DraftWidth, *, is_sampling: bool) -> Graph:
+    """The contract of the `verify` graph, for drafts of this width."""
+    shape = verify.decoder.shape
+    batch, vocabulary = shape.batch_size, verify.decoder.model.config.vocab_size
+    caches = _states([(f"target.{('key', 'value')[i % 2]}.{i // 2}", "float32", s)
+                      for i, s in enumerate(verify.decoder.cache_shapes())])  # fmt: skip
+    inputs = [
+        _io("window", (batch, "window")),
+        _io("n_given", (batch,)),
+        _io("n_total", (batch,)),
+        _io("length", (batch,)),
+        Spec("logit_rows", "int64", ("logit_rows",), "logit_rows", "index"),
+    ]
+    if is_sampling:
+        inputs += [*_settings(batch), _io("uniforms", (batch, "logit_rows"), dtype="float32")]
+    if verify.acceptance.speculative is not None:
+        inputs.append(_io("accept_uniforms", (batch, width.tokens), dtype="float32"))
+    if width.candidates:
+        inputs += _proposals(("draft_ids", "draft_probs"), batch, width)
+    outputs = [
+        _io("path", (batch, "window+1")),
+        _io("n_path", (batch,)),
+        Spec("logits", "float32", (batch, "logit_rows", vocabulary), "logits", "optional"),
+    ]
+    if isinstance(verify.shape, Branches):
+        outputs.append(_io("nodes", (batch, "logit_rows")))
+        if not verify.shape.is_constant:
+            inputs.append(_io("parents", (batch, width.nodes)))
+    if verify.taps:
+        outputs.append(Spec("features", "float32", (batch, "window", verify.n_features), "features", "link"))
+    return Graph("verify", (*inputs, *caches), (*outputs, *map(_updated, caches)))
+
+
+def draft_graph(drafter: Drafter, batch: int, n_features: int = 0) -> Graph:
+    """The contract of the `draft` graph. n_features: width of the taps that it reads together."""
+    width = DraftWidth.of(drafter)
+    states = _states([(s.name, str(s.dtype).removeprefix("torch."), s.shape) for s in drafter.states()])
+    inputs = [_io("path", (batch, "window+1")), _io("n_path", (batch,)), _io("length", (batch,))]
+    if drafter.catch_up:
+        inputs.append(Spec("catch_up", "int64", ("catch_up",), "catch_up", "index"))
+    if drafter.taps:
+        inputs.append(Spec("features", "float32", (batch, "window", n_features), "features", "link"))
+    outputs = [_io("next_window", (batch, width.nodes)), _io("next_total", (batch,))]
+    if drafter.shape is None:
+        outputs.append(_io("next_parents", (batch, width.nodes)))
+    if drafter.candidates:
+        inputs += [*_settings(batch), _io("draft_uniforms", (batch, drafter.tokens), dtype="float32")]
+        outputs += _proposals(("next_ids", "next_probs"), batch, width)
+    outputs = [replace(spec, buffer=COPIED[spec.name]) for spec in outputs]
+    return Graph("draft", (*inputs, *states), (*outputs, *map(_updated, states)))
+
+
+def _settings(batch: int) -> list[Spec]:
+    shapes: dict[str, tuple[int | str, ...]] = {"history": (batch, "history")}
+    integers = ("top_k", "history")
+    return [
+        _io(name, shapes.get(name, (batch,)), dtype="int64" if name in integers else "float32")
+        for name in Settings._fields
+    ]
+
+
+def _proposals(names: tuple[str, str], batch: int, width: DraftWidth) -> list[Spec]:
+    shape = (batch, width.tokens, width.candidates)
+    return [_io(name, shape, dtype=dtype) for name, dtype in zip(names, ("int64", "float32"), strict=True)]
+
+
+def _io(name: str, shape: tuple[int | str, ...], dtype: str = "int64") -> Spec:
+    return Spec(name, dtype, shape, name, "io")
+
+
+def _states(rows: list[tuple[str, str, tuple[int, ...]]]) -> list[Spec]:
+    return [Spec(name, dtype, shape, name, "state") for name, dtype, shape in rows]
+
+
+def _updated(state: Spec) -> Spec:
+    return Spec(f"{state.name}.out", state.dtype, state.shape, state.buffer, "state")

@@ -1,0 +1,45 @@
+"""Several drafters whose trees are merged under one root (SpecInfer, Miao et al. 2023)."""
+
+import torch
+from torch import Tensor, nn
+
+from speccompile.step.decoder import Decoder
+from speccompile.step.draft import Accepted, Drafted, Drafter, State
+from speccompile.step.draft.model import ModelDrafter
+from speccompile.tree import Tree, merged, merged_places
+
+
+class SeveralDrafters(Drafter):
+    """Language models that each draft the same tree, or chain: where one errs, another may not.
+
+    Siblings may hold the same token.
+
+    The caches of the first are called `drafter.key.0` and on, those of the next `drafter.1.key.0` and on.
+    """
+
+    def __init__(self, decoders: list[Decoder], tree: Tree) -> None:
+        super().__init__()
+        prefixes = ["drafter", *(f"drafter.{number}" for number in range(1, len(decoders)))]
+        pairs = zip(decoders, prefixes, strict=True)
+        self.drafters = nn.ModuleList(ModelDrafter(d, tree, merged=True, prefix=prefix) for d, prefix in pairs)
+        trees = [tree] * len(decoders)
+        self.shape = merged(trees)
+        self.tokens = self.shape.drafts
+        self.catch_up = tree.depth + 1
+        places = [place for its in merged_places(trees) for place in its]
+        self.order = sorted(range(self.tokens), key=places.__getitem__)
+
+    def states(self) -> list[State]:
+        return [state for drafter in self.drafters for state in drafter.states()]
+
+    def forward(self, accepted: Accepted, states: list[Tensor]) -> Drafted:
+        drafts, kept, start = [], [], 0
+        for drafter in self.drafters:
+            end = start + len(drafter.states())
+            drafted = drafter(accepted, states[start:end])
+            drafts.append(drafted.window[:, 1:])
+            kept += drafted.states
+            start = end
+        in_order = torch.cat(drafts, 1).index_select(1, torch.tensor(self.order))
+        n_total = torch.where(accepted.n_path > 0, 1 + self.tokens, 1)
+        return Drafted(torch.cat([drafted.window[:, :1], in_order], 1), n_total, kept)

@@ -1,0 +1,62 @@
+"""Sampling in torch: temperature, repetition penalty, and the distribution of a drafter's candidates.
+
+In the order of transformers' logits processors: repetition penalty, temperature, top-k, top-p, min-p. What the target
+may choose (top-k and on) is decided by the neutral ops `nucleus` and `draw`, over the whole vocabulary; a drafter draws
+from its C best tokens alone, which changes how many drafts are accepted, and not what comes out.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Settings(NamedTuple):
+    """How each row samples: see `contract`. history int64 [B, H]; top_k int64 [B]; the others float32 [B]."""
+
+    temperature: Tensor
+    top_k: Tensor
+    top_p: Tensor
+    min_p: Tensor
+    repetition_penalty: Tensor
+    history: Tensor
+
+
+def heat(logits: Tensor, settings: Settings, seen: Tensor) -> Tensor:
+    """float32 [B, R, V] logits -> penalized and divided by the temperature; greedy rows are only penalized.
+
+    seen int64 [B, R, H]: tokens that stood before each row, in any order and any number of times.
+    """
+    temperature = settings.temperature
+    heated = logits * torch.where(temperature > 0, 1 / temperature.clamp(min=1e-6), 1.0)[:, None, None]
+    penalty = settings.repetition_penalty[:, None, None]
+    score = heated.gather(2, seen)
+    # Equal tokens get equal values: whichever is written last, the result is the same.
+    return heated.scatter(2, seen, torch.where(score < 0, score * penalty, score / penalty))
+
+
+class Candidates(NamedTuple):
+    """ids int64 [B, R, C], best first, and probs float32 [B, R, C], which add up to one."""
+
+    ids: Tensor
+    probs: Tensor
+
+
+def candidates(heated: Tensor, count: int, settings: Settings) -> Candidates:
+    """The distribution over the `count` best of heated logits [B, R, V], after top-k, top-p and min-p."""
+    scores, ids = heated.topk(count, dim=2)
+    weights = torch.exp(scores - scores[:, :, :1])
+    rank = torch.arange(count, device=heated.device)
+    top_k = settings.top_k[:, None, None]
+    weights = torch.where((rank < top_k) | (top_k <= 0), weights, 0.0)
+    above = weights.cumsum(2) - weights
+    kept = (above < settings.top_p[:, None, None] * weights.sum(2, keepdim=True)) | (rank == 0)
+    weights = torch.where(kept & (weights >= settings.min_p[:, None, None]), weights, 0.0)
+    return Candidates(ids, weights / weights.sum(2, keepdim=True))
+
+
+def draw_candidate(weights: Tensor, uniform: Tensor) -> Tensor:
+    """Indices int64 [..] of weights [.., C], drawn by uniforms [..]; never of weight zero, unless all are."""
+    total = weights.cumsum(-1)
+    index = (total <= uniform[..., None] * total[..., -1:]).long().sum(-1)
+    return torch.minimum(index, total.argmax(-1))  # rounding may carry it past the last

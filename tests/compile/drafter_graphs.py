@@ -1,0 +1,57 @@
+"""Drafters over tiny models of the zoo: traced, run over a script of windows by ONNX Runtime, and their teachers."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from transformers import PreTrainedModel
+
+from speccompile.builder.parts import neutral_engine
+from speccompile.contract import Graph
+from speccompile.lower.export import Exported, export_draft
+from speccompile.lower.files import neutral_file, write_neutral
+from speccompile.models.probe import probe
+from speccompile.prove.script import Outputs, Script, drive, make_script
+from speccompile.step.decoder import CacheShape, Decoder
+from speccompile.step.draft import Drafter
+from tests import zoo
+
+BATCH, MAX_LENGTH, ROWS = 2, 48, 96
+
+
+def decoder(name: str, seed: int = 0) -> Decoder:
+    """The model behind the attention hook, for two sequences of at most 48 tokens."""
+    return probe(zoo.model(name, seed).requires_grad_(False), CacheShape(BATCH, ROWS, MAX_LENGTH))
+
+
+@dataclass
+class Driven:
+    """A drafter's graph, and what it gave for a script."""
+
+    exported: Exported
+    script: Script
+    outputs: Outputs
+
+    @property
+    def graph(self) -> Graph:
+        return self.exported.graph
+
+    @property
+    def weights(self) -> set[str]:
+        return {name for name, value in self.exported.model.graph.initializers.items() if value.const_value.size > 1}
+
+    def n_nodes(self, kind: str) -> int:
+        return sum(node.op_type == kind for node in self.exported.model.graph)
+
+
+def driven(drafter: Drafter, folder: Path) -> Driven:
+    """Trace the drafter, and run its neutral graph."""
+    exported = export_draft(drafter, BATCH)
+    write_neutral(exported.model, exported.graph, folder, "drafter.weights")
+    script = make_script(zoo.VOCABULARY, BATCH, MAX_LENGTH, 24, 16, drafter.shape)
+    engine = neutral_engine([(exported.graph, neutral_file(exported.graph))], folder)
+    return Driven(exported, script, drive(engine, script, [exported.graph]))
+
+
+def model(name: str, seed: int = 0) -> PreTrainedModel:
+    """What transformers loads apart, which nothing of ours has touched."""
+    return zoo.model(name, seed).requires_grad_(False)

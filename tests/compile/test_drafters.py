@@ -1,0 +1,132 @@
+"""Every family of drafters: its traced graph against transformers eager, window after window, in ragged pairs."""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+
+from speccompile.prove.drafts import Teacher, check_dynamic, check_tree, teacher
+from speccompile.prove.graphs import check_same, module_drafts
+from speccompile.step.draft import Accepted, Drafter
+from speccompile.step.draft.dynamic import DynamicDrafter
+from speccompile.step.draft.layer_skip import skip_layers
+from speccompile.step.draft.model import ModelDrafter
+from speccompile.step.draft.prompt_lookup import PromptLookup
+from speccompile.step.draft.several import SeveralDrafters
+from speccompile.tree import chain, from_branching, from_paths
+from tests.compile.drafter_graphs import BATCH, MAX_LENGTH, ROWS, Driven, decoder, driven, model
+
+TREE = from_paths([[0], [1], [2], [0, 0], [0, 1], [1, 0], [0, 0, 0], [1, 0, 0]])
+CHAIN = chain(3)
+PAIR = from_branching([2, 1])
+DEPTH, TOP_K, NODES = 3, 3, 9
+FALLBACK = 0.08
+
+MAKERS: dict[str, Callable[[], Drafter]] = {
+    "chain": lambda: ModelDrafter(decoder("llama"), CHAIN),
+    "chain, BiLD": lambda: ModelDrafter(decoder("qwen2"), CHAIN, fallback=FALLBACK),
+    "chain, sampled": lambda: ModelDrafter(decoder("mistral"), CHAIN, sample=True),
+    "tree": lambda: ModelDrafter(decoder("mistral"), TREE),
+    "tree, sampled": lambda: ModelDrafter(decoder("llama"), TREE, sample=True),
+    "dynamic": lambda: DynamicDrafter(decoder("mistral"), DEPTH, TOP_K, NODES),
+    "several": lambda: SeveralDrafters([decoder("llama"), decoder("gpt2")], PAIR),
+    "several chains": lambda: SeveralDrafters([decoder("llama"), decoder("llama", 1)], chain(2)),
+    "layer skip": lambda: ModelDrafter(skip_layers(decoder("gemma2"), [0, 3]), PAIR, sample=True),
+    "layer skip, dynamic": lambda: DynamicDrafter(skip_layers(decoder("qwen3_moe"), [1]), DEPTH, TOP_K, NODES),
+    "lookup": lambda: PromptLookup(TREE, 3, BATCH, ROWS),
+}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Driven]:
+    """The graph of a drafter in `MAKERS`, driven over a script of windows."""
+    return cache(lambda name: driven(MAKERS[name](), tmp_path_factory.mktemp("drafter")))
+
+
+def teach(name: str, seed: int = 0, skipped: tuple[int, ...] = ()) -> Teacher:
+    return teacher(model(name, seed), skipped)
+
+
+CHECKS: dict[str, Callable[..., dict[str, Any]]] = {
+    "chain": lambda *given: check_tree(*given, [teach("llama")], CHAIN, MAX_LENGTH),
+    "chain, BiLD": lambda *given: check_tree(*given, [teach("qwen2")], CHAIN, MAX_LENGTH, FALLBACK),
+    "chain, sampled": lambda *given: check_tree(*given, [teach("mistral")], CHAIN, MAX_LENGTH),
+    "tree": lambda *given: check_tree(*given, [teach("mistral")], TREE, MAX_LENGTH),
+    "tree, sampled": lambda *given: check_tree(*given, [teach("llama")], TREE, MAX_LENGTH),
+    "dynamic": lambda *given: check_dynamic(*given, teach("mistral"), DEPTH, TOP_K, MAX_LENGTH),
+    "several": lambda *given: check_tree(*given, [teach("llama"), teach("gpt2")], PAIR, MAX_LENGTH),
+    "several chains": lambda *given: check_tree(*given, [teach("llama"), teach("llama", 1)], chain(2), MAX_LENGTH),
+    "layer skip": lambda *given: check_tree(*given, [teach("gemma2", skipped=(1, 2))], PAIR, MAX_LENGTH),
+    "layer skip, dynamic": lambda *given: check_dynamic(
+        *given, teach("qwen3_moe", skipped=(0,)), DEPTH, TOP_K, MAX_LENGTH
+    ),
+}
+# Every third of the windows' rows is idle or at the end; candidates count where drafts are sampled.
+LEAST = {"chain": 30, "chain, sampled": 30 * 64, "tree, sampled": 50 * 64, "layer skip": 30 * 64}
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_drafts_are_those_of_transformers(run: Callable[[str], Driven], name: str) -> None:
+    found = run(name)
+    assert CHECKS[name](found.outputs, found.script, found.graph)["values"] >= LEAST.get(name, 30)
+
+
+def test_bild_stops_early_now_and_then(run: Callable[[str], Driven]) -> None:
+    found = run("chain, BiLD")
+    totals = {int(n) for window in found.outputs[:-1] for n in window["next_total"]}
+    assert len(totals) > 1
+
+
+def test_lookup_without_weights_is_its_module(run: Callable[[str], Driven]) -> None:
+    found = run("lookup")
+    expected = module_drafts(MAKERS["lookup"](), found.script)
+    check_same(found.outputs, expected, "draft", "neutral against eager", "float32")
+
+
+def test_states_of_several_drafters_have_names_of_their_own(run: Callable[[str], Driven]) -> None:
+    names = [tensor.name for tensor in run("several").graph.inputs if tensor.role == "state"]
+    kinds = [f"{kind}.{layer}" for layer in range(2) for kind in ("key", "value")]
+    assert names == [*(f"drafter.{kind}" for kind in kinds), *(f"drafter.1.{kind}" for kind in kinds)]
+
+
+@pytest.mark.parametrize(("name", "kept", "skipped"), [("layer skip", "03", "12"), ("layer skip, dynamic", "1", "0")])
+def test_nothing_is_left_of_skipped_layers(run: Callable[[str], Driven], name: str, kept: str, skipped: str) -> None:
+    found = run(name)
+    assert {layer for layer in kept + skipped if any(f".layers.{layer}." in w for w in found.weights)} == set(kept)
+    n_passes = 2 if name == "layer skip" else DEPTH
+    assert found.n_nodes("Attend") == n_passes * len(kept)
+    assert found.n_nodes("Commit") == 2 * len(kept)
+    assert sum(tensor.role == "state" for tensor in found.graph.inputs) == 2 * len(kept)
+
+
+def test_a_layer_skipping_drafter_has_the_very_weights_of_the_target() -> None:
+    target = decoder("gemma2")
+    skipping = skip_layers(target, [0, 3])
+    assert [id(p) for p in skipping.parameters()] == [id(p) for p in target.parameters()]
+
+
+@torch.no_grad()
+def test_no_tie_loses_a_parent() -> None:
+    """Where the best token has probability one at every depth, all its descendants are as probable as itself."""
+    sure = decoder("llama")
+    sure.model.lm_head.weight *= 1e4
+    drafter = DynamicDrafter(sure, 4, 2, 5)
+    given = drafter_input([[5, 9, 7, 3], [8, 8, 4, 6]])
+    drafted = drafter(given, [torch.zeros(state.shape) for state in drafter.states()])
+    expected = ModelDrafter(sure, chain(4))
+    greedy = expected(given, [torch.zeros(state.shape) for state in expected.states()]).window
+    for row in range(BATCH):
+        tokens = {0: [int(drafted.window[row, 0])]}
+        for node, parent in enumerate(drafted.parents[row].tolist()[1:], 1):
+            assert 0 <= parent < node
+            tokens[node] = [*tokens[parent], int(drafted.window[row, node])]
+        assert greedy[row].tolist() in tokens.values()
+
+
+def drafter_input(paths: list[list[int]]) -> Accepted:
+    """Whole texts, of which the last token is the bonus token."""
+    path = torch.tensor(paths)
+    n_path = torch.full((len(paths),), path.shape[1] - 1)
+    return Accepted(path, n_path, torch.zeros_like(n_path), torch.arange(path.shape[1]))

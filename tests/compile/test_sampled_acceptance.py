@@ -1,0 +1,178 @@
+"""Acceptance in eager torch, thousands of rounds in one batch, against the distribution that transformers' processors
+leave of the target's logits: after right rules nothing of the drafts is left in it."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from speccompile.prove.chi_square import chi_square
+from speccompile.prove.processors import probabilities
+from speccompile.runtime.options import Sampling
+from speccompile.step.sampling import Settings, candidates
+from speccompile.step.verify import Acceptance, Round
+from speccompile.step.verify.rules import Exact
+from speccompile.step.verify.sampled import Speculative
+from speccompile.step.window import Branches, Chain
+from speccompile.tree import Tree, chain, from_branching, from_paths
+
+VOCABULARY, CANDIDATES, ROUNDS, ROOT, BEFORE = 12, 5, 20_000, 3, [7, 1]
+TREES = {
+    "chain of one": chain(1),
+    "chain": chain(3),
+    "siblings": from_branching([3]),
+    "tree": from_branching([2, 2]),
+    "uneven tree": from_paths([[0], [1], [2], [0, 0], [0, 1], [1, 0], [0, 1, 0], [0, 1, 1]]),
+}
+SETTINGS = (
+    Sampling(temperature=1.0),
+    Sampling(temperature=0.6, top_k=4),
+    Sampling(temperature=1.4, top_p=0.7),
+    Sampling(temperature=1.0, top_k=9, top_p=0.9, min_p=0.05, repetition_penalty=1.5),
+)
+
+
+def tables(seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Logits float32 [V, V] after every token: the target's, and those of a drafter that is somewhat like it."""
+    random = torch.Generator().manual_seed(seed)
+    target = torch.randn(VOCABULARY, VOCABULARY, generator=random) * 1.5
+    return target, target + torch.randn(VOCABULARY, VOCABULARY, generator=random)
+
+
+def settings(sampling: Sampling) -> Settings:
+    names = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
+    rows = [torch.tensor(getattr(sampling, name)).expand(ROUNDS) for name in names]
+    return Settings(*rows, history=torch.tensor(BEFORE).expand(ROUNDS, -1))
+
+
+@dataclass
+class Drafts:
+    """tokens int64 [B, N + 1]; ids, probs [B, N, C], where they were drawn."""
+
+    tokens: Tensor
+    ids: Tensor | None
+    probs: Tensor | None
+
+
+def drawn(tree: Tree, sampling: Sampling) -> Drafts:
+    """Children drawn in torch's own way, without replacement, from the candidates of the drafter's table."""
+    torch.manual_seed(1)
+    shaped = candidates(
+        (tables()[1] / sampling.temperature)[None].expand(ROUNDS, -1, -1), CANDIDATES, settings(sampling)
+    )
+    tokens = torch.full((ROUNDS, tree.drafts + 1), ROOT)
+    ids, probs, rows = [], [], torch.arange(ROUNDS)
+    for node in range(tree.drafts):
+        ids.append(shaped.ids[rows, tokens[:, node]])
+        children = tree.children[node]
+        probs.append(shaped.probs[rows, tokens[:, node]] if children else torch.zeros(ROUNDS, CANDIDATES))
+        if children:
+            # A filter may leave fewer than there are children; those behind them have no probability.
+            chosen = torch.multinomial(probs[-1] + 1e-30, len(children))
+            tokens[:, children[0] : children[-1] + 1] = ids[-1].gather(1, chosen)
+    return Drafts(tokens, torch.stack(ids, 1), torch.stack(probs, 1))
+
+
+def best(tree: Tree) -> Tensor:
+    """int64 [B, N + 1]: the children of each node are the drafter's best tokens."""
+    tokens = torch.full((ROUNDS, tree.drafts + 1), ROOT)
+    for node, children in enumerate(tree.children):
+        if children:
+            tokens[:, children[0] : children[-1] + 1] = tables()[1][tokens[:, node]].topk(len(children)).indices
+    return tokens
+
+
+def run(acceptance: Acceptance, tree: Tree, sampling: Sampling, drafts: Drafts) -> tuple[np.ndarray, np.ndarray]:
+    """New tokens int64 [B, D + 1] of one round, and how many are meant [B]."""
+    torch.manual_seed(2)
+    batch, size = drafts.tokens.shape
+    shape = Chain() if tree.is_chain else Branches(tree, size, tree.depth)
+    nodes = shape.nodes(None, batch)
+    given = Round(
+        window=drafts.tokens,
+        n_given=torch.ones(batch, dtype=torch.int64),
+        n_total=torch.full((batch,), size),
+        length=torch.zeros(batch, dtype=torch.int64),
+        logit_rows=torch.arange(size),
+        settings=settings(sampling),
+        uniforms=torch.rand(batch, size),
+        accept_uniforms=torch.rand(batch, size - 1),
+        ids=drafts.ids,
+        probs=drafts.probs,
+    )
+    lineages = torch.tensor([[*line, *[0] * (tree.depth + 1 - len(line))] for line in tree.lineages])
+    seen = torch.cat([given.settings.history[:, None].expand(-1, size, -1), drafts.tokens[:, lineages]], 2)
+    walk, bonus = acceptance(given, tables()[0][drafts.tokens], seen, shape, nodes)
+    path = torch.arange(tree.depth + 1).expand(batch, -1) if walk.nodes is None else walk.nodes
+    tokens = torch.cat([drafts.tokens.gather(1, path[:, 1:]), bonus], 1)
+    tokens = tokens.scatter(1, walk.n_accepted[:, None], bonus)
+    return tokens.numpy(), (walk.n_accepted + 1).numpy()
+
+
+def p_values(tree: Tree, sampling: Sampling, tokens: np.ndarray, counts: np.ndarray) -> list[float]:
+    """Of the first new token, and of each later one after every text that was met often."""
+    found, contexts = [], {(): np.arange(len(tokens))}
+    for depth in range(tree.depth + 1):
+        later = {}
+        for text, rows in contexts.items():
+            rows = rows[counts[rows] > depth]
+            if len(rows) < 200:
+                continue
+            context = [*BEFORE, ROOT, *text]
+            expected = probabilities(tables()[0][context[-1]].numpy(), context, sampling)
+            observed = np.bincount(tokens[rows, depth], minlength=VOCABULARY)
+            assert not observed[expected == 0].any(), "a token that the settings exclude"
+            found.append(chi_square(observed.astype(float), len(rows) * expected).p_value)
+            later |= {(*text, token): rows[tokens[rows, depth] == token] for token in range(VOCABULARY)}
+        contexts = later
+    return found
+
+
+@pytest.mark.parametrize("sampling", SETTINGS, ids=range(len(SETTINGS)))
+@pytest.mark.parametrize("name", TREES)
+def test_drawn_drafts_leave_the_target_s_distribution(name, sampling):
+    tree = TREES[name]
+    tokens, counts = run(Acceptance(Exact(), Speculative(tree)), tree, sampling, drawn(tree, sampling))
+    found = p_values(tree, sampling, tokens, counts)
+    assert len(found) >= 2
+    assert min(found) > 1e-3 / len(found)
+    assert set(counts) == set(range(1, tree.depth + 2)) or sampling.top_p < 1
+
+
+@pytest.mark.parametrize("sampling", SETTINGS, ids=range(len(SETTINGS)))
+@pytest.mark.parametrize("name", TREES)
+def test_certain_drafts_leave_the_target_s_distribution(name, sampling):
+    tree = TREES[name]
+    certain = Drafts(best(tree), None, None)
+    tokens, counts = run(Acceptance(Exact()), tree, sampling, certain)
+    found = p_values(tree, sampling, tokens, counts)
+    assert len(found) >= 2
+    assert min(found) > 1e-3 / len(found)
+
+
+@pytest.mark.parametrize("sampling", SETTINGS, ids=range(len(SETTINGS)))
+def test_certain_drafts_may_be_verified_as_if_they_were_drawn(sampling):
+    """Each from a distribution with all its mass on one token."""
+    tree = TREES["chain"]
+    acceptance = Acceptance(Exact(), Speculative(tree))
+    found = p_values(tree, sampling, *run(acceptance, tree, sampling, Drafts(best(tree), None, None)))
+    assert min(found) > 1e-3 / len(found)
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_lenience_is_seen(name):
+    tree, sampling = TREES[name], SETTINGS[0]
+    acceptance = Acceptance(Exact(), Speculative(tree, lenience=0.6))
+    found = p_values(tree, sampling, *run(acceptance, tree, sampling, drawn(tree, sampling)))
+    assert min(found) < 1e-6
+
+
+def test_a_draft_that_was_drawn_twice_is_tried_once():
+    tree, sampling = TREES["siblings"], SETTINGS[0]
+    drafts = drawn(tree, sampling)
+    again = torch.multinomial(drafts.probs[:, 0], 3, replacement=True)
+    drafts.tokens[:, 1:] = drafts.ids[:, 0].gather(1, again)
+    found = p_values(tree, sampling, *run(Acceptance(Exact(), Speculative(tree)), tree, sampling, drafts))
+    assert min(found) > 1e-3 / len(found)
