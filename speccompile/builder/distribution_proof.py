@@ -15,7 +15,7 @@ from speccompile.bundle.manifest import Manifest
 from speccompile.models.load import load_model
 from speccompile.progress import step
 from speccompile.prove import distribution
-from speccompile.prove.distribution import MORE_SETTINGS, SETTINGS, Request, sample_count, short_prompt
+from speccompile.prove.distribution import MORE_SETTINGS, SETTINGS, Request, sample_count
 from speccompile.prove.processors import eager_reference
 from speccompile.prove.tokens import engine_reference
 from speccompile.recipe import Plan
@@ -45,7 +45,7 @@ def prove_distributions(
         with step(
             f"proving distributions on {engine.lowered.name}: {request.count} samples at {len(SETTINGS)} settings"
         ):
-            found = _prove(plan, manifest, engine, folder, short_prompt(prompts[0], plan.max_length), request)
+            found = _prove(plan, manifest, engine, folder, prompts[0], request)
         rows += [{"model": plan.name, "engines": stands_for} | row for row in found]
     return rows
 
@@ -63,7 +63,7 @@ def _prove_small(plan: Plan) -> list[dict[str, Any]]:
         with step(
             f"proving distributions on the small model: {request.count} samples at {len(MORE_SETTINGS)} settings"
         ):
-            return _prove(small, manifest, engine, folder, short_prompt(range(8), small.max_length), request)
+            return _prove(small, manifest, engine, folder, list(range(8)), request)
 
 
 def _prove(
@@ -77,7 +77,7 @@ def _prove(
 ) -> list[dict[str, Any]]:
     """Against transformers in float32. Other precisions have other weights: against the engine's own logits."""
     bundle = Bundle(manifest, OnnxRuntimeEngine(folder, engine.entry, threads), engine.entry, None, None)
-    drawn = distribution.draw_all(bundle, prompt, request)
+    drawn = distribution.draw_all(bundle, distribution.make_prompt(bundle, prompt), request)
     if engine.entry.precision["target"] != "float32":
         return distribution.check(manifest, drawn, engine_reference(bundle))
     del bundle  # before its model comes again

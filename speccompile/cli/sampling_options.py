@@ -13,7 +13,7 @@ OPTIONS = (
         help="0 is greedy decoding, 1 draws from the target's own probabilities.",
     ),
     click.option("--top-k", metavar="N", type=int, help="Draw from the N most probable tokens; 0 is all."),
-    click.option("--top-p", metavar="P", type=float, help="Draw from the fewest tokens that are as probable as P."),
+    click.option("--top-p", metavar="P", type=float, help="Draw from the fewest tokens that add up to P."),
     click.option("--min-p", metavar="P", type=float, help="Draw from tokens at least P times as probable as the best."),
     click.option(
         "--repetition-penalty", metavar="R", type=float,

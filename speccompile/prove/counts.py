@@ -2,16 +2,20 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 
 from speccompile.prove.chi_square import SMALLEST
-from speccompile.prove.filters import Floats, Reference
+from speccompile.prove.filters import Expected, Floats, Reference
 from speccompile.runtime import Generation
 from speccompile.runtime.options import Sampling
 
 CONTEXTS = 8
 """First tokens after which the second is told apart."""
+
+MOST_TEXTS = 1000
+"""Texts, one for each sample, that the reference reads for one test."""
 
 
 @dataclass(frozen=True)
@@ -37,10 +41,10 @@ class Counts:
 
 def first(drawn: Drawn, reference: Reference) -> Counts:
     """The first new token: what the prefill draws."""
+    (expected,) = reference.expected([drawn.prompt], drawn.sampling)
     tokens = [each.token_ids[0] for each in drawn.generations]
-    probabilities = reference.probabilities(drawn.prompt, drawn.sampling)
-    observed, outside = _counted(tokens, len(probabilities)), _outside(drawn, reference, drawn.prompt, tokens)
-    return Counts("first", observed, len(tokens) * probabilities, _token, outside)
+    observed = _counted(tokens, len(expected.probabilities))
+    return Counts("first", observed, len(tokens) * expected.probabilities, _token, _outside(tokens, expected))
 
 
 def first_two(drawn: Drawn, reference: Reference, ends: Sequence[int]) -> Counts:
@@ -48,50 +52,50 @@ def first_two(drawn: Drawn, reference: Reference, ends: Sequence[int]) -> Counts
 
     ends: tokens that end a generation, behind which there is no second.
     """
-    count, prompt, sampling = len(drawn.generations), drawn.prompt, drawn.sampling
-    begin = reference.probabilities(prompt, sampling)
+    count = len(drawn.generations)
+    begin = reference.expected([drawn.prompt], drawn.sampling)[0].probabilities
     best = np.argsort(-begin, kind="stable")[: CONTEXTS + len(ends)].tolist()
     likely = [token for token in best if token not in ends and count * begin[token] >= SMALLEST][:CONTEXTS]
-    observed, expected, outside = list[Floats](), list[Floats](), list[int]()
-    for token in likely:
-        context = [*prompt, token]
+    observed, wanted, outside = list[Floats](), list[Floats](), list[int]()
+    texts = [[*drawn.prompt, token] for token in likely]
+    for token, expected in zip(likely, reference.expected(texts, drawn.sampling), strict=True):
         after = [each.token_ids[1] for each in drawn.generations if each.token_ids[0] == token]
-        outside += _outside(drawn, reference, context, after)
         observed.append(_counted(after, len(begin)))
-        expected.append(count * begin[token] * reference.probabilities(context, sampling))
-    seen, wanted = (_with_rest(counts, count) for counts in (observed, expected))
+        wanted.append(count * begin[token] * expected.probabilities)
+        outside += _outside(after, expected)
 
     def name(cell: int) -> str:
         place, second = divmod(cell, len(begin))
         return f"tokens {likely[place]}, {second}" if place < len(likely) else "all others"
 
-    return Counts("first two", seen, wanted, name, outside)
+    return Counts("first two", _with_rest(observed, count), _with_rest(wanted, count), name, outside)
 
 
 def behind_full_paths(drawn: Drawn, reference: Reference, depth: int) -> Counts | None:
     """The bonus token of rounds in which a path of `depth` drafts was accepted; None where there was none.
 
-    Each stands in a context of its own, so what is counted is how probable it was there: the most probable token, the
+    Each stands in a text of its own, so what is counted is how probable it was there: the most probable token, the
     second, .. Counts of samples that have different distributions vary less than those of samples from their mean, so
     that the p-value is rather too large.
     """
-    ranks, expected, outside = list[int](), list[Floats](), list[int]()
-    for context, token in full_paths(drawn, depth):
-        probabilities = reference.probabilities(context, drawn.sampling)
-        order = np.argsort(-probabilities, kind="stable")
-        ranks.append(int((order == token).argmax()))
-        expected.append(probabilities[order])
-        outside += _outside(drawn, reference, context, [token])
-    if not ranks:
+    found = list(islice(full_paths(drawn, depth), MOST_TEXTS))
+    if not found:
         return None
-    wanted: Floats = np.sum(expected, 0)
+    ranks, wanted, outside = list[int](), list[Floats](), list[int]()
+    all_expected = reference.expected([text for text, _ in found], drawn.sampling)
+    for (_, token), expected in zip(found, all_expected, strict=True):
+        order = np.argsort(-expected.probabilities, kind="stable")
+        ranks.append(int((order == token).argmax()))
+        wanted.append(expected.probabilities[order])
+        outside += _outside([token], expected)
+    total: Floats = np.sum(wanted, 0)
     return Counts(
-        "behind a whole path", _counted(ranks, len(wanted)), wanted, lambda cell: f"the {cell + 1}. best token", outside
+        "behind a whole path", _counted(ranks, len(total)), total, lambda cell: f"the {cell + 1}. best token", outside
     )
 
 
 def full_paths(drawn: Drawn, depth: int) -> Iterator[tuple[list[int], int]]:
-    """The bonus token behind `depth` accepted drafts, after the tokens before it."""
+    """The bonus token behind `depth` accepted drafts, with the tokens before it."""
     for each in drawn.generations:
         end = 1  # the prefill's token
         for length in each.path_lengths:
@@ -100,9 +104,8 @@ def full_paths(drawn: Drawn, depth: int) -> Iterator[tuple[list[int], int]]:
                 yield drawn.prompt + each.token_ids[: end - 1], each.token_ids[end - 1]
 
 
-def _outside(drawn: Drawn, reference: Reference, context: Sequence[int], tokens: Sequence[int]) -> list[int]:
-    possible = reference.possible(context, drawn.sampling)
-    return [token for token in tokens if not possible[token]]
+def _outside(tokens: Sequence[int], expected: Expected) -> list[int]:
+    return [token for token in tokens if not expected.possible[token]]
 
 
 def _counted(tokens: Sequence[int], size: int) -> Floats:

@@ -48,9 +48,14 @@ def sample_count(weight_bytes: int) -> int:
     return int(max(100, min(2000, 1000 * math.sqrt(16e6 / max(1, weight_bytes)))))
 
 
-def short_prompt(prompt: Sequence[int], max_length: int) -> list[int]:
-    """The beginning of a prompt twice, so that there is something to look up; less where the buffers hold no more."""
-    return [*prompt[:8], *prompt[:8]][: max(1, max_length - Request.new_tokens)]
+def make_prompt(bundle: Bundle, prompt: Sequence[int]) -> list[int]:
+    """The beginning of a prompt and what the bundle makes of it greedily, so that there is something to look up; less
+    where the buffers hold no more."""
+    room = max(1, bundle.manifest.max_length - Request.new_tokens)
+    begin = list(prompt[: min(8, room)])
+    if len(begin) == room:
+        return begin
+    return begin + bundle.generate(begin, max_new_tokens=min(24, room - len(begin))).token_ids
 
 
 def draw_all(bundle: Bundle, prompt: list[int], request: Request, seed: int = 0) -> list[Drawn]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,7 @@ from speccompile.runtime.sampling import SETTINGS
 
 Floats = NDArray[np.float64]
 Logits = NDArray[np.float32]
+Text = Sequence[int]
 
 EDGE = 1e-3
 """How far two right computations may lie apart where a filter cuts: in top-p's mass, and relative to a probability."""
@@ -27,7 +28,7 @@ def described(sampling: Sampling) -> dict[str, Any]:
     return {name: value for name, value in options(sampling).items() if value != getattr(GREEDY, name)}
 
 
-def unfiltered(logits: Logits, tokens: Sequence[int], sampling: Sampling) -> Floats:
+def unfiltered(logits: Logits, tokens: Text, sampling: Sampling) -> Floats:
     """float64 [V]: probabilities after repetition penalty and temperature, of logits [V] that follow `tokens`."""
     scores = logits.astype(np.float64)
     seen = np.unique(tokens)
@@ -58,24 +59,30 @@ def _cut(probabilities: Floats, sampling: Sampling) -> float:
     return max(float(kept[-1]), sampling.min_p * float(ordered[0]))
 
 
-def shaped(logits: Logits, tokens: Sequence[int], sampling: Sampling) -> Floats:
+def shaped(logits: Logits, tokens: Text, sampling: Sampling) -> Floats:
     """float64 [V]: the distribution after `tokens`, of their logits [V]."""
     return filtered(unfiltered(logits, tokens, sampling), sampling)
 
 
+class Expected(NamedTuple):
+    """What may come after some tokens. probabilities float64 [V], after all filters; possible bool [V]."""
+
+    probabilities: Floats
+    possible: NDArray[np.bool_]
+
+
 @dataclass(frozen=True)
 class Reference:
-    """The target. name: how the proof calls it. logits: after some tokens, float32 [V]. shaped: (logits, tokens,
-    settings) -> their distribution, float64 [V]."""
+    """The target. name: how the proof calls it. logits: after each of some texts, float32 [V]. shaped: (logits, text,
+    settings) -> the distribution of the token behind, float64 [V]."""
 
     name: str
-    logits: Callable[[Sequence[int]], Logits]
-    shaped: Callable[[Logits, Sequence[int], Sampling], Floats] = shaped
+    logits: Callable[[Sequence[Text]], Sequence[Logits]]
+    shaped: Callable[[Logits, Text, Sampling], Floats] = shaped
 
-    def probabilities(self, tokens: Sequence[int], sampling: Sampling) -> Floats:
-        """float64 [V]: of what comes after some tokens."""
-        return self.shaped(self.logits(tokens), tokens, sampling)
-
-    def possible(self, tokens: Sequence[int], sampling: Sampling) -> NDArray[np.bool_]:
-        """bool [V]: what may be drawn after some tokens."""
-        return possible(unfiltered(self.logits(tokens), tokens, sampling), sampling)
+    def expected(self, texts: Sequence[Text], sampling: Sampling) -> list[Expected]:
+        """What may come after each of some texts."""
+        return [
+            Expected(self.shaped(logits, text, sampling), possible(unfiltered(logits, text, sampling), sampling))
+            for logits, text in zip(self.logits(texts), texts, strict=True)
+        ]

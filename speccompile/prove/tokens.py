@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -108,11 +107,15 @@ def next_logits(bundle: Bundle, tokens: Sequence[int]) -> Array:
 def engine_reference(bundle: Bundle) -> Reference:
     """The engine's own logits of autoregressive decoding, and the filters in numpy."""
 
-    @lru_cache(maxsize=1024)
-    def after(tokens: tuple[int, ...]) -> Array:
-        return next_logits(bundle, tokens)
+    known: dict[tuple[int, ...], Array] = {}
 
-    return Reference("the engine's own logits", lambda tokens: after(tuple(tokens)))
+    def after(texts: Sequence[Sequence[int]]) -> list[Array]:
+        for text in map(tuple, texts):
+            if text not in known:
+                known[text] = next_logits(bundle, text)
+        return [known[tuple(text)] for text in texts]
+
+    return Reference("the engine's own logits", after)
 
 
 def summary(cases: Sequence[Case], ties: Sequence[dict[str, Any]]) -> dict[str, Any]:

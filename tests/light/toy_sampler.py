@@ -41,7 +41,7 @@ def tables() -> tuple[np.ndarray, np.ndarray]:
 
 def reference() -> Reference:
     target, _ = tables()
-    return Reference("the table", lambda tokens: target[tokens[-1]])
+    return Reference("the table", lambda texts: [target[text[-1]] for text in texts])
 
 
 class ToyBundle:
