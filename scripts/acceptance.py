@@ -86,9 +86,7 @@ def lowered(kind: str, vocabulary: int) -> bytes:
     feeds = inputs_of(kind, vocabulary, OFF, HISTORY)
     example = {name: torch.from_numpy(value) for name, value in feeds.items()}
     dynamic = {name: {} for name in feeds} | {"history": {1: torch.export.Dim.DYNAMIC}} if kind != "greedy" else None
-    program = torch.export.export(
-        Alone(kind), (example,), dynamic_shapes=(dynamic,) if dynamic else None, strict=False
-    )
+    program = torch.export.export(Alone(kind), (example,), dynamic_shapes=(dynamic,) if dynamic else None, strict=False)
     model: ir.Model = torch.onnx.export(
         program, dynamo=True, opset_version=neutral.OPSET, optimize=False, verbose=False,
         custom_translation_table=_translation(),
@@ -108,7 +106,9 @@ def timed(graph: bytes, feeds: Feeds, runs: int) -> float:
         binding.bind_ortvalue_input(value.name, ort.OrtValue.ortvalue_from_numpy(feeds[value.name]))
     for value in session.get_outputs():
         binding.bind_output(value.name, "cpu")
-    return 1e6 * (min if __import__("os").environ.get("BEST") else median)(_seconds(lambda: session.run_with_iobinding(binding)) for _ in range(runs))
+    return 1e6 * median(
+        _seconds(lambda: session.run_with_iobinding(binding)) for _ in range(runs)
+    )
 
 
 def opened(graph: bytes, **options: Any) -> ort.InferenceSession:

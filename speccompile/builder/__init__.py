@@ -80,7 +80,7 @@ def _prove(
     engines = [proof_engine(each, folder) for each in distinct]
     rows += prove_weights(engines, parts, folder)
     for engine in (*traced, *engines):
-        rows += prove_graphs(engine, parts, folder)
+        rows += prove_graphs(plan, engine, parts, folder)
     proof = {"proven": True, "graphs": rows, "engines": prove_tokens(plan, manifest, engines, folder, prompts)}
     if plan.decoding == "sampling":
         proof["distributions"] = prove_distributions(plan, manifest, engines, folder, prompts)

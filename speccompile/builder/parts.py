@@ -62,7 +62,10 @@ def compile_parts(plan: Plan, folder: Path, prove: bool) -> list[Part]:
     graphs = [(verify, 0)] + ([(draft.graph, draft.catch_up)] if draft else [])
     if not prove:
         return [Part(graph, catch_up, script, [], []) for graph, catch_up in graphs]
-    checks: list[Check] = [lambda *found: _check_verify(plan, *found, verify), lambda *found: check_draft(plan, *found)]
+    checks: list[Check] = [
+        lambda *found: _check_verify(plan, *found, verify),
+        lambda *found: check_draft(plan, *found, graphs[1][0]),
+    ]
     parts: list[Part] = []
     for (graph, catch_up), check in zip(graphs, checks, strict=False):
         parts.append(_proven(graph, catch_up, parts[0].script if parts else script, folder, check))

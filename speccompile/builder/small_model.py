@@ -14,7 +14,7 @@ from speccompile.recipe import EnginePlan, ModelPlan, Plan
 from speccompile.recipe.plan import PrecisionPlan
 from speccompile.tree import Tree
 
-VOCABULARY, MAX_LENGTH, BATCH_SIZE, LAYERS = 24, 64, 32, 2
+VOCABULARY, MAX_LENGTH, BATCH_SIZE, LAYERS = 24, 64, 128, 2
 
 
 def small_plan(plan: Plan, folder: Path) -> Plan:

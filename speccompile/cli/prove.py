@@ -2,9 +2,13 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    from speccompile.prove.filters import Reference
+    from speccompile.runtime import Bundle
 
 
 @click.command(
@@ -15,21 +19,32 @@ import click
 @click.option("--prompts", type=click.Path(path_type=Path), help="Prompts file, one JSON object a line.")
 @click.option("--target", type=click.Path(path_type=Path), help="The target's folder: compare with transformers too.")
 @click.option("--max-new-tokens", type=click.IntRange(min=1), default=64, show_default=True, help="For each prompt.")
+@click.option("--samples", type=click.IntRange(min=1), help="Draws for each test of a distribution; by default fewer "
+              "the larger the target is, from 2000 down to 100.")  # fmt: skip
 @click.option("--engine", help="Engine of the bundle; by default the first that can run here.")
 @click.option("--json", "as_json", is_flag=True, help="Print the proof as one JSON object.")
 def command(
-    bundle: Path, prompts: Path | None, target: Path | None, max_new_tokens: int, engine: str | None, as_json: bool
-) -> None:
+    bundle: Path, prompts: Path | None, target: Path | None, max_new_tokens: int, samples: int | None,
+    engine: str | None, as_json: bool,
+) -> None:  # fmt: skip
     """Prove BUNDLE again: speculative decoding gives the tokens of autoregressive decoding, on these prompts.
 
     Without --prompts random tokens are used. A prompts line is {"prompt": "text"} or {"token_ids": [1, 2, 3]}.
-    Exit code 3 means that the tokens differ: the message names the prompt, the position, both tokens and the margin.
+    Of a bundle that samples, the tokens that it draws are proven too: chi-square against the target's probabilities,
+    as its engine computes them or, with --target, as transformers does; and where drafts are certain, equal seeds must
+    give equal tokens both ways.
+
+    Exit code 3 means that something differs: the message names the prompt, the position, both tokens and the margin, or
+    the settings, the p-value and the token that was drawn too often or too rarely.
+
     The JSON object: engine, prompts, new_tokens, rounds, mean_accepted, equal, near_ties, and with --target
-    transformers (prompts, equal, near_ties).
+    transformers (prompts, equal, near_ties). Of a bundle that samples also distributions, a list of objects (drafter,
+    tree, sample, settings, token, samples, statistic, degrees, p_value, outside, accepted, against, exact), and where
+    drafts are certain, seeds (settings, prompts, new_tokens, rounds, mean_accepted, equal, near_ties).
     """
     from speccompile.bundle.prompts import read_prompts
     from speccompile.progress import step
-    from speccompile.prove import tokens
+    from speccompile.prove import seeds, tokens
     from speccompile.runtime import Bundle
 
     texts = read_prompts(prompts) if prompts else None
@@ -40,8 +55,13 @@ def command(
         cases = list(tokens.run(opened, texts or own, max_new_tokens))
         ties = [tie for case in cases if (tie := tokens.check_equal(opened, case))]
     proof: dict[str, Any] = {"engine": opened.engine_name, **tokens.summary(cases, ties)}
+    if seeds.applies(opened):
+        with step("proving that equal seeds give equal tokens"):
+            proof["seeds"] = seeds.check(opened, texts or own, max_new_tokens)
     if target is not None:
         proof["transformers"] = _against(target, cases, manifest.max_length, opened.entry.precision["target"])
+    if manifest.decoding == "sampling":
+        proof["distributions"] = _distributions(opened, cases[0].prompt_ids, samples, target)
     click.echo(json.dumps(proof, indent=2) if as_json else _text(proof))
 
 
@@ -55,6 +75,30 @@ def _against(target: Path, cases: list[Any], max_length: int, precision: str) ->
         return check_cases(load_model(target, max_length), cases, precision)
 
 
+def _distributions(
+    bundle: "Bundle", prompt: list[int], samples: int | None, target: Path | None
+) -> list[dict[str, Any]]:
+    from speccompile.progress import step
+    from speccompile.prove.distribution import SETTINGS, Request, check, draw_all, make_prompt, sample_count
+
+    count = samples or sample_count(bundle.manifest.plan["target"]["facts"]["weight_bytes"])
+    with step(f"proving distributions: {count} samples at {len(SETTINGS)} settings"):
+        drawn = draw_all(bundle, make_prompt(bundle, prompt), Request(SETTINGS, count))
+        return check(bundle.manifest, drawn, _reference(bundle, target))
+
+
+def _reference(bundle: "Bundle", target: Path | None) -> "Reference":
+    """transformers where its folder is given, and the engine computes the same; else the engine itself."""
+    from speccompile.prove.tokens import engine_reference
+
+    if target is None or bundle.entry.precision["target"] != "float32":
+        return engine_reference(bundle)
+    from speccompile.models.load import load_model
+    from speccompile.prove.processors import eager_reference
+
+    return eager_reference(load_model(target, bundle.manifest.max_length))
+
+
 def _text(proof: dict[str, Any]) -> str:
     lines = [
         f"engine          {proof['engine']}",
@@ -63,5 +107,16 @@ def _text(proof: dict[str, Any]) -> str:
     ]
     if "transformers" in proof:
         against = proof["transformers"]
-        lines.append(f"transformers    {against['equal']} of {against['prompts']} prompts")
-    return "\n".join([*lines, *(f"near-tie        {tie}" for tie in proof["near_ties"])])
+        same = "{equal} of {prompts} prompts" if "equal" in against else "{same_tokens} of {tokens} tokens"
+        lines.append(f"transformers    {same.format(**against)}")
+    if "seeds" in proof:
+        lines.append(f"equal seeds     {proof['seeds']['equal']} of {proof['seeds']['prompts']} prompts")
+    lines += [f"distribution    {_row(row)}" for row in proof.get("distributions", ())]
+    ties = [*proof["near_ties"], *proof.get("seeds", {"near_ties": ()})["near_ties"]]
+    return "\n".join([*lines, *(f"near-tie        {tie}" for tie in ties)])
+
+
+def _row(row: dict[str, Any]) -> str:
+    settings = ", ".join(f"{name} {value:g}" for name, value in row["settings"].items())
+    rule = "" if row["exact"] else "; the rule is approximate"
+    return f"{settings}: {row['token']}, {row['samples']} samples, p-value {row['p_value']:.3g}{rule}"

@@ -37,7 +37,7 @@ class Request:
 
     settings: tuple[Sampling, ...]
     count: int
-    new_tokens: int = 3
+    new_tokens: int = 2
 
 
 def sample_count(weight_bytes: int) -> int:
@@ -55,7 +55,7 @@ def make_prompt(bundle: Bundle, prompt: Sequence[int]) -> list[int]:
     begin = list(prompt[: min(8, room)])
     if len(begin) == room:
         return begin
-    return begin + bundle.generate(begin, max_new_tokens=min(24, room - len(begin))).token_ids
+    return begin + bundle.generate(begin, max_new_tokens=min(16, room - len(begin))).token_ids
 
 
 def draw_all(bundle: Bundle, prompt: list[int], request: Request, seed: int = 0) -> list[Drawn]:

@@ -13,6 +13,9 @@ from speccompile.prove.feeds import make_input
 from speccompile.runtime.engine import Array, Engine
 from speccompile.tree import Tree, chain
 
+DRAFTED = "next_"
+"""What the names of outputs that hold drafts begin with: tokens before numbers."""
+
 Outputs = list[dict[str, Array]]
 """What a graph gave for each window of a script; among them, behind the text, the used part of its states."""
 

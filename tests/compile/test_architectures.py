@@ -33,6 +33,7 @@ from speccompile.runtime.onnxruntime import OnnxRuntimeEngine
 from speccompile.step.decoder import CacheShape
 from speccompile.step.draft.model import ModelDrafter
 from speccompile.step.verify import Verify
+from speccompile.tree import chain
 from tests import zoo
 from tests.compile.tiny_bundles import noisy
 from tests.light.test_zoo import NEEDED
@@ -76,7 +77,7 @@ def compile_row(name: str, folder: Path) -> Compiled:
     exported = [export_verify(Verify(probe(load_model(folder / "target", max_length), shape)))]
     if batch == 1:
         noisy(name, 0.03).save_pretrained(folder / "drafter")
-        drafter = ModelDrafter(probe(load_model(folder / "drafter", max_length), shape), DRAFTS)
+        drafter = ModelDrafter(probe(load_model(folder / "drafter", max_length), shape), chain(DRAFTS))
         exported.append(export_draft(drafter, batch))
     for each in exported:
         write(each, folder)
@@ -175,7 +176,7 @@ def test_loop_gives_the_tokens_and_drafts_of_generate(
 ) -> None:
     row, (prompt, new_tokens) = compiled(name), (random_text(21, 9), 20)
     engine = row.engine(form)
-    sizes = {"batch_size": 1, "prefill_chunk": 16, "tokens": DRAFTS, "catch_up": ModelDrafter.catch_up}
+    sizes = {"batch_size": 1, "prefill_chunk": 16, "tokens": DRAFTS, "catch_up": 2}
     manifest = SimpleNamespace(graphs=row.graphs, **sizes)
     expected = greedy(row.target, prompt, new_tokens)
     for speculative in (True, False):

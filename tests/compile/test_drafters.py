@@ -126,7 +126,40 @@ def test_no_tie_loses_a_parent() -> None:
 
 
 def drafter_input(paths: list[list[int]]) -> Accepted:
-    """Whole texts, of which the last token is the bonus token."""
-    path = torch.tensor(paths)
-    n_path = torch.full((len(paths),), path.shape[1] - 1)
-    return Accepted(path, n_path, torch.zeros_like(n_path), torch.arange(path.shape[1]))
+    """Whole texts, of which the last token is the bonus token; shorter ones are padded."""
+    width = max(map(len, paths))
+    n_path = torch.tensor([len(path) - 1 for path in paths])
+    path = torch.tensor([path + [0] * (width - len(path)) for path in paths])
+    return Accepted(path, n_path, torch.zeros_like(n_path), torch.arange(width))
+
+
+def round_of(drafter: Drafter, texts: list[list[int]], window: torch.Tensor, n_accepted: list[int]) -> Accepted:
+    """A round of decoding in which some drafts of a window were accepted: its own where it is a chain, else others."""
+    paths, lengths = [], torch.tensor([len(text) - 1 for text in texts])
+    for text, tokens, count in zip(texts, window.tolist(), n_accepted, strict=True):
+        own = isinstance(drafter, ModelDrafter) and drafter.keeps_drafts
+        path = tokens[: count + 1] if own else [tokens[0], *range(50, 50 + count)]
+        text += [*path[1:], 7 + count]
+        paths.append([*path, 7 + count, *[0] * (drafter.tokens - count)])
+    return Accepted(torch.tensor(paths), torch.tensor(n_accepted) + 1, lengths, torch.arange(drafter.catch_up))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: ModelDrafter(decoder("llama"), CHAIN),
+        lambda: ModelDrafter(decoder("llama"), CHAIN, merged=True),
+        lambda: ModelDrafter(decoder("mistral"), TREE),
+        lambda: DynamicDrafter(decoder("llama"), DEPTH, TOP_K, NODES),
+    ],
+)
+def test_catching_up_in_decoding_is_as_good_as_reading_everything(make: Callable[[], Drafter]) -> None:
+    drafter, texts = make(), [[5, 9, 7, 3, 11], [8, 8, 4]]
+    empty = [torch.zeros(state.shape) for state in drafter.states()]
+    drafted = drafter(drafter_input(texts), empty)
+    for n_accepted in ([3, 0], [0, 3], [1, 2], [3, 3]):
+        drafted = drafter(round_of(drafter, texts, drafted.window, n_accepted), drafted.states)
+        again = drafter(drafter_input(texts), empty)
+        assert torch.equal(drafted.window, again.window)
+        assert drafted.parents is again.parents is None or torch.equal(drafted.parents, again.parents)

@@ -17,11 +17,12 @@ from speccompile.lower.forms import CPU
 from speccompile.models.load import load_model
 from speccompile.models.probe import probe
 from speccompile.prove.graphs import check_same
-from speccompile.prove.script import Outputs, Script, drive_draft, drive_verify
+from speccompile.prove.script import Outputs, Script, drive
 from speccompile.runtime.onnxruntime import OnnxRuntimeEngine
 from speccompile.step.decoder import CacheShape, Decoder
 from speccompile.step.draft.model import ModelDrafter
 from speccompile.step.verify import Verify
+from speccompile.tree import chain
 from tests import zoo
 
 SHAPE = CacheShape(1, 120, 96)
@@ -41,8 +42,7 @@ class Lowered:
         texts = np.random.default_rng(0).integers(0, zoo.VOCABULARY, (1, sum(widths) + 1)).tolist()
         files, precision = {self.graph.name: file}, {"target": "float32"}
         entry = EngineEntry("cpu", "onnxruntime", "cpu", files, precision, (self.graph,))
-        drive = drive_verify if self.graph.name == "verify" else drive_draft
-        return drive(OnnxRuntimeEngine(self.folder, entry, threads=1), Script(texts, widths), self.graph)
+        return drive(OnnxRuntimeEngine(self.folder, entry, threads=1), Script(texts, widths), [self.graph])
 
     def check(self, capfd: pytest.CaptureFixture[str]) -> Outputs:
         """The lowered graph gives what the neutral one gives, and onnxruntime takes it without a warning."""
@@ -84,6 +84,6 @@ def test_whole_models(name, fired, tmp_path, capfd):
 
 
 def test_a_whole_drafter(tmp_path, capfd):
-    model = lowered("qwen3", tmp_path, lambda decoder: export_draft(ModelDrafter(decoder, 3), 1))
+    model = lowered("qwen3", tmp_path, lambda decoder: export_draft(ModelDrafter(decoder, chain(3)), 1))
     assert [model.fired[each] for each in COUNTED] == [27, 0, 12, 0, 28]
     model.check(capfd)

@@ -28,6 +28,7 @@ from speccompile.step.decoder import CacheShape
 from speccompile.step.draft.model import ModelDrafter
 from speccompile.step.draft.prompt_lookup import PromptLookup
 from speccompile.step.verify import Verify
+from speccompile.tree import chain
 from tests import zoo
 from tests.compile.test_neutral import HEADS, NAMES, VALUE_WIDTH, attend_inputs
 
@@ -143,7 +144,7 @@ class Case:
         batch = graph.inputs[0].shape[0]
         texts = np.random.default_rng(0).integers(0, zoo.VOCABULARY, (batch, sum(widths) + 1)).tolist()
         entry = EngineEntry("cpu", "onnxruntime", "cpu", {graph.name: file}, {}, (graph,))
-        return drive(OnnxRuntimeEngine(self.folder, entry, threads=1), Script(texts, widths), graph)
+        return drive(OnnxRuntimeEngine(self.folder, entry, threads=1), Script(texts, widths), [graph])
 
 
 def lowered_graph(graph: Graph, dtype: str) -> Graph:
@@ -164,11 +165,11 @@ def verify(batch: int) -> Callable[[Path], Exported]:
 
 def draft(batch: int) -> Callable[[Path], Exported]:
     shape = CacheShape(batch, ROWS, LENGTH)
-    return lambda path: export_draft(ModelDrafter(probe(load_model(path, LENGTH), shape), 2), batch)
+    return lambda path: export_draft(ModelDrafter(probe(load_model(path, LENGTH), shape), chain(2)), batch)
 
 
 def lookup(batch: int) -> Callable[[Path], Exported]:
-    return lambda path: export_draft(PromptLookup(4, 3, batch, ROWS), batch)
+    return lambda path: export_draft(PromptLookup(chain(4), 3, batch, ROWS), batch)
 
 
 CASES: dict[str, tuple[str, Callable[[Path], Exported]]] = {

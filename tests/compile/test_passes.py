@@ -14,15 +14,19 @@ from onnx.reference import ReferenceEvaluator
 from speccompile.lower import neutral
 from speccompile.lower.passes import static_size
 from speccompile.lower.passes.argmax_blocks import argmax_blocks
+from speccompile.lower.passes.argmax_wanted import argmax_wanted
 from speccompile.lower.passes.attend_sliced import attend_sliced
 from speccompile.lower.passes.cast_like import cast_like
 from speccompile.lower.passes.commit_scatter import commit_scatter
 from speccompile.lower.passes.fold_constants import fold_constants
+from speccompile.lower.passes.gather_rows import gather_rows
 from speccompile.lower.passes.layer_normalization import layer_normalization
 from speccompile.lower.passes.merge_reshapes import merge_reshapes
+from speccompile.lower.passes.name_branches import name_branches
 from speccompile.lower.passes.partial_rotary_embedding import partial_rotary_embedding
 from speccompile.lower.passes.rms_normalization import rms_normalization
 from speccompile.lower.passes.rotary_embedding import rotary_embedding
+from speccompile.lower.passes.topk_blocks import topk_blocks
 from speccompile.lower.passes.transposed_weights import transposed_weights
 
 Feeds = dict[str, np.ndarray]
@@ -187,31 +191,89 @@ def test_a_reshape_that_copies_a_size_of_what_came_before_stays():
     unchanged(merge_reshapes, text=text)
 
 
-@pytest.mark.parametrize("keepdims", [0, 1])
-def test_argmax_blocks(keepdims):
-    """With ties everywhere: in one block, in several, at the borders of blocks, and everything equal."""
-    x = np.random.default_rng(0).integers(-3, 3, (2, 6, 8192)).astype(np.float32)
+def ties(rows: int, size: int) -> np.ndarray:
+    """[2, rows, size] with ties everywhere: in one block, in several, at the borders of blocks, and all equal."""
+    x = np.random.default_rng(0).integers(-3, 3, (2, rows, size)).astype(np.float32)
     x[0, 0] = 7
-    x[0, 1, [8191, 128, 127]] = 9
+    x[0, 1, [size - 1, 128, 127]] = 9
     x[0, 2, [4000, 3999]] = 9
     x[0, 3] = -np.inf
-    text = f"""(float[2, T, 8192] x) => (int64[2, T, N] y) {{ y = ArgMax<axis = -1, keepdims = {keepdims}>(x) }}"""
+    return x
+
+
+@pytest.mark.parametrize("keepdims", [0, 1])
+@pytest.mark.parametrize("size", [8192, 8209])
+def test_argmax_blocks(keepdims, size):
+    text = f"""(float[2, T, {size}] x) => (int64[2, T, N] y) {{ y = ArgMax<axis = -1, keepdims = {keepdims}>(x) }}"""
     ops = {"Reshape": 1, "ReduceMax": 1, "ArgMax": 2, "GatherND": 1, "Mul": 1, "Add": 1}
+    ops |= {"Pad": 1} if size == 8209 else {}  # a prime
     text = text if keepdims else text.replace("T, N] y", "T] y")
-    check(argmax_blocks, text=text, feeds={"x": x}, ops=ops if keepdims else ops | {"Squeeze": 1})
+    check(argmax_blocks, text=text, feeds={"x": ties(6, size)}, ops=ops if keepdims else ops | {"Squeeze": 1})
 
 
 @pytest.mark.parametrize(
     ("shape", "attributes"),
     [
         ("2, 4096", "axis = -1"),  # short
-        ("2, 8209", "axis = -1"),  # a prime
         ("8192, 8192", "axis = 0"),
         ("2, 8192", "axis = -1, select_last_index = 1"),
     ],
 )
 def test_an_argmax_of_another_kind_stays(shape, attributes):
     unchanged(argmax_blocks, text=f"(float[{shape}] x) => (int64[N, M] y) {{ y = ArgMax<{attributes}>(x) }}")
+
+
+TOPK = """(float[2, T, {size}] x) => (float[2, T, {k}] y, int64[2, T, {k}] i) <int64[1] k = {{{k}}}> {{
+    y, i = TopK<axis = {axis}, largest = {largest}>(x, k) }}"""
+
+
+@pytest.mark.parametrize(("size", "k"), [(8192, 1), (8192, 8), (8209, 8), (32000, 64)])
+def test_topk_blocks(size, k):
+    """Of equal numbers the first, as ONNX has it."""
+    ops = {"Reshape": 2, "ReduceMax": 1, "TopK": 3, "Unsqueeze": 1, "GatherND": 1, "GatherElements": 1}
+    ops |= {"Div": 1, "Mod": 1, "Mul": 1, "Add": 1} | ({"Pad": 1} if size == 8209 else {})
+    text = TOPK.format(size=size, k=k, axis=-1, largest=1)
+    check(topk_blocks, text=text, feeds={"x": ties(6, size)}, ops=ops)
+
+
+@pytest.mark.parametrize(
+    "change", [{"size": 4096}, {"size": 16000, "k": 64}, {"k": 65, "size": 32000}, {"axis": 1}, {"largest": 0}]
+)
+def test_a_topk_of_another_kind_stays(change):
+    unchanged(topk_blocks, text=TOPK.format(**({"size": 8192, "k": 8, "axis": -1, "largest": 1} | change)))
+
+
+@pytest.mark.parametrize("unwanted", [[True, True], [True, False], [False, False]])
+def test_argmax_wanted(unwanted):
+    text = """(float[2, T, 8192] x, bool[2, 1] unwanted) => (int64[2, T] y) {
+        zero = Constant<value_int = 0>()  best = ArgMax<axis = 2, keepdims = 0>(x)  y = Where(unwanted, zero, best) }"""
+    ops = {"Not": 1, "Cast": 2, "ReduceMax": 1, "If": 1}
+    passes = argmax_wanted, argmax_blocks, name_branches
+    check(*passes, text=text, feeds={"x": ties(6, 8192), "unwanted": np.array(unwanted)[:, None]}, ops=ops, fired=2)
+
+
+@pytest.mark.parametrize(
+    "change", [("value_int = 0", "value_int = 1"), ("Where(unwanted, zero, best)", "Where(unwanted, best, zero)")]
+)
+def test_an_argmax_that_is_always_wanted_stays(change):
+    text = """(float[2, T, 64] x, bool[2, 1] unwanted) => (int64[2, T] y) {
+        zero = Constant<value_int = 0>()  best = ArgMax<axis = 2, keepdims = 0>(x)  y = Where(unwanted, zero, best) }"""
+    unchanged(argmax_wanted, text=text.replace(*change))
+
+
+ROWS = """(float[{batch}, R, 6] x, int64[2, P, {each}] rows) => (float[2, P, 6] y) <int64[3] whole = {{2, 3, 6}}> {{
+    index = Expand(rows, whole)  y = GatherElements<axis = {axis}>(x, index) }}"""
+GATHERED = {"batch": 2, "each": 1, "axis": 1}
+
+
+def test_gather_rows():
+    feeds = {"x": normal(2, 4, 6), "rows": np.array([[[1], [3], [1]], [[0], [2], [2]]])}
+    check(gather_rows, text=ROWS.format(**GATHERED), feeds=feeds, ops={"GatherND": 1})
+
+
+@pytest.mark.parametrize("change", [{"batch": 3}, {"each": 6}, {"axis": 2}])
+def test_what_gathers_numbers_stays(change):
+    unchanged(gather_rows, text=ROWS.format(**(GATHERED | change)))
 
 
 def test_cast_like():

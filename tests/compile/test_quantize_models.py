@@ -21,6 +21,7 @@ from speccompile.models.probe import probe
 from speccompile.step.decoder import CacheShape, Decoder
 from speccompile.step.draft.model import ModelDrafter
 from speccompile.step.verify import Verify
+from speccompile.tree import chain
 from tests import zoo
 
 SHAPE = CacheShape(1, 120, 96)
@@ -54,7 +55,7 @@ def verify(tmp_path_factory) -> Neutral:
 
 @pytest.fixture(scope="module")
 def draft(tmp_path_factory) -> Neutral:
-    return export("llama_tied", tmp_path_factory.mktemp("draft"), lambda d: export_draft(ModelDrafter(d, 3), 1))
+    return export("llama_tied", tmp_path_factory.mktemp("draft"), lambda d: export_draft(ModelDrafter(d, chain(3)), 1))
 
 
 Arrays = dict[str, np.ndarray]

@@ -210,17 +210,34 @@ def test_weights_are_converted_when_they_are_written(tmp_path, monkeypatch):
     assert 0.5 <= (tmp_path / "graphs" / "low.weights").stat().st_size / size <= 0.51
 
 
+def test_sampling_stays_float32():
+    """From the logits on, and whatever comes in that is no cache."""
+    text = """(int64[1, T] tokens, float[1] temperature, int64[1] top_k, float[1] top_p, float[1] min_p,
+        float[1, T] uniforms) => (float[1, T, 3] logits, int64[1, T] drawn) <int64[3] rows = {-1, 1, 1},
+        float[3, 2] table = {0.1, 0.2, 0.3, 0.4, 0.5, 0.6}, float[2, 3] head = {1.0, 2.0, 3.0, 4.0, 5.0, 6.0}> {
+        hidden = Gather(table, tokens)  logits = MatMul(hidden, head)
+        divisor = Reshape(temperature, rows)  heated = Div(logits, divisor)  probs = Softmax<axis = 2>(heated)
+        threshold, mass = speccompile.Nucleus(probs, top_k, top_p, min_p)
+        drawn = speccompile.Draw(probs, threshold, uniforms) }"""
+    fired, after, kinds = reduced(text)
+    full = {"temperature", "top_p", "uniforms", "logits", "divisor", "heated", "probs", "threshold", "mass"}
+    assert {name: kinds[name] for name in full} == dict.fromkeys(full, FLOAT)
+    assert (kinds["hidden"], fired) == (FLOAT16, 2)
+    assert [node.op_type for node in after.graph.node].count("Cast") == 1  # the logits'
+
+
 def test_emulated_bfloat16_rounds_every_result():
-    text = """(float[3, 4] x, float[4, 2] other) => (float[3, 2] y) <float[4] weight = {0.1, 0.2, 0.3, 0.4}> {
+    text = """(int64[3] rows) => (float[3, 2] y) <float[4] weight = {0.1, 0.2, 0.3, 0.4}> {
+        x = Gather(table, rows)
         scaled = Mul(x, weight)  three = Constant<value_float = 0.3>()  more = Add(scaled, three)
         moved = Identity(more)  y = MatMul(moved, other) }"""
-    model = ir.from_proto(reduced(text, "bfloat16")[1])
-    assert emulate_bfloat16(model) == 3
-    after = ir.to_proto(model)
-    assert {value.type.tensor_type.elem_type for value in (*after.graph.input, *after.graph.output)} == {FLOAT}
     generator = np.random.default_rng(0)
     x, other = (generator.standard_normal(shape).astype(ml_dtypes.bfloat16) for shape in ((3, 4), (4, 2)))
-    (got,) = run(after, {"x": x.astype(np.float32), "other": other.astype(np.float32)})
+    constants = {"table": x.astype(np.float32), "other": other.astype(np.float32)}
+    model = ir.from_proto(reduced(text, "bfloat16", constants)[1])
+    assert emulate_bfloat16(model) == 3
+    after = ir.to_proto(model)
+    (got,) = run(after, {"rows": np.arange(3)})
     weight, three = np.array([0.1, 0.2, 0.3, 0.4], ml_dtypes.bfloat16), ml_dtypes.bfloat16(0.3)
     rounded = x * weight + three  # ml_dtypes rounds every result
     product = rounded.astype(np.float32) @ other.astype(np.float32)

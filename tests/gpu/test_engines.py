@@ -66,7 +66,7 @@ def test_numbers(opened, figures):
     manifest = opened.bundle.manifest
     script = make_script(manifest.vocabulary_size, 1, manifest.max_length, manifest.prefill_chunk, 0)
     (graph,) = (graph for graph in manifest.graphs if graph.name == "verify")
-    ours, theirs = (drive(bundle.engine, script, graph) for bundle in (opened.bundle, opened.reference))
+    ours, theirs = (drive(bundle.engine, script, [graph]) for bundle in (opened.bundle, opened.reference))
     worst = 0.0
     for one, other in zip(ours, theirs, strict=True):
         assert one.keys() == other.keys()

@@ -39,6 +39,24 @@ class Nodes:
         self.nodes.append(node)
         return node.outputs
 
+    def repeat(self, count: int, body: Callable[..., Sequence[ir.Value]], *start: ir.Value) -> Sequence[ir.Value]:
+        """Append a Loop that replaces float32 values by what `body(nodes, *values)` makes of them, `count` times."""
+        kinds = (ir.DataType.INT64, ir.DataType.BOOL, *[ir.DataType.FLOAT] * len(start))
+        inputs = [ir.Value(name=f"given_{index}", type=ir.TensorType(kind)) for index, kind in enumerate(kinds)]
+        for value, given in zip(inputs, ([], [], *(each.shape for each in start)), strict=True):
+            value.shape = ir.Shape(given) if given is not None else None
+
+        def step(inner: Nodes) -> Sequence[ir.Value]:
+            goes_on = inner("Identity", inputs[1])
+            goes_on.type = inputs[1].type
+            return [goes_on, *body(inner, *inputs[2:])]
+
+        trips = self("Constant", value_int=count)
+        goes_on = self("Constant", value=ir.tensor(np.array(True)))
+        node = ir.node("Loop", [trips, goes_on, *start], {"body": _subgraph(step, inputs)}, num_outputs=len(start))
+        self.nodes.append(node)
+        return node.outputs
+
     def any_of(self, rows: ir.Value) -> ir.Value:
         """Whether any of the booleans is true: a condition for `choose`."""
         largest = self("ReduceMax", self("Cast", rows, to=int(ir.DataType.INT32)), keepdims=0)
@@ -58,12 +76,12 @@ class Nodes:
         return self("Constant", value=ir.tensor(np.array(value, (like or ir.DataType.FLOAT).numpy())))
 
 
-def _subgraph(branch: Branch) -> ir.Graph:
+def _subgraph(branch: Branch, inputs: Sequence[ir.Value] = ()) -> ir.Graph:
     nodes = Nodes()
     outputs = branch(nodes)
     for value in outputs:
         value.type = value.type or ir.TensorType(ir.DataType.FLOAT)
-    return ir.Graph([], list(outputs), nodes=nodes.nodes, name="branch")
+    return ir.Graph(list(inputs), list(outputs), nodes=nodes.nodes, name="branch")
 
 
 def replace_each(model: ir.Model, domain: str, op: str, rewrite: Rewrite) -> int:

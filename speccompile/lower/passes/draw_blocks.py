@@ -7,7 +7,9 @@ import onnx_ir as ir
 
 from speccompile.lower import neutral
 from speccompile.lower.passes import Nodes, replace_each, static_size
-from speccompile.lower.passes.blocks import SMALLEST, in_blocks
+from speccompile.lower.passes.blocks import in_blocks
+
+_SMALLEST = 2048  # a running sum of so many is no faster in two stages
 
 Sums = Callable[[Nodes, ir.Value, ir.Value], ir.Value]
 """float [B, R, n, width], thresholds [B, R, 1] -> the sum [B, R, n] of what reaches them."""
@@ -38,7 +40,7 @@ def draw_hot_blocks(model: ir.Model) -> int:
 
     def rewrite(nodes: Nodes, node: ir.Node) -> ir.Value:
         largest = node.inputs[3] if len(node.inputs) > 3 else None
-        return _draw(nodes, node, lambda *given: _sums_of_hot(*given, largest))
+        return _draw(nodes, node, lambda inner, blocks, limit: _sums_of_hot(inner, blocks, limit, largest))
 
     return replace_each(model, neutral.DOMAIN, "Draw", rewrite)
 
@@ -47,7 +49,7 @@ def _draw(nodes: Nodes, node: ir.Node, sums_of: Sums) -> ir.Value:
     weights, threshold, uniforms = node.inputs[:3]
     size, last = static_size(weights, 2), nodes.integers(2)
     limit, uniform = nodes("Unsqueeze", threshold, last), nodes("Unsqueeze", uniforms, last)  # [B, R, 1]
-    if size < SMALLEST:
+    if size < _SMALLEST:
         kept = _kept(nodes, weights, limit)
         through = nodes("CumSum", kept, nodes("Constant", value_int=2))
         share = nodes("Mul", uniform, nodes("ReduceMax", through, last, keepdims=1))

@@ -1,4 +1,4 @@
-"""Names for what the branches of an If compute."""
+"""Names for what the branches of an If and the body of a Loop compute."""
 
 from collections.abc import Iterable
 
@@ -8,7 +8,7 @@ import onnx_ir as ir
 def name_branches(model: ir.Model) -> int:
     """Before: an If whose branches name their values as the graph around them does, which ONNX forbids.
 
-    After: the If makes y, its branches make y/then_branch/0, y/then_branch/1, .. Returns how many Ifs there are.
+    After: the If makes y, its branches make y/then_branch/0, y/then_branch/1, .. Returns how many branches there are.
     """
     return _name(model.graph)
 
@@ -16,10 +16,12 @@ def name_branches(model: ir.Model) -> int:
 def _name(nodes: Iterable[ir.Node]) -> int:
     count = 0
     for node in nodes:
-        for branch, attribute in node.attributes.items() if node.op_type == "If" else ():
-            inner = list(attribute.as_graph())
-            for index, value in enumerate(value for each in inner for value in each.outputs):
+        for branch, attribute in node.attributes.items():
+            if attribute.type != ir.AttributeType.GRAPH:
+                continue
+            graph = attribute.as_graph()
+            inner = list(graph)
+            for index, value in enumerate([*graph.inputs, *(value for each in inner for value in each.outputs)]):
                 value.name = f"{node.outputs[0].name}/{branch}/{index}"
-            count += _name(inner)
-        count += node.op_type == "If"
+            count += 1 + _name(inner)
     return count

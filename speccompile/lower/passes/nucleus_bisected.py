@@ -1,22 +1,14 @@
 """Nucleus for engines that neither sort a vocabulary nor branch."""
 
-from typing import NamedTuple
-
 import onnx_ir as ir
 
 from speccompile.lower import neutral
-from speccompile.lower.passes import Nodes, replace_each
+from speccompile.lower.passes import Nodes, replace_each, static_size
+from speccompile.lower.passes.limits import Limits, among, is_limited, limits_of
 
 _STEPS = 30  # each halves the range on a logarithmic scale: 69 nats end up within the spacing of float32
+_MOST_SORTED = 2048  # TensorRT sorts 3840 numbers at most
 _LOWEST = 1e-30  # what is less probable than this counts for nothing
-
-
-class Limits(NamedTuple):
-    """[B, 1, 1] each, float32 but for count, int64: top_k, top_p, min_p."""
-
-    count: ir.Value
-    share: ir.Value
-    part: ir.Value
 
 
 def nucleus_bisected(model: ir.Model) -> int:
@@ -26,29 +18,22 @@ def nucleus_bisected(model: ir.Model) -> int:
         at_p = the highest threshold that tokens reach which add up to top_p of those that reach at_k
         threshold = Max(at_p, min_p * ReduceMax(probs)), or 0 where nothing is limited
 
-    both by bisection: `_STEPS` times one comparison with every probability, and a sum.
+    both by bisection: a Loop of one comparison with every probability and a sum. Few tokens are sorted instead.
     """
 
     def rewrite(nodes: Nodes, node: ir.Node) -> list[ir.Value]:
-        probs, *limits = node.inputs
-        return bisected(nodes, probs, limits_of(nodes, *limits))
+        probs, *rows = node.inputs
+        size, limits = static_size(probs, 2), limits_of(nodes, *rows)
+        return bisected(nodes, probs, limits) if size > _MOST_SORTED else in_order(nodes, probs, size, limits)
 
     return replace_each(model, neutral.DOMAIN, "Nucleus", rewrite)
 
 
-def limits_of(nodes: Nodes, *limits: ir.Value) -> Limits:
-    """top_k, top_p, min_p [B] for every row."""
-    return Limits(*(nodes("Reshape", limit, nodes.integers(-1, 1, 1)) for limit in limits))
-
-
-def is_limited(nodes: Nodes, limits: Limits) -> ir.Value:
-    """bool [B, 1, 1]"""
-    count = nodes("Greater", limits.count, nodes.integers(0))
-    share, part = (
-        nodes("Less", limits.share, nodes.number(1.0)),
-        nodes("Greater", limits.part, nodes.number(0.0)),
-    )
-    return nodes("Or", nodes("Or", share, part), count)
+def in_order(nodes: Nodes, probs: ir.Value, size: int, limits: Limits) -> list[ir.Value]:
+    """Threshold and mass, float32 [B, R] each."""
+    best, _ = nodes.several(2, "TopK", probs, nodes.integers(size))
+    threshold, mass, _ = among(nodes, best, size, limits)
+    return [nodes("Squeeze", value, nodes.integers(2)) for value in (threshold, mass)]
 
 
 def bisected(nodes: Nodes, probs: ir.Value, limits: Limits) -> list[ir.Value]:
@@ -81,12 +66,15 @@ def _highest(nodes: Nodes, probs: ir.Value, parts: ir.Value, best: ir.Value, wan
     It is `best` at most, which is always kept, and 0 where all together are too few.
     """
     lowest = nodes.number(_LOWEST)
-    low, high = lowest, best
-    for _ in range(_STEPS):
+
+    def halve(inner: Nodes, low: ir.Value, high: ir.Value) -> list[ir.Value]:
         # Not Sqrt(low * high), which is less than the smallest number.
-        middle = nodes("Mul", nodes("Sqrt", low), nodes("Sqrt", high))
-        is_enough = nodes("GreaterOrEqual", reaching(nodes, probs, middle, parts), wanted)
-        low, high = nodes("Where", is_enough, middle, low), nodes("Where", is_enough, high, middle)
+        middle = inner("Mul", inner("Sqrt", low), inner("Sqrt", high))
+        is_enough = inner("GreaterOrEqual", reaching(inner, probs, middle, parts), wanted)
+        return [inner("Where", is_enough, middle, low), inner("Where", is_enough, high, middle)]
+
+    start = nodes("Add", nodes("Mul", best, nodes.number(0.0)), lowest)
+    low, _ = nodes.repeat(_STEPS, halve, start, best)
     found = nodes("Where", nodes("Greater", low, lowest), low, nodes.number(0.0))
     is_best = nodes("GreaterOrEqual", reaching(nodes, probs, best, parts), wanted)
     return nodes("Where", is_best, best, found)

@@ -37,8 +37,9 @@ def reduce_precision(model: ir.Model, dtype: ir.DataType) -> int:
     """Before: a neutral graph in float32. After: weights, embeddings, matrix products, caches and what attention reads
     are of type `dtype`, FLOAT16 or BFLOAT16. Returns how many nodes compute in it.
 
-    What stays float32: norms, softmax, sums, rotary tables, masks, the argmax, sampling, and every input and output that
-    is not a cache. A node that reads both computes in float32. Weights are converted when they are read, one at a time.
+    What stays float32: norms, softmax, sums, rotary tables, masks, the argmax, sampling, and every input and output
+    that is not a cache. A node that reads both computes in float32. Weights are converted when they are read, one at a
+    time.
     """
     fold_constants(model)  # sequences become plain values
     _infer_types(model)

@@ -51,7 +51,7 @@ def best_in_blocks(
 
     largest [.., n]: of each block; ordered: whether of equal numbers the first is wanted first.
     """
-    chosen = nodes.several(2, "TopK", largest, nodes.integers(k))[1]
+    chosen = nodes.several(2, "TopK", largest, nodes.integers(k), sorted=0)[1]
     if ordered:
         chosen = nodes.several(2, "TopK", chosen, nodes.integers(k), largest=0)[0]
     found = nodes("GatherND", blocks, nodes("Unsqueeze", chosen, nodes.integers(-1)), batch_dims=rank - 1)

@@ -73,7 +73,7 @@ class ModelDrafter(Drafter):
         ancestors = [[other in tree.lineages[node] for other in inner] for node in level.nodes]
         if len(level.nodes) < drafts.shape[1]:
             first = tree.depths.index(depth)
-            drafts = drafts.index_select(1, torch.tensor(level.nodes) - first)
+            drafts = drafts.index_select(1, torch.tensor([node - first for node in level.nodes]))
         return reading.read(drafts, depth, torch.tensor([ancestors] * drafts.shape[0]))
 
     def _n_sure(self, confidence: Tensor) -> Tensor:
