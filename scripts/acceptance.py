@@ -5,10 +5,11 @@ scripts/acceptance.py [--runs N] [VOCABULARY ...]      # medians, in microsecond
 """
 
 import argparse
+import logging
 import time
+import warnings
 from collections.abc import Callable
 from statistics import median
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -17,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from speccompile.lower import neutral, onnxruntime
-from speccompile.lower.export import _translation
+from speccompile.lower.export import translation
 from speccompile.step.sampling import Settings
 from speccompile.step.verify import Acceptance, Round
 from speccompile.step.verify.rules import Exact
@@ -89,7 +90,7 @@ def lowered(kind: str, vocabulary: int) -> bytes:
     program = torch.export.export(Alone(kind), (example,), dynamic_shapes=(dynamic,) if dynamic else None, strict=False)
     model: ir.Model = torch.onnx.export(
         program, dynamo=True, opset_version=neutral.OPSET, optimize=False, verbose=False,
-        custom_translation_table=_translation(),
+        custom_translation_table=translation(),
     ).model  # fmt: skip
     for value, name in zip(model.graph.inputs, feeds, strict=True):
         value.name = name
@@ -106,18 +107,14 @@ def timed(graph: bytes, feeds: Feeds, runs: int) -> float:
         binding.bind_ortvalue_input(value.name, ort.OrtValue.ortvalue_from_numpy(feeds[value.name]))
     for value in session.get_outputs():
         binding.bind_output(value.name, "cpu")
-    return 1e6 * median(
-        _seconds(lambda: session.run_with_iobinding(binding)) for _ in range(runs)
-    )
+    return 1e6 * median(_seconds(lambda: session.run_with_iobinding(binding)) for _ in range(runs))
 
 
-def opened(graph: bytes, **options: Any) -> ort.InferenceSession:
+def opened(graph: bytes) -> ort.InferenceSession:
     """A session of one thread."""
-    given = ort.SessionOptions()
-    given.intra_op_num_threads, given.log_severity_level = 1, 3
-    for name, value in options.items():
-        setattr(given, name, value)
-    return ort.InferenceSession(graph, given, providers=["CPUExecutionProvider"])
+    options = ort.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = 1, 3
+    return ort.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
 
 
 def _seconds(call: Callable[[], object]) -> float:
@@ -142,6 +139,8 @@ def main() -> None:
     parser.add_argument("vocabularies", nargs="*", type=int, default=VOCABULARIES)
     parser.add_argument("--runs", type=int, default=300)
     options = parser.parse_args()
+    logging.disable(logging.WARNING)  # of the exporter
+    warnings.simplefilter("ignore")
     kinds = dict.fromkeys(kind for kind, _, _ in CASES.values())
     graphs = {(kind, size): lowered(kind, size) for kind in kinds for size in options.vocabularies}
     print(f"{'microseconds':<36}" + "".join(f"{size:>10}" for size in options.vocabularies))

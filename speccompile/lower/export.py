@@ -97,7 +97,7 @@ def _dynamic(spec: Spec) -> dict[int, Any]:
     return {axis: torch.export.Dim.DYNAMIC for axis, size in enumerate(spec.shape) if isinstance(size, str)}
 
 
-def _translation() -> dict[Any, Any]:
+def translation() -> dict[Any, Any]:
     """Operators that torch's exporter does not know: ours, and transformers' for experts."""
     neutral.register_schemas()
     domain = onnxscript.values.Opset(neutral.DOMAIN, 1)
@@ -162,7 +162,7 @@ def _traced(graph: Graph, module: _Flat) -> torch.onnx.ONNXProgram:
         # onnxscript's default rewrites take most of the time and hardly ever fire; a backend's passes do what matters.
         return torch.onnx.export(
             program, dynamo=True, opset_version=neutral.OPSET, optimize=False, verbose=False,
-            custom_translation_table=_translation(),
+            custom_translation_table=translation(),
         )  # fmt: skip
     except RuntimeError as error:  # the base of all that torch's exporters raise
         cause: BaseException = error

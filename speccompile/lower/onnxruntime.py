@@ -33,16 +33,16 @@ PASSES: tuple[Pass, ...] = (
         "models that turn some columns cut off the rest and join it again",
     ),
     ("merge_reshapes", merge_reshapes, "a drafter's passes are windows of one, whose heads need no moving"),
-    ("gather_rows", gather_rows, "the residual of one row of 152000"),
+    ("gather_rows", gather_rows, "20 us instead of 210 for the row of 152000 that is drawn from"),
     ("argmax_wanted", argmax_wanted, "sampling rows do without: 60 us less at a vocabulary of 152000"),
     ("argmax_blocks", argmax_blocks, "7.5 us instead of 29 over 32000 logits"),
     ("topk_blocks", topk_blocks, "70 us instead of 270 for the 8 best of 152000 logits"),
     (
         "nucleus_candidates",
         nucleus_candidates,
-        "nothing without limits; 0.1 ms instead of 80 at a vocabulary of 152000",
+        "0.2 ms instead of 140 at a vocabulary of 152000, and nothing without limits",
     ),
-    ("draw_hot_blocks", draw_hot_blocks, "80 us instead of 700 at a vocabulary of 152000"),
+    ("draw_hot_blocks", draw_hot_blocks, "0.1 ms instead of 11 at a vocabulary of 152000"),
     *TIDY,
 )
 

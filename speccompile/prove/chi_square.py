@@ -50,7 +50,8 @@ def chi_square(observed: Floats, expected: Floats) -> ChiSquare:
     cells = [Cell(int(cell), float(observed[cell]), float(expected[cell])) for cell in large]
     if expected[small].any():
         cells.append(Cell(None, float(observed[small].sum()), float(expected[small].sum())))
-    statistic, degrees = math.fsum(cell.deviation for cell in cells), len(cells) - 1
+    degrees = len(cells) - 1
+    statistic = math.fsum(cell.deviation for cell in cells) if degrees else 0.0
     return ChiSquare(statistic, degrees, survival(statistic, degrees), max(cells, key=lambda cell: cell.deviation))
 
 

@@ -1,9 +1,11 @@
 """The proof of distributions: right rules pass it, and every wrong one is caught."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from speccompile.errors import ProofError
-from speccompile.prove.distribution import SETTINGS, Request, check, draw_all, sample_count, short_prompt
+from speccompile.prove.distribution import SETTINGS, Request, check, draw_all, make_prompt, sample_count
 from speccompile.runtime.options import Sampling
 from tests.light.toy_sampler import DEPTH, Rules, ToyBundle, reference
 
@@ -95,8 +97,10 @@ def test_large_models_are_sampled_less():
     assert [sample_count(size) for size in (0, 1000, 16_000_000, 1_400_000_000, 10**12)] == [2000, 2000, 1000, 106, 100]
 
 
-def test_a_short_prompt_says_everything_twice():
-    assert short_prompt(range(20), 64) == [*range(8), *range(8)]
-    assert short_prompt([5], 64) == [5, 5]
-    assert short_prompt(range(20), 8) == [0, 1, 2, 3, 4]
-    assert short_prompt(range(20), 2) == [0]
+@pytest.mark.parametrize(("length", "kept", "new"), [(64, 8, 16), (20, 8, 10), (9, 7, 0), (2, 1, 0)])
+def test_the_prompt_goes_on_as_the_bundle_does(length, kept, new):
+    bundle = SimpleNamespace(
+        manifest=SimpleNamespace(max_length=length),
+        generate=lambda prompt, max_new_tokens: SimpleNamespace(token_ids=[9] * max_new_tokens),
+    )
+    assert make_prompt(bundle, range(20)) == [*range(kept), *[9] * new]

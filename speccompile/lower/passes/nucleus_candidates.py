@@ -21,9 +21,9 @@ def nucleus_candidates(model: ir.Model) -> int:
         threshold, mass = If(any row is limited, If(the 64 best suffice, theirs, If(the 1024 best suffice, theirs,
                              by bisection over all)), (0, 1))
 
-    They suffice where the last of them is below the threshold. Sorting the vocabulary takes a hundred times as long
-    as the 64 best, bisecting it more than fifty times. Where they are looked for in blocks, a Draw by that threshold
-    is given the largest probability of each block, as its fourth input: `draw_hot_blocks`.
+    They suffice where the last of them is below the threshold. Sorting or bisecting the vocabulary takes hundreds of
+    times as long as the 64 best. Where they are looked for in blocks, a Draw by that threshold is given the largest
+    probability of each block, as its fourth input: `draw_hot_blocks`.
     """
     return replace_each(model, neutral.DOMAIN, "Nucleus", _nucleus)
 
