@@ -12,7 +12,7 @@ from speccompile.bundle.prompts import read_prompts
 from speccompile.errors import PromptError
 from speccompile.models.load import load_model
 from speccompile.progress import step
-from speccompile.prove import reference, tokens
+from speccompile.prove import reference, seeds, tokens
 from speccompile.recipe import Plan
 from speccompile.runtime import Bundle
 from speccompile.runtime.text import Text
@@ -60,6 +60,8 @@ def prove_tokens(
             stands_for = [planned.name for planned in plan.engines if form_and_precision(planned) == lowered.identity]
             row: dict[str, Any] = {"engine": lowered.name, "engines": stands_for, "executed_by": "onnxruntime cpu"}
             rows.append(row | {"precision": entry.precision} | tokens.summary(cases, ties))
+            if seeds.applies(bundle):
+                rows[-1]["seeds"] = seeds.check(bundle, prompts, plan.prove.max_new_tokens)
             cases_of.append(cases)
             del bundle
             release()

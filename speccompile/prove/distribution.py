@@ -41,11 +41,11 @@ class Request:
 
 
 def sample_count(weight_bytes: int) -> int:
-    """How many generations prove a target of this size: 2000 of a tiny one, 1000 of 16 MB, at least 100.
+    """How many generations prove a target of this size: 1000 up to 16 MB, at least 100.
 
     A sample costs passes over the weights, and what it adds falls with the root of their number.
     """
-    return int(max(100, min(2000, 1000 * math.sqrt(16e6 / max(1, weight_bytes)))))
+    return int(max(100, 1000 * math.sqrt(min(1.0, 16e6 / max(1, weight_bytes)))))
 
 
 def make_prompt(bundle: Bundle, prompt: Sequence[int]) -> list[int]:

@@ -17,7 +17,7 @@ def make_acceptance(
     drafts are drawn.
     """
     rule, lenience = _rule(method, parameters), parameters.get("lenience", 1.0)
-    if is_sampling and tree is not None and (draws or lenience < 1):
+    if is_sampling and tree is not None and (draws or method == "lenience"):
         return Acceptance(rule, Speculative(tree, lenience))
     return Acceptance(rule)
 

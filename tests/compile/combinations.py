@@ -1,0 +1,222 @@
+"""Every combination that the table of `recipe.drafts` allows, and a bundle of tiny models for each.
+
+A row of the table is all that is needed: what a recipe says for a word stands in the tables below.
+"""
+
+import fcntl
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from blake3 import blake3
+from pytest import MonkeyPatch
+from transformers import PreTrainedModel
+
+from speccompile.builder import build, modules, parts
+from speccompile.contract import Graph
+from speccompile.lower.files import GRAPHS
+from speccompile.recipe import Plan, load_recipe, make_plan
+from speccompile.recipe.capabilities import DRAFTER_KEYS, WEIGHTED
+from speccompile.recipe.drafts import DRAFTS
+from speccompile.recipe.rules import METHOD
+from tests import zoo
+from tests.compile.tiny_bundles import noisy, save
+
+MAX_LENGTH, BATCH_SIZE = 64, 2
+
+SECTIONS: dict[str, dict[str, Any]] = {
+    "none": {},
+    "model": {"model": "drafter"},
+    "models": {"models": ["drafter", "other"]},
+    "prompt_lookup": {"ngram": 2},
+    "layer_skip": {"layers": [0]},
+}
+"""Drafter kind -> keys that it needs."""
+
+TREES: dict[str, dict[str, Any]] = {
+    "chain": {"tokens": 2},
+    "static": {"tree": [2, 1]},
+    "dynamic": {"tree": {"depth": 3, "top_k": 2, "nodes": 5}},
+}
+
+LOOSE: dict[str, dict[str, float]] = {
+    "exact": {},
+    "typical": {"epsilon": 0.02, "delta": 0.3},
+    "lenience": {"lenience": 0.3},
+    "top_k": {"k": 4, "gap": 3.0},
+    "bild": {"fallback": 0.01, "rollback": 5.0},
+}
+"""Method -> parameters with which it accepts more than the exact one on models that are as unsure as random ones are."""
+
+
+@dataclass(frozen=True)
+class Where:
+    """What a combination is tried on: a model of the zoo, and how TensorRT-RTX gets it."""
+
+    architecture: str
+    capability: str
+    precision: str
+
+
+WHERE = {
+    ("chain", "greedy"): Where("gpt2", "8.6", "float32"),
+    ("chain", "sampling"): Where("qwen2", "8.9", "float16"),
+    ("static", "greedy"): Where("gemma2", "12.0", "float16"),
+    ("static", "sampling"): Where("phi", "8.6", "float32"),
+    ("dynamic", "greedy"): Where("gemma3_text", "8.9", "float16"),
+    ("dynamic", "sampling"): Where("mixtral", "12.0", "float32"),
+}
+
+FUSED = (("model", "static"), ("models", "chain"), ("prompt_lookup", "chain"), ("layer_skip", "chain"))
+"""Drafters and trees of exact bundles that are built as one `step` graph."""
+
+
+@dataclass(frozen=True)
+class Combination:
+    """One word for each dimension of the table."""
+
+    drafter: str
+    tree: str
+    sample: bool
+    decoding: str
+    method: str
+
+    def __str__(self) -> str:
+        drawn = ["drawn"] if self.sample else []
+        return "-".join([self.drafter, self.tree, *drawn, self.decoding, self.method])
+
+    @property
+    def where(self) -> Where:
+        """Trees of several models are merged, so that even their chains are no chain together."""
+        return WHERE["static" if self.drafter == "models" else self.tree, self.decoding]
+
+    @property
+    def exact(self) -> bool:
+        return self.method == METHOD
+
+    def recipe(self, parameters: Mapping[str, float], engine: Mapping[str, Any]) -> dict[str, Any]:
+        fused = self.exact and (self.drafter, self.tree) in FUSED
+        drafter = {"kind": self.drafter, **SECTIONS[self.drafter], **(TREES[self.tree] if self.drafter != "none" else {})}
+        if "sample" in DRAFTER_KEYS[self.drafter]:
+            drafter["sample"] = self.sample
+        return {
+            "name": "tiny",
+            "target": {"model": "target"},
+            "drafter": drafter,
+            "decoding": self.decoding,
+            "graphs": "fused" if fused else "separate",
+            "verify": {"method": self.method, **parameters},
+            "cache": {"max_length": MAX_LENGTH, "batch_size": BATCH_SIZE, "prefill_chunk": 16},
+            "engines": [engine],
+        }
+
+    def tensorrt(self) -> dict[str, Any]:
+        where = self.where
+        precision = {"target": where.precision} | ({"drafter": where.precision} if self.drafter in WEIGHTED else {})
+        return {"backend": "tensorrt_rtx", "compute_capability": where.capability, "precision": precision}
+
+
+def every() -> list[Combination]:
+    """All that the table allows, each once."""
+    dimensions = ("drafter", "tree", "sample", "decoding", "method")
+    words = dict.fromkeys(found for row in DRAFTS for found in product(*(row[name] for name in dimensions)))
+    return [Combination(drafter, tree, sample == "true", *rest) for drafter, tree, sample, *rest in words]
+
+
+def _model(name: str, noise: float) -> PreTrainedModel:
+    """Two layers, the second of which says little, so that the first alone is a drafter."""
+    model = noisy(name, noise)
+    layers = model.transformer.h if name == "gpt2" else model.model.layers
+    del layers[2:]
+    model.config.num_hidden_layers = 2
+    if getattr(model.config, "layer_types", None):
+        model.config.layer_types = model.config.layer_types[:2]
+    with torch.no_grad():
+        for parameter in layers[1].parameters():
+            if parameter.dim() > 1:
+                parameter *= 0.5
+    return model
+
+
+class Workshop:
+    """Models and bundles, each made once. Several processes may share the folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def models(self, architecture: str) -> Path:
+        """A folder with a target and two drafters that are somewhat like it."""
+        folder = self.folder / architecture
+        with once(folder / "other") as is_new:
+            if is_new:
+                for name, noise in (("target", 0.0), ("drafter", 0.1), ("other", 0.2)):  # the last is looked for
+                    save(_model(architecture, noise), folder / name, tokenizer=False)
+        return folder
+
+    def bundle(self, combination: Combination, **parameters: float) -> Path:
+        """The bundle for ONNX Runtime, with the method's loose parameters, or others."""
+        return self._built(combination, parameters or LOOSE[combination.method], {"backend": "onnxruntime"})
+
+    def engines(self, combination: Combination) -> Path:
+        """The bundle for TensorRT-RTX."""
+        return self._built(combination, LOOSE[combination.method], combination.tensorrt())
+
+    def _built(self, combination: Combination, parameters: Mapping[str, float], engine: Mapping[str, Any]) -> Path:
+        models = self.models(combination.where.architecture)
+        recipe = combination.recipe(parameters, engine)
+        folder = models / f"{combination}-{_digest(recipe)}"
+        with once(folder) as is_new:
+            if is_new:
+                file = models / f"{folder.name}.yaml"
+                file.write_text(yaml.safe_dump(recipe))
+                plan = make_plan(load_recipe(file))
+                with self._traced_once(plan):
+                    build(plan, folder, prove=False)
+        return folder
+
+    @contextmanager
+    def _traced_once(self, plan: Plan) -> Iterator[None]:
+        """A build takes the graphs that another has traced of the same modules: tracing is most of its time."""
+        trace = parts._trace
+
+        def shared(name: str, export: Any, folder: Path) -> Graph:
+            known = self.folder / f"{name}-{_digest(_module(plan, name))}"
+            contract = known / "contract.json"
+            with once(contract) as is_new:
+                if is_new:
+                    contract.write_text(json.dumps(trace(name, export, known).to_json()))
+            shutil.copytree(known / GRAPHS, folder / GRAPHS, dirs_exist_ok=True)
+            return Graph.from_json(json.loads(contract.read_text()))
+
+        with MonkeyPatch.context() as patch:
+            patch.setattr(parts, "_trace", shared)
+            yield
+
+
+def _module(plan: Plan, graph: str) -> tuple[object, ...]:
+    """All of a plan that `builder.modules` makes the module of a graph from."""
+    drafter, common = plan.drafter, (plan.target.folder, modules.cache_shape(plan))
+    if graph == "draft":
+        return *common, drafter, plan.verify.parameters.get("fallback")
+    shape = (modules.window_tree(plan), modules.window_kind(plan), drafter.tree.depth, drafter.tokens)
+    return *common, *shape, drafter.sample, plan.decoding, plan.verify
+
+
+def _digest(value: object) -> str:
+    return blake3(repr(value).encode()).hexdigest()[:16]
+
+
+@contextmanager
+def once(path: Path) -> Iterator[bool]:
+    """Whether the path is still to be made; other processes wait."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.with_name(f".{path.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # until the file is closed
+        yield not path.exists()
