@@ -49,11 +49,14 @@ def check_nodes(model: nn.Module, outputs: Outputs, script: Script) -> dict[str,
     """Logits of every node of the script's first tree against eager ones over the text and the way to the node."""
     assert script.tree is not None
     compared, step = 0, len(script.widths) + 1  # behind the text and the states
+    leaves = [node for node, children in enumerate(script.tree.children) if not children]
     for row, tokens in enumerate(script.rounds[0]):
-        for node, lineage in enumerate(script.tree.lineages):
-            text = script.texts[row][: script.rounds_at] + [tokens[each] for each in lineage]
-            expected = sequence_logits(model, text)[-1]
-            _check_close(outputs[step]["logits"][row, node], expected, NOISE[TRACED], f"verify, row {row}, node {node}")
+        for leaf in leaves:
+            lineage = list(script.tree.lineages[leaf])
+            text = script.texts[row][: script.rounds_at] + [tokens[node] for node in lineage]
+            expected = sequence_logits(model, text)[-len(lineage) :]
+            got = outputs[step]["logits"][row, lineage]
+            _check_close(got, expected, NOISE[TRACED], f"verify, row {row}, nodes {lineage}")
             compared += expected.size
     return {"graph": "verify", "level": "neutral against eager, nodes", "values": compared, "tolerance": NOISE[TRACED]}
 
