@@ -103,7 +103,11 @@ class Combination:
 
     def recipe(self, parameters: Mapping[str, float], engine: Mapping[str, Any]) -> dict[str, Any]:
         fused = self.exact and (self.drafter, self.tree) in FUSED
-        drafter = {"kind": self.drafter, **SECTIONS[self.drafter], **(TREES[self.tree] if self.drafter != "none" else {})}
+        drafter = {
+            "kind": self.drafter,
+            **SECTIONS[self.drafter],
+            **(TREES[self.tree] if self.drafter != "none" else {}),
+        }
         if "sample" in DRAFTER_KEYS[self.drafter]:
             drafter["sample"] = self.sample
         return {

@@ -1,0 +1,235 @@
+"""Whatever drafts, in whatever shape, however it is decoded: the tokens are the target's. One case for each combination
+that the table of `recipe.drafts` allows, so that a new row is tested by itself."""
+
+from dataclasses import replace
+from functools import cache
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from speccompile.bench import make_report, measure
+from speccompile.bundle import open_bundle
+from speccompile.prove import distribution
+from speccompile.prove.distribution import Request
+from speccompile.prove.processors import eager_reference
+from speccompile.runtime import Bundle, Generation
+from speccompile.runtime.options import Sampling
+from tests import zoo
+from tests.compile.combinations import BATCH_SIZE, MAX_LENGTH, Combination, Workshop, every
+
+ALL = every()
+EXACT = [each for each in ALL if each.exact]
+APPROXIMATE = [each for each in ALL if not each.exact]
+SAMPLING = [each for each in EXACT if each.decoding == "sampling"]
+
+NEW_TOKENS = 20
+PROMPT_LENGTHS = (3, 21, MAX_LENGTH - 9)
+"""Less than a chunk of the prefill, more than a sliding window, and so much that the buffers end a generation."""
+REPEATED = [17, 230, 45, 99] * 4
+
+SETTINGS = (
+    {"temperature": [0.8, 1.3], "top_k": [5, 40], "seed": [1, 2]},
+    {"temperature": [0.6, 1.0], "top_p": [0.6, 0.9], "repetition_penalty": [1.0, 1.3], "seed": [3, 4]},
+    {"temperature": [1.0, 0.5], "min_p": [0.05, 0.2], "top_k": [0, 8], "seed": [5, 6]},
+)
+"""Options for the two rows of a batch."""
+
+
+def prompts() -> list[list[int]]:
+    random = np.random.default_rng(3)
+    return [REPEATED, *(random.integers(3, zoo.VOCABULARY, length).tolist() for length in PROMPT_LENGTHS)]
+
+
+@pytest.fixture(scope="module")
+def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
+    """Shared by the processes of one session."""
+    base = tmp_path_factory.getbasetemp()
+    return Workshop((base.parent if base.name.startswith("popen-") else base) / "combinations")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def own_cache(workshop: Workshop):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPECCOMPILE_CACHE_DIR", str(workshop.folder / "cache"))
+        yield
+
+
+@pytest.fixture(scope="module")
+def opened(workshop):
+    return cache(lambda combination, **parameters: Bundle.open(workshop.bundle(combination, **parameters), threads=1))
+
+
+@pytest.fixture(scope="module")
+def target(workshop):
+    """transformers' own model of an architecture, which nothing of ours has touched."""
+
+    @cache
+    def load(architecture):
+        folder = workshop.models(architecture) / "target"
+        return AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager").eval()
+
+    return load
+
+
+@pytest.fixture(scope="module")
+def reference(target):
+    """transformers' greedy continuation of the prompts."""
+
+    @cache
+    def continuations(architecture, repetition_penalty=1.0):
+        model = target(architecture)
+        return [
+            model.generate(
+                torch.tensor([prompt]), attention_mask=torch.ones(1, len(prompt), dtype=torch.int64), do_sample=False,
+                max_new_tokens=min(NEW_TOKENS, MAX_LENGTH - len(prompt)), repetition_penalty=repetition_penalty,
+            )[0, len(prompt) :].tolist()
+            for prompt in prompts()
+        ]  # fmt: skip
+
+    return continuations
+
+
+def generate_all(bundle: Bundle, **options) -> list[Generation]:
+    """One generation for every prompt, a batch at a time."""
+    asked = prompts()
+    batches = [asked[start : start + BATCH_SIZE] for start in range(0, len(asked), BATCH_SIZE)]
+    options.setdefault("max_new_tokens", NEW_TOKENS)
+    return list(chain.from_iterable(bundle.generate_batch(batch, **options) for batch in batches))
+
+
+def tokens(generations: list[Generation]) -> list[list[int]]:
+    return [one.token_ids for one in generations]
+
+
+def accepted(generations: list[Generation]) -> int:
+    """Drafts that came true in all of them."""
+    return sum(length - 1 for one in generations for length in one.path_lengths)
+
+
+def of_row(settings, row):
+    return {name: values[row] for name, values in settings.items()}
+
+
+@pytest.mark.parametrize("combination", EXACT, ids=str)
+def test_without_temperature_the_tokens_are_those_of_transformers(opened, reference, combination):
+    bundle, expected = opened(combination), reference(combination.where.architecture)
+    speculative = generate_all(bundle)
+    assert tokens(speculative) == tokens(generate_all(bundle, autoregressive=True)) == expected
+    assert tokens([bundle.generate(prompt, max_new_tokens=NEW_TOKENS) for prompt in prompts()]) == expected
+    assert (accepted(speculative) > 0) == bundle.speculative == (combination.drafter != "none")
+    assert {one.exact for one in speculative} == {True}
+    if combination.decoding == "sampling":
+        penalized = {"repetition_penalty": 1.3}
+        speculative = generate_all(bundle, **penalized)
+        expected = reference(combination.where.architecture, **penalized)
+        assert tokens(speculative) == tokens(generate_all(bundle, autoregressive=True, **penalized)) == expected
+
+
+@pytest.mark.parametrize("combination", [each for each in SAMPLING if not each.sample], ids=str)
+def test_certain_drafts_leave_what_equal_seeds_draw(opened, combination):
+    bundle, found = opened(combination), 0
+    for settings in SETTINGS:
+        speculative = generate_all(bundle, **settings)
+        assert tokens(speculative) == tokens(generate_all(bundle, autoregressive=True, **settings))
+        check_alone_and_again(bundle, speculative, settings)
+        found += accepted(speculative)
+    assert (found > 0) == bundle.speculative
+
+
+@pytest.mark.parametrize("combination", [each for each in SAMPLING if each.sample], ids=str)
+def test_drawn_drafts_leave_the_target_s_distribution(opened, target, combination):
+    bundle = opened(combination)
+    drawn = [
+        distribution.draw(bundle, REPEATED[:6], sampling, Request((sampling,), 600), seed=number * 1000)
+        for number, sampling in enumerate((Sampling(0.7, top_k=5), Sampling(1.2, top_p=0.5, repetition_penalty=1.2)))
+    ]
+    rows = distribution.check(bundle.manifest, drawn, eager_reference(target(combination.where.architecture)))
+    assert {row["token"] for row in rows} >= {"first", "first two"}
+    assert min(row["degrees"] for row in rows if row["token"] == "first two") >= 10
+    assert all(0 < row["accepted"] < 1 for row in rows)
+
+
+@pytest.mark.parametrize("combination", [each for each in SAMPLING if each.sample], ids=str)
+def test_drawn_drafts_depend_on_nothing_but_the_seed(opened, combination):
+    bundle = opened(combination)
+    for settings in SETTINGS:
+        check_alone_and_again(bundle, generate_all(bundle, **settings), settings)
+
+
+def check_alone_and_again(bundle: Bundle, generations: list[Generation], settings) -> None:
+    """The same tokens come a second time, and when each prompt is alone."""
+    assert tokens(generate_all(bundle, **settings)) == tokens(generations)
+    for number, prompt in enumerate(prompts()):
+        alone = bundle.generate(prompt, max_new_tokens=NEW_TOKENS, **of_row(settings, number % BATCH_SIZE))
+        assert alone.token_ids == generations[number].token_ids
+
+
+@pytest.mark.parametrize("combination", APPROXIMATE, ids=str)
+def test_approximate_methods_say_so_and_accept_more(opened, combination):
+    bundle = opened(combination)
+    exact = opened(Combination(**vars(combination) | {"method": "exact"}))
+    assert (bundle.manifest.exact, bundle.manifest.method) == (False, combination.method)
+    ours, theirs = generate_all(bundle), generate_all(exact)
+    assert {one.exact for one in ours} == {False}
+    assert all(one.to_json()["exact"] is False for one in ours)
+    for one, other in zip(ours, theirs, strict=True):  # at the same place, with the same drafts
+        assert one.token_ids[0] == other.token_ids[0]
+        assert one.path_lengths[0] >= other.path_lengths[0]
+    assert accepted(ours) / sum(one.rounds for one in ours) > accepted(theirs) / sum(one.rounds for one in theirs)
+    if combination.decoding == "sampling":
+        for settings in SETTINGS[:1]:
+            check_alone_and_again(bundle, generate_all(bundle, **settings), settings)
+    cases = measure(bundle, [REPEATED[:5]], max_new_tokens=6, repeats=1)
+    report = make_report(bundle, cases, threads=1, max_new_tokens=6).to_json()
+    assert (report["exact"], report["method"]) == (False, combination.method)
+
+
+STRICT = (
+    ("lenience", {"lenience": 1.0}),
+    ("top_k", {"k": 1}),
+    ("bild", {"rollback": 0.0, "fallback": 0.0}),
+)
+"""Parameters with which a rule accepts nothing but the target's best token, or nothing at all."""
+
+
+@pytest.mark.parametrize(("method", "parameters"), STRICT, ids=[method for method, _ in STRICT])
+def test_at_its_strict_end_a_method_gives_the_target_s_tokens(opened, reference, method, parameters):
+    combination = Combination("model", "chain", False, "greedy", method)
+    speculative = generate_all(opened(combination, **parameters))
+    assert tokens(speculative) == reference(combination.where.architecture)
+    assert (accepted(speculative) > 0) == (method != "bild")
+
+
+def test_at_its_loose_end_a_method_accepts_every_draft(opened):
+    combination = Combination("model", "chain", False, "greedy", "typical")
+    bundle = opened(combination, epsilon=0.0)
+    assert {length for one in generate_all(bundle) for length in one.path_lengths} == {bundle.manifest.tokens + 1}
+
+
+@pytest.mark.parametrize("drafter", ["prompt_lookup", "model"])
+def test_no_lenience_leaves_the_target_s_distribution(opened, target, drafter):
+    """With drafts that are certain, and with drafts that are drawn."""
+    combination = Combination(drafter, "chain", drafter == "model", "sampling", "lenience")
+    bundle = opened(combination, lenience=1.0)
+    sampling = Sampling(0.7, top_k=5)
+    drawn = distribution.draw(bundle, REPEATED, sampling, Request((sampling,), 600), seed=0)
+    exact = replace(bundle.manifest, exact=True)
+    distribution.check(exact, [drawn], eager_reference(target(combination.where.architecture)))
+
+
+@pytest.mark.parametrize("combination", ALL, ids=str)
+def test_tensorrt_rtx_builds_it(workshop, combination):
+    bundle = open_bundle(workshop.engines(combination))
+    (entry,) = bundle.manifest.engines
+    assert entry.compute_capability == combination.where.capability
+    assert sorted(entry.files) == sorted(graph.name for graph in bundle.manifest.graphs)
+    for graph in entry.graphs:
+        report = entry.build.reports[graph.name]
+        assert report["aliases"] == graph.aliases
+        for kind, tensors in (("inputs", graph.inputs), ("outputs", graph.outputs)):
+            assert {row["name"]: row["dtype"] for row in report[kind]} == {each.name: each.dtype for each in tensors}
+        assert (bundle.folder / entry.files[graph.name]).stat().st_size == report["bytes"]
