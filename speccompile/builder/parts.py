@@ -6,6 +6,7 @@ engine's copy of it together.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -59,16 +60,13 @@ def compile_parts(plan: Plan, folder: Path, prove: bool) -> list[Part]:
         plan.target.facts.vocabulary_size, plan.batch_size, plan.max_length, plan.prefill_chunk,
         max(longest, draft.longest_window if draft else 0), proof_tree(plan),
     )  # fmt: skip
-    graphs = [(verify, 0)] + ([(draft.graph, draft.catch_up)] if draft else [])
     if not prove:
+        graphs = [(verify, 0)] + ([(draft.graph, draft.catch_up)] if draft else [])
         return [Part(graph, catch_up, script, [], []) for graph, catch_up in graphs]
-    checks: list[Check] = [
-        lambda *found: _check_verify(plan, *found, verify),
-        lambda *found: check_draft(plan, *found, graphs[1][0]),
-    ]
-    parts: list[Part] = []
-    for (graph, catch_up), check in zip(graphs, checks, strict=False):
-        parts.append(_proven(graph, catch_up, parts[0].script if parts else script, folder, check))
+    parts = [_proven(verify, 0, script, folder, partial(_check_verify, plan, graph=verify))]
+    if draft:
+        check = partial(check_draft, plan, graph=draft.graph)
+        parts.append(_proven(draft.graph, draft.catch_up, parts[0].script, folder, check))
     return parts
 
 

@@ -40,7 +40,7 @@ def part(model: onnx.ModelProto, kept: Sequence[int]) -> onnx.ModelProto | None:
     nodes = [graph.node[index] for index in kept]
     infos = {info.name: info for info in (*graph.value_info, *graph.output, *graph.input)}
     weights = {weight.name: weight for weight in graph.initializer}
-    read = dict.fromkeys(name for node in nodes for name in node.input if name)
+    read = dict.fromkeys(name for node in nodes for name in _read(node))
     made = dict.fromkeys(name for node in nodes for name in node.output if name)
     known = {info.name for info in graph.input}
     inputs = [name for name in read if name not in made and name not in weights]
@@ -60,6 +60,17 @@ def part(model: onnx.ModelProto, kept: Sequence[int]) -> onnx.ModelProto | None:
     smaller.CopyFrom(model)
     smaller.graph.CopyFrom(body)
     return smaller
+
+
+def _read(node: onnx.NodeProto) -> list[str]:
+    """What a node reads, and what the bodies of its branches and loops read from around it."""
+    names = [name for name in node.input if name]
+    for body in (attribute.g for attribute in node.attribute if attribute.HasField("g")):
+        inside = {name for each in body.node for name in each.output} | {info.name for info in body.input}
+        inside |= {weight.name for weight in body.initializer}
+        around = [name for each in body.node for name in _read(each)] + [info.name for info in body.output]
+        names += [name for name in around if name not in inside]
+    return names
 
 
 def _can_be_input(info: onnx.ValueInfoProto | None) -> bool:

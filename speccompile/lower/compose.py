@@ -43,7 +43,8 @@ def compose_step(verify: ir.Model, draft: ir.Model, graph: Graph) -> ir.Model:
     known = {place: weight for weight in verify.graph.initializers.values() if (place := _place(weight))}
     for weight in weights:
         del draft.graph.initializers[weight.name]
-        if (same := known.get(_place(weight))) is not None:
+        place = _place(weight)
+        if place is not None and (same := known.get(place)) is not None:
             ir.convenience.replace_all_uses_with(weight, same)
         else:
             verify.graph.register_initializer(weight)

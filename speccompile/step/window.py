@@ -44,7 +44,7 @@ class Walk(NamedTuple):
 class Chain(nn.Module):
     """One branch, of any length."""
 
-    def layout(self, window: Tensor, n_given: Tensor, length: Tensor, nodes: None) -> Layout:
+    def layout(self, window: Tensor, n_given: Tensor, length: Tensor, nodes: Nodes | None) -> Layout:
         places = torch.arange(window.shape[1], device=window.device)
         visible = (places[None, :] <= places[:, None]).expand(window.shape[0], -1, -1)
         return Layout(length[:, None] + places, visible)
@@ -52,7 +52,7 @@ class Chain(nn.Module):
     def nodes(self, parents: Tensor | None, batch: int) -> None:
         return None
 
-    def walk(self, accepted: Tensor, window: Tensor, n_given: Tensor, nodes: None) -> Walk:
+    def walk(self, accepted: Tensor, window: Tensor, n_given: Tensor, nodes: Nodes | None) -> Walk:
         """accepted bool [B, P]: whether draft 1 .. P may follow the node before it."""
         n_accepted = ((~accepted).long().cumsum(1) == 0).long().sum(1)
         return Walk(n_accepted, n_accepted, None, None)
@@ -83,7 +83,8 @@ class Branches(nn.Module):
             reached = (reached @ reached > 0).float()
         return Nodes(parents, reached.sum(2).long() - 1, reached)
 
-    def layout(self, window: Tensor, n_given: Tensor, length: Tensor, nodes: Nodes) -> Layout:
+    def layout(self, window: Tensor, n_given: Tensor, length: Tensor, nodes: Nodes | None) -> Layout:
+        assert nodes is not None
         places = torch.arange(window.shape[1], device=window.device)
         node = self._node_at(places, n_given)  # [B, W]: 0 for the given
         behind = nodes.depths.gather(1, node)
@@ -92,9 +93,10 @@ class Branches(nn.Module):
         seen = seen.gather(2, node[:, None, :].expand(-1, node.shape[1], -1))
         return Layout(positions, (seen > 0) & (places[None, :] <= places[:, None]))
 
-    def walk(self, accepted: Tensor, window: Tensor, n_given: Tensor, nodes: Nodes) -> Walk:
+    def walk(self, accepted: Tensor, window: Tensor, n_given: Tensor, nodes: Nodes | None) -> Walk:
         """accepted bool [B, M]: whether each node may follow its parent. The longest path of such nodes, the first
         of several as long."""
+        assert nodes is not None
         own = torch.arange(self.size, device=window.device)
         refused = ((~accepted) & (own > 0)).float()
         reached = (nodes.ancestors @ refused[:, :, None])[:, :, 0] == 0

@@ -135,6 +135,7 @@ class Acceptance(nn.Module):
         trial = speculative(target, drafts.tokens, is_draft, Proposals(ids, probs, given.accept_uniforms))
         greedy = self.rule(target, target.best, drafts) & is_draft
         # not `where`, which ONNX Runtime does not have for bool
+        assert target.is_sampled is not None
         accepted = (target.is_sampled & trial.accepted) | (~target.is_sampled & greedy)
         walk = shape.walk(accepted[:, 1:] if nodes is None else accepted, given.window, given.n_given, nodes)
         return walk, speculative.bonus(target, trial, ids, walk.last, walk.n_accepted)

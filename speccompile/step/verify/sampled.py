@@ -77,14 +77,17 @@ class Speculative(nn.Module):
 
     def bonus(self, target: Target, trial: Trial, ids: Tensor, last: Tensor, depth: Tensor) -> Tensor:
         """int64 [B, 1]: the token behind the path. ids int64 [B, N, C]; last, depth int64 [B]: its last node."""
+        assert target.probs is not None
+        assert target.threshold is not None
+        assert target.uniforms is not None
         row = last.clamp(max=target.probs.shape[1] - 1)[:, None]
         vocabulary = target.probs.shape[2]
         p = target.probs.gather(1, row[..., None].expand(-1, -1, vocabulary)).squeeze(1)  # [B, V]
         p = torch.where(p >= target.threshold.gather(1, row), p, 0.0)
         node = last.clamp(max=self.drafts - 1)[:, None, None].expand(-1, 1, ids.shape[2])
         candidates = ids.gather(1, node).squeeze(1)
-        left = torch.where((last < self.drafts)[:, None], trial.left.gather(1, node).squeeze(1), p.gather(1, candidates))
-        residual = p.scatter(1, candidates, left)
+        left, whole = trial.left.gather(1, node).squeeze(1), p.gather(1, candidates)
+        residual = p.scatter(1, candidates, torch.where((last < self.drafts)[:, None], left, whole))
         # Nothing is left only where p is q but for rounding.
         weights = torch.where(residual.sum(1, keepdim=True) > 0, residual, p)[:, None]
         drawn = ops.draw(weights, torch.zeros_like(row, dtype=weights.dtype), at_row(target.uniforms, depth[:, None]))

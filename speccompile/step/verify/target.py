@@ -48,9 +48,9 @@ def choices(target: Target, depths: Tensor | None) -> Tensor:
     depths int64 [B, M] of the nodes; None for a chain. Nodes of one depth share its uniform: one of them at most lies
     on the path.
     """
-    if target.probs is None:
-        return target.best
     uniforms = target.uniforms
+    if uniforms is None:
+        return target.best
     if depths is not None:
         rows = torch.arange(uniforms.shape[1], device=uniforms.device)
         depth = depths.gather(1, rows.clamp(max=depths.shape[1] - 1).expand(depths.shape[0], -1))
