@@ -34,6 +34,9 @@ def command(
     as its engine computes them or, with --target, as transformers does; and where drafts are certain, equal seeds must
     give equal tokens both ways.
 
+    Speculation by an approximate method may give other tokens: they are counted, and those of autoregressive decoding
+    are what must be transformers'.
+
     Exit code 3 means that something differs: the message names the prompt, the position, both tokens and the margin, or
     the settings, the p-value and the token that was drawn too often or too rarely.
 

@@ -63,14 +63,16 @@ def check_greedy(logits: Logits, tokens: list[int], precision: str, where: str, 
 def check_cases(model: nn.Module, cases: Sequence[Case], precision: str) -> dict[str, Any]:
     """Check what a bundle generated against the eager float32 model. Raises ProofError; returns what the proof says.
 
+    Where the method is approximate, that is what it generated autoregressively.
+
     Precisions with fewer bits are counted: how many tokens are the reference's choice.
     """
     if precision not in LOSS:
         return _agreement(model, cases)
     ties: list[dict[str, Any]] = []
     for case, logits in _forced(model, cases):
-        new = case.speculative.token_ids
-        found = check_greedy(logits, new, precision, case.where, "speculative decoding")
+        new, who = case.faithful.token_ids, f"{case.faithful.mode} decoding"
+        found = check_greedy(logits, new, precision, case.where, who)
         ties += [{"prompt": case.number, **tie.to_json()} for tie in found]
     return {"prompts": len(cases), "equal": len(cases) - len({tie["prompt"] for tie in ties}), "near_ties": ties}
 
@@ -79,14 +81,14 @@ def _agreement(model: nn.Module, cases: Sequence[Case]) -> dict[str, Any]:
     tokens = same = 0
     for case, logits in _forced(model, cases):
         tokens += len(logits)
-        same += int((logits.argmax(-1) == np.array(case.speculative.token_ids)).sum())
+        same += int((logits.argmax(-1) == np.array(case.faithful.token_ids)).sum())
     return {"prompts": len(cases), "tokens": tokens, "same_tokens": same}
 
 
 def _forced(model: nn.Module, cases: Sequence[Case]) -> Iterator[tuple[Case, Logits]]:
     """Each case that has new tokens, with the reference's logits [n, V] before each of them."""
     for case in cases:
-        new = case.speculative.token_ids
+        new = case.faithful.token_ids
         if new:
             yield case, sequence_logits(model, case.prompt_ids + new[:-1])[len(case.prompt_ids) - 1 :]
 

@@ -65,6 +65,9 @@ def _static(written: str | list[int] | list[list[int]] | TreeMapping, copies: in
         _refuse_both(written, origin)
         parents = written.parents or []
         _limit(len(parents) - 1, 0, copies, KEY, origin)
+        if parents == [ROOT]:
+            hint = "for example `tree: {parents: [-1, 0, 0, 1]}`, or set drafter.kind to none"
+            raise origin.refusal(KEY, "a root without drafts", "one node or more below it", hint)
         return _tree(lambda: from_parents(parents), "{parents: [-1, 0, 0, 1]}", origin)
     paths = [each for each in written if isinstance(each, list)]
     if paths:

@@ -103,7 +103,7 @@ def row_samplings(manifest: Manifest, prompts: int, sequences: int, asked: Mappi
 
 def _values(name: str, asked: Any, prompts: int) -> list[Any]:
     """One value for each prompt, checked; None where there is none."""
-    if not isinstance(asked, Sequence | np.ndarray) or isinstance(asked, str):
+    if isinstance(asked, str | bytes) or not isinstance(asked, Sequence | np.ndarray) or np.ndim(asked) == 0:
         return [_checked(name, name, asked)] * prompts
     if len(asked) != prompts:
         raise UsageError(
@@ -117,6 +117,8 @@ def _checked(name: str, where: str, value: Any) -> int | float | None:
     option = _OPTIONS[name]
     if value is None:
         return None
+    if isinstance(value, np.generic):  # float16 has no room for the limits
+        value = value.item()
     if not (_is(option.kind, value) and option.accepts(value)):
         raise UsageError(f"{where}: received {value!r}, expected {option.expected}", hint=option.hint)
     return int(value) if option.kind is Integral else float(value)

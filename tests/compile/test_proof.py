@@ -71,6 +71,18 @@ def test_a_difference_within_the_noise_is_reported(built, monkeypatch):
     assert proven["near_ties"][0]["index"] == 3
 
 
+def test_an_approximate_method_may_differ_and_autoregressive_tokens_may_not(built):
+    case = built("lookup_5")
+    found = spoiled(case, 3)
+    loose = replace(found, speculative=replace(found.speculative, exact=False))
+    assert tokens.check_equal(case.bundle, loose) is None
+    assert tokens.summary([loose], [])["equal"] == 0
+    assert reference.check_cases(case.target, [loose], "float32")["equal"] == 1
+    wrong = replace(loose, autoregressive=replace(found.speculative, mode="autoregressive"))
+    with pytest.raises(ProofError, match="at new token 3 autoregressive decoding gives"):
+        reference.check_cases(case.target, [wrong], "float32")
+
+
 def test_a_long_prompt_is_shortened_in_messages(built):
     case = built("lookup_5")
     (whole,) = tokens.run(case.bundle, [case.prompts()[6]], 2)

@@ -89,6 +89,7 @@ def test_the_largest_trees(make_recipe):
         ([[]], "drafter.tree: received an empty path or no path, expected paths of one rank or more"),
         ([[0], [1, 0]], "drafter.tree: received the path [1, 0] without [1], expected its parent as well"),
         ({"parents": []}, "drafter.tree: received 0 roots, expected one node whose parent is -1"),
+        ({"parents": [-1]}, "drafter.tree: received a root without drafts, expected one node or more below it"),
         ({"parents": [-1, -1]}, "drafter.tree: received 2 roots, expected one node whose parent is -1"),
         ({"parents": [-1, 2, 1]}, "drafter.tree: received a cycle: node 1 never comes to the root"),
         ({"parents": [-1, 7]}, "drafter.tree: received node 1 with parent 7, expected one of the nodes 0 to 1"),
