@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.option("--prompts", type=click.Path(path_type=Path), help="Prompts file, one JSON object a line.")
 @click.option("--target", type=click.Path(path_type=Path), help="The target's folder: compare with transformers too.")
 @click.option("--max-new-tokens", type=click.IntRange(min=1), default=64, show_default=True, help="For each prompt.")
-@click.option("--samples", type=click.IntRange(min=1), help="Draws for each test of a distribution; by default fewer "
+@click.option("--samples", type=click.IntRange(min=100), help="Draws for each test of a distribution; by default fewer "
               "the larger the target is, from 2000 down to 100.")  # fmt: skip
 @click.option("--engine", help="Engine of the bundle; by default the first that can run here.")
 @click.option("--json", "as_json", is_flag=True, help="Print the proof as one JSON object.")

@@ -71,7 +71,7 @@ def _form(value: Any) -> str | None:
 
 
 class Drafter(Section):
-    kind: str | None = _optional("the name of a drafter kind", "model")
+    kind: str | None = _optional("the name of a drafter kind", "model", min_length=1)
     model: str | None = _optional("a folder in Hugging Face layout or a Hub id", "demo/drafter", min_length=1)
     revision: str | None = _optional("a commit, branch or tag of the Hub as text", "main", min_length=1)
     tokens: int | None = _optional("a whole number from 1 to 16", 4, ge=1, le=16)
@@ -96,7 +96,7 @@ class Drafter(Section):
 class Verify(Section):
     """The method, and the parameters of the approximate ones."""
 
-    method: str | None = _optional("the name of a verification method", "exact")
+    method: str | None = _optional("the name of a verification method", "exact", min_length=1)
     epsilon: float | None = _optional("a probability from 0 to 1", 0.09, ge=0, le=1)
     delta: float | None = _optional("a number from 0 to 1", 0.3, ge=0, le=1)
     lenience: float | None = _optional("a number above 0, at most 1", 0.5, gt=0, le=1)
@@ -113,8 +113,8 @@ class Cache(Section):
 
 
 class Precision(Section):
-    target: str | None = _optional("the name of a precision", "float32")
-    drafter: str | None = _optional("the name of a precision", "float32")
+    target: str | None = _optional("the name of a precision", "float32", min_length=1)
+    drafter: str | None = _optional("the name of a precision", "float32", min_length=1)
     block_size: int | None = _optional("a whole number of weights that share a scale", 32)
 
 
@@ -128,8 +128,8 @@ def _list_of_texts(value: Any) -> Any:
 
 
 class Engine(Section):
-    backend: str | None = _optional("the name of a backend", "onnxruntime")
-    provider: str | None = _optional("the name of a provider", "cpu")
+    backend: str | None = _optional("the name of a backend", "onnxruntime", min_length=1)
+    provider: str | None = _optional("the name of a provider", "cpu", min_length=1)
     compute_capability: Annotated[list[str] | None, BeforeValidator(_list_of_texts)] = _optional(
         "a compute capability such as 8.9, or a list of some", '["8.6", "8.9"]', min_length=1
     )
@@ -149,8 +149,8 @@ class Recipe(Section):
     name: str = _required(NAME_EXPECTED, "demo", pattern=NAME)
     target: Model = _required("a mapping with the key model", "{model: demo/target}")
     drafter: Drafter | None = _optional("a mapping with the key kind", "{kind: none}")
-    decoding: str | None = _optional("the name of a decoding", "greedy")
-    graphs: str | None = _optional("the name of a cut into graphs", "separate")
+    decoding: str | None = _optional("the name of a decoding", "greedy", min_length=1)
+    graphs: str | None = _optional("the name of a cut into graphs", "separate", min_length=1)
     verify: Verify | None = _optional("a mapping with the key method", "{method: exact}")
     cache: Cache | None = _optional("a mapping with the key max_length", "{max_length: 2048}")
     precision: Precision | None = _optional("a mapping with the keys target and drafter", "{target: float32}")

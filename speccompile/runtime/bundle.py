@@ -16,7 +16,7 @@ from speccompile.runtime.engine import Engine
 from speccompile.runtime.engines import choose, open_engine
 from speccompile.runtime.generation import Generation, Row
 from speccompile.runtime.loop import Loop
-from speccompile.runtime.options import check_sequences, row_samplings
+from speccompile.runtime.options import check_new_tokens, check_sequences, row_samplings
 from speccompile.runtime.text import Stream, Text
 
 Prompt = str | Sequence[int]
@@ -188,8 +188,7 @@ class _Batch:
         asked = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p,
                  "repetition_penalty": repetition_penalty, "seed": seed}  # fmt: skip
         samplings = row_samplings(manifest, len(prompts), sequences, asked)
-        if max_new_tokens < 1:
-            raise UsageError(f"max_new_tokens is {max_new_tokens}: expected at least 1")
+        max_new_tokens = check_new_tokens(max_new_tokens)
         if stop and bundle.text is None:
             raise PromptError("this bundle has no tokenizer, so no text to stop at", hint="leave --stop out")
         self.bundle, self.speculative = bundle, bundle.speculative and not autoregressive

@@ -12,6 +12,8 @@ from speccompile.errors import PromptError, UsageError
 from speccompile.runtime.random import SEEDS, fresh_seed
 
 _LARGEST, _SMALLEST = float(np.finfo(np.float32).max), float(np.finfo(np.float32).tiny)
+_COLDEST, _PENALTIES = 1e-4, (1e-3, 1e3)
+"""Beyond them logits leave float32."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class _Option(NamedTuple):
 
 _OPTIONS = {
     "temperature": _Option(
-        Real, lambda value: 0 <= value <= _LARGEST, "a number from 0 on",
+        Real, lambda value: value == 0 or _COLDEST <= value <= _LARGEST, "a number from 0 on, and above 0 at least 0.0001",
         "0 is greedy, 1 the target's own probabilities", 0,
     ),
     "top_k": _Option(Integral, lambda value: value >= 0, "a whole number from 0 on", "0 keeps all tokens"),
@@ -56,7 +58,8 @@ _OPTIONS = {
     ),
     "min_p": _Option(Real, lambda value: 0 <= value <= 1, "a number from 0 to 1", "0 keeps all tokens"),
     "repetition_penalty": _Option(
-        Real, lambda value: _SMALLEST <= value <= _LARGEST, "a number above 0", "1 is none, more repeats less", 1
+        Real, lambda value: _PENALTIES[0] <= value <= _PENALTIES[1], "a number from 0.001 to 1000",
+        "1 is none, more repeats less", 1,
     ),
     "seed": _Option(
         Integral, lambda value: 0 <= value < SEEDS, "a whole number from 0 to 2**64 - 1",
@@ -80,6 +83,13 @@ def check_sequences(asked: object, prompts: int, manifest: Manifest) -> int:
             hint="build the bundle with a larger cache.batch_size",
         )
     return int(count)
+
+
+def check_new_tokens(asked: object) -> int:
+    """`max_new_tokens`. Raises UsageError where it is no count."""
+    if not _is(Integral, asked) or asked < 1:  # type: ignore[operator]
+        raise UsageError(f"max_new_tokens is {asked!r}: expected at least 1", hint="give a whole number")
+    return int(asked)  # type: ignore[call-overload,no-any-return]
 
 
 def row_samplings(manifest: Manifest, prompts: int, sequences: int, asked: Mapping[str, Any]) -> list[Sampling]:

@@ -205,7 +205,7 @@ class Workshop:
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(parts, "_trace", shared)
-            patch.setattr(ONNXRegistry, "from_torchlib", _registry)
+            patch.setattr(ONNXRegistry, "from_torchlib", staticmethod(_registry))
             yield
 
 

@@ -191,6 +191,8 @@ def test_token_ids_that_are_no_whole_numbers_are_a_type_error():
     ("options", "error", "message"),
     [
         ({"max_new_tokens": 0}, UsageError, "max_new_tokens is 0: expected at least 1"),
+        ({"max_new_tokens": 1.5}, UsageError, r"max_new_tokens is 1\.5: expected at least 1"),
+        ({"max_new_tokens": True}, UsageError, "max_new_tokens is True: expected at least 1"),
         ({"stop": ["."]}, PromptError, "this bundle has no tokenizer, so no text to stop at"),
     ],
 )
