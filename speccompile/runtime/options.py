@@ -49,7 +49,7 @@ class _Option(NamedTuple):
 
 _OPTIONS = {
     "temperature": _Option(
-        Real, lambda value: value == 0 or _COLDEST <= value <= _LARGEST, "a number from 0 on, and above 0 at least 0.0001",
+        Real, lambda value: 0 <= value <= _LARGEST, "a number from 0 on",
         "0 is greedy, 1 the target's own probabilities", 0,
     ),
     "top_k": _Option(Integral, lambda value: value >= 0, "a whole number from 0 on", "0 keeps all tokens"),
@@ -131,6 +131,8 @@ def _checked(name: str, where: str, value: Any) -> int | float | None:
         value = value.item()
     if not (_is(option.kind, value) and option.accepts(value)):
         raise UsageError(f"{where}: received {value!r}, expected {option.expected}", hint=option.hint)
+    if name == "temperature" and 0 < value < _COLDEST:
+        raise UsageError(f"{where}: received {value!r}, expected 0, or {_COLDEST} or more", hint=option.hint)
     return int(value) if option.kind is Integral else float(value)
 
 

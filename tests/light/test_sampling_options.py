@@ -32,7 +32,7 @@ def bundle():
         ({"temperature": True}, "temperature: received True, expected a number", "0 is greedy"),
         (
             {"temperature": 1e-6},
-            "temperature: received 1e-06, expected a number from 0 on, and above 0 at least 0.0001",
+            "temperature: received 1e-06, expected 0, or 0.0001 or more",
             "0 is greedy",
         ),
         ({"top_k": -1}, "top_k: received -1, expected a whole number from 0 on", "0 keeps all tokens"),
