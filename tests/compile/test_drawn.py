@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from speccompile.prove.processors import probabilities
+from speccompile.runtime.options import Sampling
 from speccompile.step.draft import Accepted, Drafted
+from speccompile.step.sampling import candidates, draw_candidate
 from speccompile.tree import Tree, chain, from_branching, from_paths
 from tests.compile.table_drafter import TableDrafter, settings
 
@@ -82,3 +85,19 @@ def test_a_sure_drafter_draws_what_it_is_sure_of():
     drafted = draw(SURE, from_branching([2, 2]), 4)
     assert (drafted.window == 2).all()
     assert (drafted.probs.amax(2)[:, :3] == 1).all()
+
+
+@pytest.mark.parametrize(
+    "filters", [{"top_k": 3}, {"top_p": 0.6}, {"min_p": 0.2}, {"top_k": 4, "top_p": 0.9, "min_p": 0.1}]
+)
+def test_candidates_are_filtered_as_transformers_does_it(filters):
+    ids, probs = candidates(TABLE[None], 5, settings(1, **filters))
+    for row, logits in enumerate(TABLE):
+        expected = probabilities(logits.numpy(), [0], Sampling(1.0, **filters))
+        np.testing.assert_allclose(probs[0, row], expected[ids[0, row]], rtol=1e-5)
+
+
+def test_what_has_no_weight_is_not_drawn_by_the_smallest_number_or_the_largest():
+    weights = torch.tensor([0.0, 0.25, 0.0, 0.75, 0.0])
+    drawn = [int(draw_candidate(weights, torch.tensor(uniform))) for uniform in (0.0, 0.25, 1 - 2**-24)]
+    assert drawn == [1, 3, 3]

@@ -115,3 +115,11 @@ def test_lenience_in_sampling_is_a_matter_of_chance(lenience, draws):
     acceptance = make_acceptance("lenience", parameters, tree=chain(3), is_sampling=True, draws=draws)
     assert acceptance.speculative is not None
     assert acceptance.speculative.lenience == lenience
+
+
+def test_a_token_that_cannot_be_said_has_no_part_in_the_entropy(logits, drafts):
+    """Some models give -inf for tokens that they do not have."""
+    found = found_by("typical", DEFAULTS["typical"], torch.where(torch.arange(VOCABULARY) == 5, -1e9, logits), drafts)
+    logits[:, :, 5] = -torch.inf
+    assert torch.equal(found_by("typical", DEFAULTS["typical"], logits, drafts), found)
+    assert found.any()

@@ -1,7 +1,7 @@
 """Acceptance in eager torch, thousands of rounds in one batch, against the distribution that transformers' processors
 leave of the target's logits: after right rules nothing of the drafts is left in it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -11,10 +11,12 @@ from torch import Tensor
 from speccompile.prove.chi_square import chi_square
 from speccompile.prove.processors import probabilities
 from speccompile.runtime.options import Sampling
-from speccompile.step.sampling import Settings, candidates
+from speccompile.step import ops
+from speccompile.step.sampling import Settings, candidates, heat
 from speccompile.step.verify import Acceptance, Round
 from speccompile.step.verify.rules import Exact
-from speccompile.step.verify.sampled import Speculative
+from speccompile.step.verify.sampled import Proposals, Speculative, Trial
+from speccompile.step.verify.target import Target
 from speccompile.step.window import Branches, Chain
 from speccompile.tree import Tree, chain, from_branching, from_paths
 
@@ -157,8 +159,61 @@ def test_certain_drafts_may_be_verified_as_if_they_were_drawn(sampling):
     """Each from a distribution with all its mass on one token."""
     tree = TREES["chain"]
     acceptance = Acceptance(Exact(), Speculative(tree))
-    found = p_values(tree, sampling, *run(acceptance, tree, sampling, Drafts(best(tree), None, None)))
+    tokens, counts = run(acceptance, tree, sampling, Drafts(best(tree), None, None))
+    found = p_values(tree, sampling, tokens, counts)
     assert min(found) > 1e-3 / len(found)
+    assert max(counts) > 1
+
+
+@pytest.mark.parametrize("sampling", SETTINGS, ids=range(len(SETTINGS)))
+@pytest.mark.parametrize("name", TREES)
+def test_certain_drafts_leave_the_very_tokens_of_one_draw_after_another(name, sampling):
+    """The new token at every depth is drawn by the number of that depth, whatever the tree is."""
+    tree, common = TREES[name], settings(sampling)
+    tokens, counts = run(Acceptance(Exact()), tree, sampling, Drafts(best(tree), None, None))
+    torch.manual_seed(2)
+    uniforms, text = torch.rand(ROUNDS, tree.drafts + 1), torch.full((ROUNDS, 1), ROOT)
+    for depth in range(tree.depth + 1):
+        seen = torch.cat([common.history, text], 1)[:, None]
+        probs = torch.softmax(heat(tables()[0][text[:, -1:]], common, seen), -1)
+        threshold, _ = ops.nucleus(probs, common.top_k, common.top_p, common.min_p)
+        token = ops.draw(probs, threshold, uniforms[:, depth : depth + 1])
+        assert (tokens[:, depth] == token[:, 0].numpy())[counts > depth].all()
+        text = torch.cat([text, token], 1)
+    assert max(counts) == tree.depth + 1
+
+
+@pytest.mark.parametrize("is_drawn", [False, True], ids=["certain", "drawn"])
+@pytest.mark.parametrize("name", TREES)
+def test_rows_without_temperature_are_greedy(name, is_drawn):
+    """The path and the token behind it are the argmax of the penalized logits, as transformers has them."""
+    tree, sampling = TREES[name], Sampling(0.0, top_k=9, repetition_penalty=0.3)
+    acceptance = Acceptance(Exact(), Speculative(tree) if is_drawn else None)
+    drafts = drawn(tree, replace(sampling, temperature=1.0)) if is_drawn else Drafts(best(tree), None, None)
+    tokens, counts = run(acceptance, tree, sampling, drafts)
+    text, is_changed = [*BEFORE, ROOT], False
+    for depth in range(tree.depth + 1):
+        scores = tables()[0][text[-1]].numpy()
+        expected = int(probabilities(scores, text, replace(sampling, temperature=1.0)).argmax())
+        is_changed |= expected != int(scores.argmax())
+        assert (tokens[counts > depth, depth] == expected).all()
+        text.append(expected)
+    assert is_changed
+    assert not is_drawn or len(set(counts)) > 1
+
+
+@pytest.mark.parametrize("lenience", [0.3, 0.8])
+def test_lenience_multiplies_the_drafter_s_probabilities(lenience):
+    """The first token in closed form: x is accepted with min(1, p / (l q)); else max(0, p - l q) is drawn from."""
+    tree, sampling = TREES["chain of one"], SETTINGS[0]
+    drafts = drawn(tree, sampling)
+    tokens, _ = run(Acceptance(Exact(), Speculative(tree, lenience)), tree, sampling, drafts)
+    p = torch.softmax(tables()[0][ROOT], 0).double()
+    q = torch.zeros(VOCABULARY).scatter(0, drafts.ids[0, 0], drafts.probs[0, 0]).double()
+    accepted, rest = torch.minimum(q, p / lenience), (p - lenience * q).clamp(min=0)
+    expected = accepted + (1 - accepted.sum()) * rest / rest.sum()
+    observed = np.bincount(tokens[:, 0], minlength=VOCABULARY).astype(float)
+    assert chi_square(observed, ROUNDS * expected.numpy()).p_value > 1e-3
 
 
 @pytest.mark.parametrize("name", TREES)
@@ -176,3 +231,60 @@ def test_a_draft_that_was_drawn_twice_is_tried_once():
     drafts.tokens[:, 1:] = drafts.ids[:, 0].gather(1, again)
     found = p_values(tree, sampling, *run(Acceptance(Exact(), Speculative(tree)), tree, sampling, drafts))
     assert min(found) > 1e-3 / len(found)
+
+
+def target_of(probs: Tensor, uniforms: Tensor) -> Target:
+    """What a target without filters says in rows that are sampled: probs float32 [R, V], uniforms [R]."""
+    rows = torch.zeros(1, len(probs))
+    best, is_sampled = torch.zeros(rows.shape, dtype=torch.int64), torch.tensor([[True]])
+    return Target(probs.log()[None], best, is_sampled, probs[None], rows, rows + 1, uniforms[None])
+
+
+ALMOST_ONE = 1 - 2**-24
+
+
+def tried(p: Tensor, q: Tensor, tokens: list[int], uniforms: list[float], uniform: float) -> tuple[list[bool], int]:
+    """Which of several siblings, drawn from q [C], are accepted where the target says p [V]; and the token that is
+    drawn where none is."""
+    rule, count = Speculative(from_branching([len(tokens)])), len(tokens)
+    target = target_of(p[None], torch.tensor([uniform]))
+    ids = torch.zeros(1, count, len(q), dtype=torch.int64)
+    ids[0, 0], probs = torch.arange(len(q)), torch.zeros(1, count, len(q))
+    probs[0, 0] = q
+    is_draft = torch.arange(count + 1)[None] > 0
+    proposals = Proposals(ids, probs, torch.tensor([uniforms]))
+    trial = rule(target, torch.tensor([[ROOT, *tokens]]), is_draft, proposals)
+    root = torch.tensor([0])
+    return trial.accepted[0, 1:].tolist(), int(rule.bonus(target, trial, ids, root, root))
+
+
+def test_what_the_target_never_says_is_never_accepted():
+    """Not even by the smallest number."""
+    p = torch.tensor([0.0, 0.0, 0.75, 0.25])
+    assert tried(p, torch.tensor([0.5, 0.5]), [0, 1], [0.0, 0.0], 0.0) == ([False, False], 2)
+    assert tried(p, torch.tensor([1.0, 0.0]), [0, 0], [0.0, 0.0], ALMOST_ONE) == ([False, False], 3)
+
+
+def test_where_drafter_and_target_agree_every_draft_is_accepted():
+    p = torch.tensor([0.5, 0.25, 0.125, 0.125])
+    for token in range(4):
+        assert tried(p, p, [token], [ALMOST_ONE], 0.0)[0] == [True]
+    assert tried(p * (1 + 2**-23), p, [3], [ALMOST_ONE], 0.0)[0] == [True]
+
+
+def test_where_nothing_is_left_the_target_s_own_distribution_is_drawn_from():
+    """It takes a rounding error to get there: the target gives all drafts a little less than the drafter does."""
+    p = torch.tensor([0.0, 1 - 2**-20])
+    target, root = target_of(p[None], torch.tensor([0.5])), torch.tensor([0])
+    ids = torch.tensor([[[1, 0]]])
+    none_left = Trial(torch.tensor([[False, False]]), torch.zeros(1, 1, 2))
+    assert int(Speculative(chain(1)).bonus(target, none_left, ids, root, root)) == 1
+
+
+def test_the_token_behind_the_path_is_drawn_by_the_number_of_its_depth():
+    """Not by that of its last node, which is the third in a tree of depth one."""
+    p, uniforms = torch.full((3, 2), 0.5), torch.tensor([0.25, 0.75, 0.25])
+    ids, untouched = torch.tensor([[[0], [0]]]), Trial(torch.zeros(1, 3).bool(), torch.full((1, 2, 1), 0.5))
+    last, depth = torch.tensor([2]), torch.tensor([1])
+    rule = Speculative(from_branching([2]))
+    assert int(rule.bonus(target_of(p, uniforms), untouched, ids, last, depth)) == 1

@@ -118,6 +118,19 @@ def test_nucleus_of_equal_probabilities(size):
             assert_kept(probs, given, threshold, mass)
 
 
+@pytest.mark.parametrize("size", [7, 1000, 32000])
+def test_nucleus_that_ends_between_two_tokens(size):
+    """What is exactly top_p needs no further token, as in transformers."""
+    probs = np.zeros((1, 1, size), np.float32)
+    probs[0, 0, [size - 1, 3, 5, 1]] = 0.5, 0.25, 0.125, 0.125
+    for top_p, border, total in ((0.5, 0.25, 0.5), (0.75, 0.125, 0.75), (0.76, 0, 1.0)):
+        for form in FORMS:
+            feeds = {"probs": probs} | settings((0, top_p, 0.0))
+            threshold, mass = session(NUCLEUS.format(batch=1, size=size), form).run(None, feeds)
+            assert (border < threshold).all()
+            assert (mass == total).all()
+
+
 def test_the_functions_in_onnx_reference_evaluator():
     probs, given = distributions(3, 2, 50), settings((5, 1.0, 0.0), (0, 0.9, 0.0), (0, 1.0, 0.1))
     model = graph(NUCLEUS.format(batch=3, size=50))

@@ -1,11 +1,15 @@
 """The proof of distributions: right rules pass it, and every wrong one is caught."""
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from speccompile.errors import ProofError
+from speccompile.prove.counts import Drawn, first_two
 from speccompile.prove.distribution import SETTINGS, Request, check, draw_all, make_prompt, sample_count
+from speccompile.prove.filters import Reference
 from speccompile.runtime.options import Sampling
 from tests.light.toy_sampler import DEPTH, Rules, ToyBundle, reference
 
@@ -104,3 +108,39 @@ def test_the_prompt_goes_on_as_the_bundle_does(length, kept, new):
         generate=lambda prompt, max_new_tokens: SimpleNamespace(token_ids=[9] * max_new_tokens),
     )
     assert make_prompt(bundle, range(20)) == [*range(kept), *[9] * new]
+
+
+@pytest.mark.parametrize(("observed", "is_caught"), [(577, False), (578, True)])
+def test_a_millionth_is_the_border(observed, is_caught):
+    """Of 1000 throws of a coin: 77 too many have a p-value of 1.1e-6, one more has 8.1e-7."""
+    tokens = [0] * observed + [1] * (1000 - observed)
+    generations = [SimpleNamespace(token_ids=[token], path_lengths=[], finish_reason="length") for token in tokens]
+    fair = Reference("a coin", lambda texts: [np.zeros(2, np.float32) for _ in texts])
+    drawn = [Drawn([0], Sampling(1.0), generations)]
+    with pytest.raises(ProofError, match=r"p-value 8\.1e-07") if is_caught else nullcontext():
+        check(ToyBundle(Rules()).manifest, drawn, fair)
+
+
+def test_no_seed_is_used_twice():
+    seeds = []
+
+    def generate_batch(prompts, *, seed, **options):
+        seeds.extend(seed)
+        return [None] * len(prompts)
+
+    bundle = SimpleNamespace(manifest=SimpleNamespace(batch_size=4), generate_batch=generate_batch)
+    draw_all(bundle, [1], Request(SETTINGS, 10))
+    assert len(set(seeds)) == len(seeds) == len(SETTINGS) * 12
+
+
+def test_tokens_that_end_a_generation_are_no_context():
+    """Behind them there is no second token: they count among all others."""
+    table = np.log(np.array([0.5, 0.3, 0.2], np.float32))
+    generations = [SimpleNamespace(token_ids=[0]) for _ in range(50)]
+    generations += [SimpleNamespace(token_ids=[1 + number // 30, number % 3]) for number in range(50)]
+    found = first_two(
+        Drawn([1], Sampling(1.0), generations), Reference("a table", lambda texts: [table for _ in texts]), (0,)
+    )
+    assert found.observed.tolist() == [10, 10, 10, 7, 7, 6, 50]
+    np.testing.assert_allclose(found.expected, [15, 9, 6, 10, 6, 4, 50], rtol=1e-5)
+    assert [found.name(cell) for cell in (0, 5, 6)] == ["tokens 1, 0", "tokens 2, 2", "all others"]

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -78,8 +79,9 @@ def test_drawn_drafts_are_the_same_in_a_batch_and_alone(tree, fused):
     assert together[1].token_ids == autoregressive([9, 9], 30)
 
 
-def test_drawn_drafts_come_from_the_targets_distribution():
-    bundle = toy_bundle(tree="static", sampling=True, sample=True, batch_size=20, max_length=16)
+@ways
+def test_drawn_drafts_come_from_the_targets_distribution(fused):
+    bundle = toy_bundle(tree="static", fused=fused, sampling=True, sample=True, batch_size=20, max_length=16)
     counts = dict.fromkeys(range(VOCABULARY), 0)
     for start in range(0, 800, 20):
         seeds = list(range(start, start + 20))
@@ -183,13 +185,15 @@ def test_a_penalized_row_that_has_ended_is_left_alone():
 
 
 def test_rows_draw_the_numbers_of_their_own_rounds():
-    """What decides over drafts is drawn once a round of a row, and never for a row that has ended."""
+    """What decides over drafts is drawn once a round of a row, each from a stream of its own, and never for a row that
+    has ended."""
     bundle = toy_bundle(sampling=True, sample=True, batch_size=2, max_length=60)
-    seen = []
+    seen, made = [], []
     taken = bundle.engine._verify_row
 
     def watch(row, widths):
         seen.append((row, bundle.engine._per_draft("accept_uniforms", row).tolist()))
+        made.append((row, bundle.engine._per_draft("draft_uniforms", row).tolist()))
         taken(row, widths)
 
     bundle.engine._verify_row = watch
@@ -199,3 +203,8 @@ def test_rows_draw_the_numbers_of_their_own_rounds():
     before, prefill = 1, 1  # nothing is drawn while the prompt is not at its end
     assert len({tuple(each) for each in drawn[0]}) == before + prefill + long.rounds
     assert len({tuple(each) for each in drawn[1][-(long.rounds - short.rounds) :]}) == 1
+    for purpose, numbers in ((1, seen), (2, made)):  # 0 are those of new tokens
+        own = list(dict.fromkeys(tuple(each) for row, each in numbers if row == 0))[before:]
+        philox = np.random.Generator(np.random.Philox(key=np.array([2, purpose], np.uint64)))
+        expected = np.floor(philox.random((len(own), len(own[0]))) * 2**24) / 2**24
+        assert own == [tuple(each) for each in expected.tolist()]

@@ -13,6 +13,9 @@ from torch import Tensor
 
 from speccompile.step.verify.target import Target, at_row, at_token
 
+_LOWEST = -1e4
+"""What stands for the logarithm of a probability that is zero: its part of an entropy is zero, and no NaN."""
+
 
 class Drafts(NamedTuple):
     """tokens int64 [B, P], and parents int64 [B, P]: the rows of the nodes that they follow."""
@@ -47,7 +50,7 @@ class Typical:
     delta: float
 
     def __call__(self, target: Target, choices: Tensor, drafts: Drafts) -> Tensor:
-        logs = torch.log_softmax(target.logits, -1)
+        logs = torch.log_softmax(target.logits, -1).clamp(min=_LOWEST)
         entropy = -(logs.exp() * logs).sum(-1)
         bound = (self.delta * torch.exp(-entropy)).clamp(max=self.epsilon)
         return at_token(logs.exp(), drafts.parents, drafts.tokens) > at_row(bound, drafts.parents)
