@@ -9,7 +9,6 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -18,8 +17,6 @@ import pytest
 import torch
 import yaml
 from blake3 import blake3
-from torch.onnx._internal.exporter._constants import TORCHLIB_OPSET
-from torch.onnx._internal.exporter._registration import ONNXRegistry
 from transformers import PreTrainedModel
 
 from speccompile.builder import build, modules, parts
@@ -32,7 +29,6 @@ from speccompile.recipe.rules import METHOD
 from tests.compile.tiny_bundles import noisy, save
 
 MAX_LENGTH, BATCH_SIZE = 64, 2
-FROM_TORCHLIB = ONNXRegistry.from_torchlib
 
 SECTIONS: dict[str, dict[str, Any]] = {
     "none": {},
@@ -205,7 +201,6 @@ class Workshop:
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(parts, "_trace", shared)
-            patch.setattr(ONNXRegistry, "from_torchlib", staticmethod(_registry))
             yield
 
 
@@ -216,19 +211,6 @@ def _module(plan: Plan, graph: str) -> tuple[object, ...]:
         return *common, drafter, plan.verify.parameters.get("fallback")
     shape = (modules.window_tree(plan), modules.window_kind(plan), drafter.tree.depth, drafter.tokens)
     return *common, *shape, drafter.sample, plan.decoding, plan.verify
-
-
-@cache
-def _torchlib(version: int) -> ONNXRegistry:
-    return FROM_TORCHLIB(version)
-
-
-def _registry(opset_version: int = TORCHLIB_OPSET) -> ONNXRegistry:
-    """What torch's exporter reads anew for every graph, which takes it as long as half a small one."""
-    known, found = _torchlib(opset_version), ONNXRegistry()
-    found._opset_version = known.opset_version
-    found.functions = {target: list(functions) for target, functions in known.functions.items()}
-    return found
 
 
 def _digest(value: object) -> str:

@@ -1,16 +1,36 @@
 """Bundles of tiny models, each built once a session, when it is first asked for; and the command line."""
 
 import fcntl
+import gc
 import os
 from collections.abc import Callable
 from functools import cache
 
 import pytest
+from torch.onnx._internal.exporter._registration import ONNXRegistry
 
 from speccompile.cli import edge
 from speccompile.cli.main import group
 from tests.compile import tiny_bundles
 from tests.compile.tiny_bundles import Built
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_builds():
+    """What many builds in one process would do over and over: look for garbage in all of torch, several times a build;
+    and read what torch's exporter translates, for every graph, which takes as long as half a small one."""
+    gc.freeze()
+    known = cache(ONNXRegistry.from_torchlib)
+
+    def registry(**version) -> ONNXRegistry:
+        found = ONNXRegistry()
+        found._opset_version = known(**version).opset_version
+        found.functions = {target: list(functions) for target, functions in known(**version).functions.items()}
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ONNXRegistry, "from_torchlib", staticmethod(registry))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from speccompile.builder import build
+from speccompile.builder import build, distribution_proof
 from speccompile.errors import ProofError
 from speccompile.models.load import load_model
 from speccompile.prove import noise, seeds, tokens
@@ -92,6 +92,7 @@ def test_biased_acceptance_ends_the_build(cli, recipe, tmp_path, monkeypatch):
         return right(self, target, drafts, is_draft, proposals._replace(uniforms=proposals.uniforms * 0.5))
 
     monkeypatch.setattr(Speculative, "forward", biased)
+    monkeypatch.setattr(distribution_proof, "SMALL_SAMPLES", 2000)
     code, out, err = cli("build", recipe, "--output", tmp_path / "bundle")
     assert (code, out) == (3, "")
     assert re.search(
