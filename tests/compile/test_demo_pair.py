@@ -11,6 +11,7 @@ from speccompile.builder import build
 from speccompile.bundle.prompts import read_prompts
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.runtime import Bundle
+from speccompile.runtime.text import Text
 
 DEMO = Path(__file__).resolve().parents[2] / "recipes/demo"
 PROMPTS, NEW_TOKENS = 4, 32
@@ -20,6 +21,7 @@ WAYS = {
     "dynamic": {"kind": "model", "model": str(DEMO / "drafter"), "tree": {"depth": 4, "top_k": 4, "nodes": 16}},
     "models": {"kind": "models", "models": [str(DEMO / "drafter"), "noisy"], "tokens": 3},
 }
+"""Drafters of the demo pair that draft trees, and two models merged."""
 MEAN_ACCEPTED = {"eagle-25": 2.3, "medusa-63": 2.3, "dynamic": 2.3, "models": 2.0}
 """New tokens per round, all prompts together, that each way gives at least."""
 
@@ -50,8 +52,6 @@ def expected() -> list[list[int]]:
 
 
 def token_ids() -> list[list[int]]:
-    from speccompile.runtime.text import Text
-
     text = Text(DEMO / "target/tokenizer.json")
     return [text.encode(str(prompt)) for prompt in read_prompts(DEMO / "prompts.jsonl")[:PROMPTS]]
 
