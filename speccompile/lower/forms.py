@@ -32,7 +32,7 @@ class Form:
         return word if word in FLOATS else self.compute
 
 
-CPU = Form("onnxruntime-cpu", onnxruntime.lower, "matmul_nbits", "float32")
+CPU = Form("onnxruntime-cpu", onnxruntime.lower, "matmul_integer", "float32")
 CUDA = Form("onnxruntime-cuda", masked.lower, "matmul_nbits", "float16")
 TENSORRT = Form("tensorrt", masked.lower, "qdq", "float16")
 

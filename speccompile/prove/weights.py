@@ -5,6 +5,7 @@ Graphs in the same numbers agree however wrong these are: what a quantizer does 
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,8 @@ def check_weights(traced: Path, converted: Path, graph: str, precision: str) -> 
         for name, value in before.graph.initializers.items()
         if (tensor := value.const_value) is not None and tensor.dtype == ir.DataType.FLOAT
     }
+    # A table of embeddings is kept as the head that is, or could be, tied to it.
+    originals |= {f"{name}.T": partial(_turned, read) for name, read in originals.items()}
     split_gemm(before)
     originals |= {linear.weight.name: linear.weight.numpy for linear in find_linears(before.graph)}
     compared = 0
@@ -74,6 +77,10 @@ def check_weights(traced: Path, converted: Path, graph: str, precision: str) -> 
     for tensor in mapped[1]:
         tensor.release()
     return {"graph": graph, "level": "weights against the model's", "precision": precision, "weights": compared}
+
+
+def _turned(read: Callable[[], NDArray[Any]]) -> NDArray[Any]:
+    return read().T
 
 
 def _mapped(graph: ir.Graph) -> list[ir.ExternalTensor]:
@@ -106,12 +113,13 @@ def _stored(graph: ir.Graph) -> Iterator[_Stored]:
     constants = graph.initializers
     seen: set[str] = set()
     for node in graph:
-        weight = node.inputs[1] if node.op_type == "MatMulNBits" else node.inputs[0] if node.inputs else None
-        if weight is None or weight.name not in constants or weight.name in seen:
+        place, read = _READERS.get(node.op_type, (0, None))
+        weight = node.inputs[place] if read else None
+        if read is None or weight is None or weight.name not in constants or weight.name in seen:
             continue
-        if node.op_type in ("MatMulNBits", "DequantizeLinear"):
+        if node.op_type != "Gather" or weight.dtype == ir.DataType.INT8:
             seen.add(str(weight.name))
-            yield _packed(node) if node.op_type == "MatMulNBits" else _by_scale(node)
+            yield read(node)
     for name, value in constants.items():
         if value.dtype in (ir.DataType.FLOAT16, ir.DataType.BFLOAT16) and value.shape:
             yield _low(str(name), _array(value))
@@ -144,16 +152,44 @@ def _by_scale(node: ir.Node) -> _Stored:
 
 
 def _packed(node: ir.Node) -> _Stored:
-    """MatMulNBits(x, numbers uint8 [N, blocks, block_size * bits / 8], scales [N, blocks])."""
-    numbers, scales = (_array(value) for value in node.inputs[1:3])
+    """MatMulNBits(x, numbers uint8 [N, blocks, block_size * bits / 8], scales [N, blocks], zero points)."""
+    numbers, scales, *zeros = (_array(value) for value in node.inputs[1:])
     rows, bits, block = (node.attributes[name].as_int() for name in ("K", "bits", "block_size"))
 
+    def unpacked(some: NDArray[Any]) -> NDArray[Any]:
+        return np.stack([some & 15, some >> 4], -1) if bits == 4 else some
+
     def restored(part: slice) -> Floats:
-        some = numbers[part]
-        codes = np.stack([some & 15, some >> 4], -1) if bits == 4 else some
-        signed = codes.reshape(len(some), -1, block).astype(np.float32) - 2 ** (bits - 1)
-        products: Floats = signed * scales[part].reshape(len(some), -1, 1).astype(np.float32)
-        return products.reshape(len(some), -1)[:, :rows].T
+        factors = scales[part][..., None].astype(np.float32)
+        codes = unpacked(numbers[part]).reshape(*factors.shape[:2], block).astype(np.float32)
+        middle = unpacked(zeros[0][part]).reshape(len(codes), -1, 1)[:, : codes.shape[1]] if zeros else 128
+        products: Floats = (codes - middle) * factors
+        return products.reshape(len(codes), -1)[:, :rows].T
 
     assert node.inputs[1] is not None
     return _Stored(str(node.inputs[1].name), block, restored)
+
+
+def _by_column(node: ir.Node) -> _Stored:
+    """MatMulIntegerToFloat(x, numbers int8 [K, N], 1, scales [N], ..)."""
+    numbers, scales = _array(node.inputs[1]), _array(node.inputs[3])
+    assert node.inputs[1] is not None
+    return _Stored(str(node.inputs[1].name), len(numbers), lambda part: numbers[:, part] * scales[part])
+
+
+def _by_row(node: ir.Node) -> _Stored:
+    """Gather(numbers int8 [V, H], ids), beside Gather(scales [V], ids): a matrix with scaled columns, transposed."""
+    numbers = node.inputs[0]
+    assert numbers is not None
+    assert node.graph is not None
+    table, factors = _array(numbers), _array(node.graph.initializers[f"{numbers.name}.scales"])
+    return _Stored(str(numbers.name), table.shape[1], lambda part: (table[part] * factors[part, None]).T)
+
+
+_READERS: dict[str, tuple[int, Callable[[ir.Node], _Stored]]] = {
+    "MatMulNBits": (1, _packed),
+    "MatMulIntegerToFloat": (1, _by_column),
+    "DequantizeLinear": (0, _by_scale),
+    "Gather": (0, _by_row),
+}
+"""Operator -> the place of its weight, and how it reads it."""

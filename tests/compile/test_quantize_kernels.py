@@ -27,12 +27,12 @@ def weight(rows: int, columns: int) -> np.ndarray:
     return found
 
 
-def matmul_nbits(x: np.ndarray, numbers: np.ndarray, scales: np.ndarray, bits: int, block: int) -> np.ndarray:
+def matmul_nbits(x: np.ndarray, blocks: kernels.Blocks, bits: int, block: int) -> np.ndarray:
     """x times the weight, as onnxruntime's operator computes it on floats."""
-    attributes = {"K": x.shape[1], "N": len(scales), "bits": bits, "block_size": block, "accuracy_level": 0}
-    node = helper.make_node("MatMulNBits", ["x", "b", "s"], ["y"], domain="com.microsoft", **attributes)
+    attributes = {"K": x.shape[1], "N": len(blocks.scales), "bits": bits, "block_size": block, "accuracy_level": 0}
+    node = helper.make_node("MatMulNBits", ["x", *blocks._fields], ["y"], domain="com.microsoft", **attributes)
     values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in "xy"]
-    constants = [onnx.numpy_helper.from_array(numbers, "b"), onnx.numpy_helper.from_array(scales, "s")]
+    constants = [onnx.numpy_helper.from_array(array, name) for name, array in blocks._asdict().items()]
     opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
     graph = helper.make_graph([node], "g", values[:1], values[1:], constants)
     model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
@@ -45,19 +45,30 @@ def matmul_nbits(x: np.ndarray, numbers: np.ndarray, scales: np.ndarray, bits: i
 def test_nbits(bits, block, turned):
     """Rows that fill no whole block are among them, and a weight that lies in the file the other way round."""
     w = weight(96, 20)
-    numbers, scales = kernels.nbits(np.ascontiguousarray(w.T).T if turned else w, bits, block)
-    unpacked = np.stack([numbers & 15, numbers >> 4], -1).reshape(20, -1, block) if bits == 4 else numbers
-    ours = ((unpacked - 2.0 ** (bits - 1)) * scales[..., None]).reshape(20, -1)[:, :96].T
-    steps = np.repeat(np.abs(scales), block, axis=1)[:, :96].T
+    blocks = kernels.nbits(np.ascontiguousarray(w.T).T if turned else w, bits, block)
+
+    def unpacked(packed: np.ndarray) -> np.ndarray:
+        return np.stack([packed & 15, packed >> 4], -1).reshape(20, -1) if bits == 4 else packed.reshape(20, -1)
+
+    count = blocks.scales.shape[1]
+    codes, zeros = unpacked(blocks.numbers).reshape(20, count, block), unpacked(blocks.zero_points)[:, :count]
+    if bits == 8:
+        zeros = np.full((20, count), 128.0)
+        blocks = blocks._replace(zero_points=np.full_like(blocks.zero_points, 128))
+    ours = ((codes - 1.0 * zeros[..., None]) * blocks.scales[..., None]).reshape(20, -1)[:, :96].T
+    steps = np.repeat(np.abs(blocks.scales), block, axis=1)[:, :96].T
     assert (np.abs(ours - w) <= 1.001 * steps).all()
     assert np.abs(ours - w).max() > 0
-    theirs = matmul_nbits(np.eye(96, dtype=np.float32), numbers, scales, bits, block)
+    theirs = matmul_nbits(np.eye(96, dtype=np.float32), blocks, bits, block)
     np.testing.assert_allclose(theirs, ours, rtol=1e-6, atol=1e-6)
 
 
-def test_nbits_of_a_block_use_the_whole_range():
-    numbers, _ = kernels.nbits(weight(64, 20)[:, 3:], 4, 32)
-    assert (np.minimum(numbers & 15, numbers >> 4).min(axis=-1) == 0).all()
+@pytest.mark.parametrize("shift", [-1.0, 0.0, 1.0])
+def test_blocks_of_4_bits_use_the_whole_range(shift):
+    """From the smallest value to the largest, and zero, wherever they lie."""
+    numbers = kernels.nbits(weight(64, 20)[:, 3:] + np.float32(shift), 4, 32).numbers
+    codes = np.stack([numbers & 15, numbers >> 4], -1).reshape(17, 2, 32)
+    assert (codes.max(axis=-1) - codes.min(axis=-1) >= (14 if shift == 0 else 7)).all()
 
 
 def reference(w: np.ndarray, kind: ir.DataType, block: int, scales: np.ndarray, restore: bool) -> np.ndarray:

@@ -97,14 +97,14 @@ def logits(session: ort.InferenceSession, graph: Graph, tokens: list[int], width
 def quantized(neutral: Neutral, word: str, form: str, folder: Path) -> ort.InferenceSession:
     model = ir.load(neutral.path)
     quantize(model, word, 32, form, neutral.ranges)
-    (onnxruntime if form == "matmul_nbits" else masked).lower(model)
+    (masked if form == "qdq" else onnxruntime).lower(model)
     return session(model, folder)
 
 
 ERRORS = {"int4": 0.9, "int8": 0.1, "w8a8": 0.15, "fp8": 0.4}
 """Word -> standard deviation of an error, relative to that of logits: several times what trained weights have."""
 
-FORMS = [("int4", "matmul_nbits"), ("int8", "matmul_nbits"), *((word, "qdq") for word in ERRORS)]
+FORMS = [("int4", "matmul_integer"), ("int8", "matmul_integer"), *((word, "qdq") for word in ERRORS)]
 TOKENS = PROMPTS[-1]
 WIDE, SINGLE = [20, 5, 5, 5, 5], [20, *[1] * 20]
 

@@ -42,7 +42,8 @@ def converted(before: onnx.ModelProto, word: str, form: str, compute: str, folde
 
 
 FORMS = [("int4", "qdq", "float16"), ("int8", "qdq", "float16"), ("w8a8", "qdq", "float16"), ("fp8", "qdq", "float16"),
-         ("int4", "matmul_nbits", "float32"), ("int8", "matmul_nbits", "float16"), ("float16", "", "float16"),
+         ("int4", "matmul_nbits", "float32"), ("int4", "matmul_integer", "float32"),
+         ("int8", "matmul_integer", "float32"), ("int8", "matmul_nbits", "float16"), ("float16", "", "float16"),
          ("bfloat16", "", "bfloat16")]  # fmt: skip
 
 
@@ -103,9 +104,16 @@ def test_what_a_quantizer_gets_wrong_is_named(defect, word, tmp_path, monkeypatc
     assert "report it" in raised.value.hint
 
 
-@pytest.mark.parametrize("word", ["int4", "int8"])
-def test_onnx_runtime_s_own_numbers_are_read(word, tmp_path, monkeypatch):
-    spoil(monkeypatch, "nbits", lambda right, *given: (right(*given)[0], right(*given)[1][::-1]))
+@pytest.mark.parametrize(
+    ("word", "field", "wrong"),
+    [
+        ("int4", "scales", lambda blocks: blocks.scales[::-1]),
+        ("int8", "scales", lambda blocks: blocks.scales[::-1]),
+        ("int4", "zero_points", lambda blocks: np.full_like(blocks.zero_points, 0)),
+    ],
+)
+def test_onnx_runtime_s_own_numbers_are_read(word, field, wrong, tmp_path, monkeypatch):
+    spoil(monkeypatch, "nbits", lambda right, *given: right(*given)._replace(**{field: wrong(right(*given))}))
     paths = converted(graph(LAYERS), word, "matmul_nbits", "float32", tmp_path)
     with pytest.raises(ProofError, match=f"^verify in {word}: weight up.{word[3]}bits is off by"):
         check_weights(*paths, "verify", word)
@@ -123,3 +131,20 @@ def test_what_a_conversion_gets_wrong_is_named(change, word, tmp_path, monkeypat
     paths = converted(graph(LAYERS), word, "", word, tmp_path)
     with pytest.raises(ProofError, match=rf"^verify in {word}: weight up.{word} is off by"):
         check_weights(*paths, "verify", word)
+
+
+EMBEDDED = """(int64[T] ids) => (float[T, 50] logits) {
+    x = Gather(table, ids)  h = MatMul(x, w)  logits = MatMul(h, head) }"""
+TIED = EMBEDDED.replace("logits = ", "head = Transpose<perm = [1, 0]>(table)  logits = ")
+
+
+@pytest.mark.parametrize("is_tied", [False, True])
+def test_a_table_of_embeddings_is_compared(is_tied, tmp_path, monkeypatch):
+    sizes = {"table": (50, 32), "w": (32, 32)}
+    before = graph(TIED, sizes) if is_tied else graph(EMBEDDED, sizes | {"head": (32, 50)})
+    row = check_weights(*converted(before, "int8", "matmul_integer", "float32", tmp_path), "verify", "int8")
+    assert row["weights"] == (2 if is_tied else 3)
+    spoil(monkeypatch, "scales", lambda right, w, *rest: right(w, *rest) * np.float32(1.1 if w.shape[1] == 50 else 1))
+    paths = converted(before, "int8", "matmul_integer", "float32", tmp_path)
+    with pytest.raises(ProofError, match=r"^verify in int8: weight (table\.T|head)\.int8 is off by"):
+        check_weights(*paths, "verify", "int8")

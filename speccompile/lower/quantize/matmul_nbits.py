@@ -2,15 +2,17 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 
+import numpy as np
 import onnx_ir as ir
+from numpy.typing import NDArray
 
+from speccompile.lower.passes import ONNXRUNTIME
 from speccompile.lower.quantize import kernels
 from speccompile.lower.quantize.lazy import add_initializer
 from speccompile.lower.quantize.linear import HEAD, Linear, Weight
 from speccompile.lower.quantize.report import QuantizeReport
-
-DOMAIN = "com.microsoft"
 
 _INT8_BLOCK = 32  # with larger ones a row's result depends on its window, in the last bits
 
@@ -21,14 +23,13 @@ _ACCURACY_LEVEL = 4
 
 @dataclass(frozen=True)
 class _Stored:
-    numbers: ir.Value
-    scales: ir.Value
+    values: tuple[ir.Value, ...]
     bits: int
     block_size: int
 
 
 def matmul_nbits(graph: ir.Graph, linears: Iterable[Linear], word: str, block_size: int) -> QuantizeReport:
-    """Before: y = MatMul(x, weight). After: y = com.microsoft::MatMulNBits(x, numbers, scales).
+    """Before: y = MatMul(x, weight). After: y = com.microsoft::MatMulNBits(x, numbers, scales, zero points).
 
     word: "int4", with the head in 8 bits, or "int8". A weight that several MatMuls read is stored once.
     """
@@ -47,21 +48,28 @@ def _store(graph: ir.Graph, weight: Weight, bits: int, block: int) -> _Stored:
     rows, columns = weight.shape
     shape, name = (columns, -(-rows // block)), f"{weight.name}.{bits}bits"
 
-    def made(index: int) -> kernels.Numbers:
-        return kernels.nbits(weight.numpy(), bits, block)[index]
+    def made(field: str) -> NDArray[np.generic]:
+        found: NDArray[np.generic] = getattr(kernels.nbits(weight.numpy(), bits, block), field)
+        return found
 
-    numbers = add_initializer(graph, name, ir.DataType.UINT8, (*shape, block * bits // 8), lambda: made(0))
-    scales = add_initializer(graph, f"{name}.scales", ir.DataType.FLOAT, shape, lambda: made(1))
-    return _Stored(numbers, scales, bits, block)
+    values = [
+        add_initializer(graph, name, ir.DataType.UINT8, (*shape, block * bits // 8), partial(made, "numbers")),
+        add_initializer(graph, f"{name}.scales", ir.DataType.FLOAT, shape, partial(made, "scales")),
+    ]
+    if bits == 4:  # 8 bits are symmetric
+        packed = (columns, -(-shape[1] // 2))
+        zero_points = f"{name}.zero_points"
+        values.append(add_initializer(graph, zero_points, ir.DataType.UINT8, packed, partial(made, "zero_points")))
+    return _Stored(tuple(values), bits, block)
 
 
 def _replace(graph: ir.Graph, linear: Linear, stored: _Stored) -> None:
     node, (rows, columns) = linear.node, linear.weight.shape
     product = ir.node(
-        "MatMulNBits", [node.inputs[0], stored.numbers, stored.scales],
+        "MatMulNBits", [node.inputs[0], *stored.values],
         {"K": rows, "N": columns, "bits": stored.bits, "block_size": stored.block_size,
          "accuracy_level": _ACCURACY_LEVEL},
-        domain=DOMAIN, name=node.name,
+        domain=ONNXRUNTIME, name=node.name,
     )  # fmt: skip
     old, new = node.outputs[0], product.outputs[0]
     new.shape, new.type, new.name = old.shape, old.type, old.name

@@ -1,0 +1,101 @@
+"""Perplexity by the graphs of bundles against transformers' own loss, and the texts on which a build measures it."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, PreTrainedModel
+
+from speccompile.builder.quality import quality_texts
+from speccompile.errors import PromptError
+from speccompile.prove.quality import engine_logits, predictions
+from speccompile.recipe import Plan, load_recipe, make_plan
+from speccompile.runtime import Bundle
+from tests import zoo
+from tests.compile.combinations import MAX_LENGTH, Combination, Workshop
+
+WAYS = [
+    Combination("model", "chain", False, "greedy", "exact"),
+    Combination("model", "static", True, "sampling", "exact"),
+    Combination("model", "dynamic", False, "sampling", "exact"),
+]
+"""Chains are read in windows of many tokens, trees token by token."""
+
+
+def texts() -> list[list[int]]:
+    """Three, so that of two rows of a batch one is idle in the end."""
+    random = np.random.default_rng(5)
+    return [random.integers(3, zoo.VOCABULARY, length).tolist() for length in (MAX_LENGTH, 2, 21)]
+
+
+def own_perplexity(model: PreTrainedModel) -> float:
+    """By the loss that transformers computes of labels: a mean over the tokens of each text that are predicted."""
+    losses = []
+    with torch.no_grad():
+        for text in texts():
+            ids = torch.tensor([text])
+            losses.append(float(model(input_ids=ids, labels=ids).loss) * (len(text) - 1))
+    return float(np.exp(sum(losses) / sum(len(text) - 1 for text in texts())))
+
+
+@pytest.fixture(scope="module")
+def workshop(tmp_path_factory) -> Workshop:
+    """The one of test_combinations, where this runs in the same session."""
+    base = tmp_path_factory.getbasetemp()
+    return Workshop((base.parent if base.name.startswith("popen-") else base) / "combinations")
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_perplexity_is_that_of_transformers(workshop, way):
+    bundle = Bundle.open(workshop.bundle(way), threads=1)
+    folder = workshop.models(way.where.architecture) / "target"
+    model = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager").eval()
+    verify = next(graph for graph in bundle.manifest.graphs if graph.name == "verify")
+    logits = engine_logits(bundle.engine, verify, texts(), bundle.manifest.prefill_chunk)
+    found = predictions(logits, texts(), bundle.manifest.vocabulary_size, "the engine")
+    assert found.perplexity == pytest.approx(own_perplexity(model), rel=1e-4)
+
+
+@pytest.fixture
+def planned(tmp_path):
+    """A plan with files of prompts and of held-out texts, and its folder, in which a tokenizer would lie."""
+
+    def planned(prompts: object = None, held_out: object = None) -> tuple[Plan, Path]:
+        zoo.save("gpt2", tmp_path / "target", tokenizer=False)
+        prove = {}
+        for name, lines in (("prompts", prompts), ("held_out", held_out)):
+            if lines is not None:
+                (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps({"token_ids": ids}) + "\n" for ids in lines))
+                prove[name] = f"{name}.jsonl"
+        recipe = {"name": "tiny", "target": {"model": "target"}, "cache": {"max_length": 8}, "prove": prove}
+        (tmp_path / "recipe.yaml").write_text(json.dumps(recipe))
+        return make_plan(load_recipe(tmp_path)), tmp_path
+
+    return planned
+
+
+def test_quality_is_measured_on_held_out_texts_else_on_the_prompts(planned):
+    prompts = [[1, 2, 3], [4], [5, 6]]
+    plan, folder = planned(prompts, [[7, 8]])
+    assert quality_texts(plan, folder, prompts) == [[7, 8]]
+    without = replace(plan, prove=replace(plan.prove, held_out=None))
+    assert quality_texts(without, folder, prompts) == [[1, 2, 3], [5, 6]]
+    assert quality_texts(replace(plan, prove=replace(without.prove, prompts=None)), folder, prompts) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ([3], r"held_out\.jsonl: received one token in prompt 2, expected two or more: the first is not predicted"),
+        ([3] * 9, r"held_out\.jsonl: received 9 tokens in prompt 2, expected at most 8, which is cache\.max_length"),
+    ],
+)
+def test_a_text_of_a_wrong_length_is_refused(planned, text, message):
+    plan, folder = planned(held_out=[[1, 2], text])
+    with pytest.raises(PromptError, match=message) as caught:
+        quality_texts(plan, folder, [])
+    assert caught.value.exit_code == 2
+    assert caught.value.hint
