@@ -113,7 +113,10 @@ def _lower(lowered: Lowered, parts: list[Part], folder: Path, prompts: list[list
         share_weights(draft, verify)
     for graph in lowered.graphs:
         with step(f"lowering {graph.name} for {lowered.name}"):
-            write_lowered(_neutral(lowered, graph, parts, folder), graph, folder, lowered.name, lowered.form)
+            model = _neutral(lowered, graph, parts, folder)
+            fired = write_lowered(model, graph, folder, lowered.name, lowered.form)
+        counts = ", ".join(f"{name} {count}" for name, count in fired.items() if count)
+        LOGGER.info("%s for %s: %s", graph.name, lowered.name, counts)
 
 
 def _write_numbers(part: Part, numbers: Numbers, folder: Path, prompts: list[list[int]]) -> None:

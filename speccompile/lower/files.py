@@ -96,12 +96,14 @@ def _content(tensor: ir.ExternalTensor) -> tuple[str, tuple[int, ...], bytes]:
     return str(tensor.dtype), tuple(tensor.shape.numpy()), digest
 
 
-def write_lowered(model: ir.Model, graph: Graph, folder: Path, engine: str, form: Form) -> Path:
-    """Lower a neutral graph, loaded from `folder`, for an engine. It reads the same weights. Returns its path."""
-    form.lower(model)
-    path = folder / engine_file(graph, engine)
-    ir.save(model, path)
-    return path
+def write_lowered(model: ir.Model, graph: Graph, folder: Path, engine: str, form: Form) -> dict[str, int]:
+    """Lower a neutral graph, loaded from `folder`, for an engine. It reads the same weights.
+
+    Returns how often each pass fired.
+    """
+    fired = form.lower(model)
+    ir.save(model, folder / engine_file(graph, engine))
+    return fired
 
 
 def save(model: ir.Model, path: Path, weights: str) -> Path:

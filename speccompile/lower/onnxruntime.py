@@ -17,6 +17,7 @@ from speccompile.lower.passes.nucleus_candidates import nucleus_candidates
 from speccompile.lower.passes.partial_rotary_embedding import partial_rotary_embedding
 from speccompile.lower.passes.rms_normalization import rms_normalization
 from speccompile.lower.passes.rotary_embedding import rotary_embedding
+from speccompile.lower.passes.skip_normalization import skip_normalization
 from speccompile.lower.passes.topk_blocks import topk_blocks
 
 PASSES: tuple[Pass, ...] = (
@@ -25,6 +26,7 @@ PASSES: tuple[Pass, ...] = (
     ("cast_like", cast_like, "else computed every round, with a warning on loading"),
     ("fold_constants", fold_constants, "the passes behind look for numbers"),
     ("rms_normalization", rms_normalization, "one node for seven: 0.8 us instead of 2.8 at a window of five"),
+    ("skip_normalization", skip_normalization, "a residual sum is read once less"),
     ("layer_normalization", layer_normalization, "Cohere writes it out"),
     ("rotary_embedding", rotary_embedding, "one node for seven: 0.7 us instead of 3.0 at a window of five"),
     (

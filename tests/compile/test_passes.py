@@ -26,6 +26,7 @@ from speccompile.lower.passes.name_branches import name_branches
 from speccompile.lower.passes.partial_rotary_embedding import partial_rotary_embedding
 from speccompile.lower.passes.rms_normalization import rms_normalization
 from speccompile.lower.passes.rotary_embedding import rotary_embedding
+from speccompile.lower.passes.skip_normalization import skip_normalization
 from speccompile.lower.passes.topk_blocks import topk_blocks
 from speccompile.lower.passes.transposed_weights import transposed_weights
 
@@ -89,6 +90,21 @@ def test_rms_normalization():
     ops = {"Identity": 1, "RMSNormalization": 1}
     check(rms_normalization, text=RMS.format(**PLAIN), feeds=feeds, ops=ops)
     check(rms_normalization, text=RMS.format(**GEMMA), feeds=feeds, ops=ops | {"Add": 1})
+
+
+SKIP = """(float[1, T, 8] x, float[{residual}] r, float[8] w) => (float[1, T, 8] y, float[1, T, 8] z) {{
+    s = Add(x, r)  n = RMSNormalization<axis = -1, epsilon = 1e-5>(s, w)  y = Relu(n)  z = Sqrt(s) }}"""
+
+
+def test_skip_normalization():
+    feeds = {"x": normal(1, 3, 8) ** 2, "r": normal(1, 5, 8)[:, :3] ** 2, "w": normal(8)}
+    ops = {"SkipSimplifiedLayerNormalization": 1, "Relu": 1, "Sqrt": 1}
+    check(skip_normalization, text=SKIP.format(residual="1, T, 8"), feeds=feeds, ops=ops)
+
+
+@pytest.mark.parametrize("residual", ["8", "1, 1, 8"])
+def test_a_sum_that_broadcasts_stays(residual):
+    unchanged(skip_normalization, text=SKIP.format(residual=residual))
 
 
 @pytest.mark.parametrize("change", [{"axis": "1"}, {"scale": "1, 1, 8"}, {"weight": "y = Add(scaled, w)"}])

@@ -27,10 +27,10 @@ class Nodes:
         return self.several(1, op, *inputs, **attributes)[0]
 
     def several(
-        self, count: int, op: str, *inputs: ir.Value, **attributes: int | float | str | Sequence[int]
+        self, count: int, op: str, *inputs: ir.Value, domain: str = "", **attributes: int | float | str | Sequence[int]
     ) -> Sequence[ir.Value]:
         """Append a node with `count` outputs."""
-        node = ir.node(op, list(inputs), attributes, num_outputs=count)
+        node = ir.node(op, list(inputs), attributes, domain=domain, num_outputs=count)
         self.nodes.append(node)
         return node.outputs
 
