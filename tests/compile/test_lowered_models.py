@@ -62,8 +62,8 @@ def lowered(name: str, folder: Path, export: Callable[[Decoder], Exported]) -> L
     return Lowered(folder, exported.graph, write_lowered(ir.load(path), exported.graph, folder, "cpu", CPU))
 
 
-COUNTED = ("rms_normalization", "skip_normalization", "layer_normalization", "rotary_embedding", "partial_rotary_embedding",
-           "merge_reshapes")  # fmt: skip
+COUNTED = ("rms_normalization", "skip_normalization", "layer_normalization", "rotary_embedding",
+           "partial_rotary_embedding", "merge_reshapes")  # fmt: skip
 
 
 @pytest.mark.parametrize(
