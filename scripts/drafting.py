@@ -56,7 +56,7 @@ def _open(recipe: Path, drafter: dict[str, Any], output: Path, threads: int) -> 
 
 def _mean_accepted(bundle: Bundle, prompts: list[Any], temperature: float, max_new_tokens: int) -> float:
     runs: list[Generation] = [
-        bundle.generate(prompt, temperature=temperature, seed=seed, max_new_tokens=max_new_tokens)
+        bundle.generate(prompt, temperature=temperature, seed=seed, max_new_tokens=max_new_tokens, adaptive=False)
         for seed, prompt in enumerate(prompts)
     ]
     return sum(len(run.token_ids) - 1 for run in runs) / sum(run.rounds for run in runs)

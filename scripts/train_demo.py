@@ -3,11 +3,15 @@
 
     .venv/bin/python scripts/train_demo.py 60                 # minutes: 60 % target, 40 % drafter
     .venv/bin/python scripts/train_demo.py 60 --resume        # go on after an interruption
+    .venv/bin/python scripts/train_demo.py --texts-only       # prompts.jsonl and held_out.jsonl again, no training
 
 The text is the standard library of the Python that runs this script, tests included; one file in fifty is held out.
 The drafter learns from the target's probabilities (distillation), because it is asked to guess the target, not the
 text. Everything random comes from `--seed`; the number of steps still depends on the machine, because the budget is
 time. What was reached is written to `training.json`, beside the two folders in Hugging Face layout.
+
+The prompts, and the passages on which the quality of precisions is measured, come from the held-out files. Like the
+library they are under the PSF licence.
 """
 
 import argparse
@@ -208,21 +212,60 @@ def prompts_from(tokenizer: PreTrainedTokenizerFast, texts: list[str], seed: int
     return found[:count]
 
 
+def passages_from(tokenizer: PreTrainedTokenizerFast, texts: list[str], seed: int, count: int) -> list[str]:
+    """Whole lines of held-out files from some function or class on, 192 to SEQUENCE tokens long, one a file.
+
+    No longer than what the models were trained on: behind it their loss rises, whatever their precision.
+    """
+    random = np.random.default_rng((seed, 1))
+    found: list[str] = []
+    for index in random.permutation(len(texts)):
+        lines = texts[index].splitlines(keepends=True)
+        starts = [i for i, line in enumerate(lines) if line.startswith(("def ", "class "))]
+        if not starts:
+            continue
+        text = ""
+        for line in lines[int(random.choice(starts)) :]:
+            if len(tokenizer(text + line)["input_ids"]) > SEQUENCE:
+                break
+            text += line
+        if len(tokenizer(text)["input_ids"]) >= 192:
+            found.append(text)
+    return found[:count]
+
+
+def write_texts(tokenizer: PreTrainedTokenizerFast, held_out: list[str], seed: int, output: Path) -> None:
+    """prompts.jsonl and held_out.jsonl, a function of the held-out files, the tokenizer and the seed."""
+    texts = {
+        "prompts": prompts_from(tokenizer, held_out, seed, 20),
+        "held_out": passages_from(tokenizer, held_out, seed, 16),
+    }
+    for name, found in texts.items():
+        (output / f"{name}.jsonl").write_text("".join(json.dumps({"prompt": text}) + "\n" for text in found))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("minutes", type=float, help="time budget for both models together")
+    parser.add_argument("minutes", type=float, nargs="?", help="time budget for both models together")
     parser.add_argument("--output", type=Path, default=Path(__file__).parent.parent / "recipes" / "demo")
     parser.add_argument("--state", type=Path, default=Path("build") / "train_demo", help="where it can be resumed from")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--resume", action="store_true")
+    parser.add_argument("--texts-only", action="store_true", help="choose the texts of --output again, train nothing")
     args = parser.parse_args()
+    if args.minutes is None and not args.texts_only:
+        parser.error("give a time budget in minutes, or --texts-only")
+    files = list(library_files())
+    train, held_out = [t for n, t in files if not is_held_out(n)], [t for n, t in files if is_held_out(n)]
+    if args.texts_only:
+        tokenizer = PreTrainedTokenizerFast.from_pretrained(args.output / "target")
+        write_texts(tokenizer, held_out, args.seed, args.output)
+        return
     torch.set_num_threads(args.threads)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     args.state.mkdir(parents=True, exist_ok=True)
 
-    files = list(library_files())
-    train, held_out = [t for n, t in files if not is_held_out(n)], [t for n, t in files if is_held_out(n)]
     tokenizer = train_tokenizer(train)
     stream, held_out_stream = encode(tokenizer, train), encode(tokenizer, held_out)
     print(f"{len(train)} files, {len(stream)} tokens to learn; {len(held_out)} files, {len(held_out_stream)} held out")
@@ -249,8 +292,7 @@ def main() -> None:
     for role, model in trained.items():
         model.cpu().save_pretrained(args.output / role, safe_serialization=True)
         tokenizer.save_pretrained(args.output / role)
-    prompts = prompts_from(tokenizer, held_out, args.seed, 20)
-    (args.output / "prompts.jsonl").write_text("".join(json.dumps({"prompt": p}) + "\n" for p in prompts))
+    write_texts(tokenizer, held_out, args.seed, args.output)
     (args.output / "training.json").write_text(json.dumps(report, indent=2) + "\n")
     print(json.dumps(report))
 

@@ -1,7 +1,9 @@
 """Speculative beside autoregressive decoding, measured in one run. No torch: it measures a bundle as it is shipped."""
 
 from speccompile.bench.measure import Case, measure
+from speccompile.bench.page import check_page, write_page
 from speccompile.bench.report import Report, make_report
+from speccompile.bench.run import run_bench
 from speccompile.bench.table import write_table
 
-__all__ = ["Case", "Report", "make_report", "measure", "write_table"]
+__all__ = ["Case", "Report", "check_page", "make_report", "measure", "run_bench", "write_page", "write_table"]

@@ -1,13 +1,19 @@
 """The runs: every prompt both ways, one right after the other, so that a busy moment of the machine meets both."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from speccompile.bench.conversation import Writer
+from speccompile.bench.timed import Timed, generate_timed
+from speccompile.bundle.prompts import PLAIN, Question
 from speccompile.errors import PromptError, UsageError
 from speccompile.progress import step
 from speccompile.runtime import Bundle, Generation, first_difference
-from speccompile.runtime.bundle import Prompt
+from speccompile.runtime.bundle import Chat, Prompt
+
+Answers = tuple[Timed, ...]
+"""One answer a turn."""
 
 
 @dataclass(frozen=True)
@@ -15,6 +21,7 @@ class Difference:
     """The first new token that the two ways do not share; None for a way that has ended before."""
 
     prompt: int
+    turn: int
     index: int
     speculative: int | None
     autoregressive: int | None
@@ -22,56 +29,105 @@ class Difference:
 
 @dataclass(frozen=True)
 class Case:
-    """One prompt, counted from 1, and its generations, one a repeat. `speculative` is empty without a drafter."""
+    """One prompt or question, counted from 1, and its answers, one a repeat. `speculative` is empty without a drafter.
+
+    group: what results are put together by, see `Question.group`.
+    """
 
     number: int
-    speculative: tuple[Generation, ...]
-    autoregressive: tuple[Generation, ...]
+    speculative: tuple[Answers, ...]
+    autoregressive: tuple[Answers, ...]
+    group: str = PLAIN
 
     def difference(self) -> Difference | None:
         """Where speculation first changed the tokens, None when it never did."""
         for ours, theirs in zip(self.speculative, self.autoregressive, strict=bool(self.speculative)):
-            a, b = ours.token_ids, theirs.token_ids
-            if (index := first_difference(a, b)) is not None:
-                return Difference(self.number, index, _at(a, index), _at(b, index))
+            for turn, pair in enumerate(zip(ours, theirs, strict=True), 1):
+                a, b = (timed.generation.token_ids for timed in pair)
+                if (index := first_difference(a, b)) is not None:
+                    return Difference(self.number, turn, index, _at(a, index), _at(b, index))
         return None
 
 
 def measure(
-    bundle: Bundle, prompts: Sequence[Prompt], *, max_new_tokens: int = 128, repeats: int = 3, **sampling: Any
+    bundle: Bundle,
+    prompts: Sequence[Prompt | Question],
+    *,
+    max_new_tokens: int = 128,
+    repeats: int = 3,
+    chat: Chat | None = None,
+    **options: Any,
 ) -> list[Case]:
     """Generate for every prompt, `repeats` times both ways, in alternating order, after a warm-up.
 
-    A bundle without a drafter runs autoregressively only. sampling: options of `Bundle.generate_batch`; every
-    generation has the same. Raises PromptError, with the prompt's number, for a prompt that the bundle cannot take, and
+    A bundle without a drafter runs autoregressively only. chat: the template in which the turns of questions are
+    written, plain text by default; each way continues its own answers. options: others of `Bundle.generate_batch`;
+    every generation has the same. Raises PromptError, with their numbers, for prompts that the bundle cannot take, and
     UsageError for less than one repeat; both before any work.
     """
-    options = {"max_new_tokens": max_new_tokens} | sampling
     if repeats < 1:
         raise UsageError(f"repeats is {repeats}: expected at least 1")
-    all_ids = [_token_ids(bundle, prompt, number) for number, prompt in enumerate(prompts, 1)]
+    questions = [each if isinstance(each, Question) else _question(each) for each in prompts]
+    runs = _Runs(bundle, Writer(bundle, chat, max_new_tokens), {"max_new_tokens": max_new_tokens} | options)
+    runs.check(questions)
     with step("warm-up"):
-        _run_both(bundle, all_ids[0], options)
+        runs.both(questions[0], 1)
     cases = []
-    for number, ids in enumerate(all_ids, 1):
-        with step(f"prompt {number} of {len(all_ids)}"):
-            pairs = [_run_both(bundle, ids, options, turn=number + repeat) for repeat in range(repeats)]
-            cases.append(Case(number, *(tuple(pair[way] for pair in pairs if way in pair) for way in (False, True))))
+    for number, question in enumerate(questions, 1):
+        with step(f"prompt {number} of {len(questions)}"):
+            pairs = [runs.both(question, number, run=number + repeat) for repeat in range(repeats)]
+        ours, theirs = (tuple(pair[way] for pair in pairs if way in pair) for way in (False, True))
+        cases.append(Case(number, ours, theirs, question.group))
     return cases
 
 
-def _token_ids(bundle: Bundle, prompt: Prompt, number: int) -> list[int]:
-    try:
-        return bundle.token_ids(prompt)
-    except PromptError as error:
-        raise PromptError(f"prompt {number}: {error}", hint=error.hint) from error
+def generations(answers: Sequence[Answers]) -> Iterator[Generation]:
+    """All generations of some repeats."""
+    return (timed.generation for turns in answers for timed in turns)
 
 
-def _run_both(bundle: Bundle, ids: list[int], options: dict[str, Any], turn: int = 0) -> dict[bool, Generation]:
-    """Generations by whether they are autoregressive. Odd turns run in the other order."""
-    ways = [False, True] if bundle.speculative else [True]
-    ordered = ways[::-1] if turn % 2 else ways
-    return {way: bundle.generate(ids, autoregressive=way, **options) for way in ordered}
+def host_seconds(generation: Generation) -> float:
+    """Time of a generation's rounds beside their graphs."""
+    spent = generation.prefill_seconds + generation.verify_seconds + generation.draft_seconds
+    return generation.seconds - spent
+
+
+class _Runs:
+    def __init__(self, bundle: Bundle, writer: Writer, options: dict[str, Any]) -> None:
+        self._bundle, self._writer, self._options = bundle, writer, options
+        self._ways = [False, True] if bundle.speculative else [True]
+
+    def check(self, questions: Sequence[Question]) -> None:
+        """Raise PromptError for those that the bundle cannot take."""
+        refused: dict[int, PromptError] = {}
+        for number, question in enumerate(questions, 1):
+            try:
+                self._writer.check(question)
+            except PromptError as error:
+                refused[number] = error
+        if refused:
+            number, first = next(iter(refused.items()))
+            others = f"; also refused: {', '.join(map(str, list(refused)[1:]))}" if len(refused) > 1 else ""
+            raise PromptError(f"prompt {number}: {first}{others}", hint=first.hint)
+
+    def both(self, question: Question, number: int, run: int = 0) -> dict[bool, Answers]:
+        """Answers by whether they are autoregressive. Odd runs go in the other order."""
+        ordered = self._ways[::-1] if run % 2 else self._ways
+        return {way: self._answers(question, number, way) for way in ordered}
+
+    def _answers(self, question: Question, number: int, autoregressive: bool) -> Answers:
+        answers: list[Timed] = []
+        for turn in range(len(question.turns)):
+            try:
+                ids = self._writer.token_ids(question, [str(given.generation.text) for given in answers])
+            except PromptError as error:  # tokens of an answer, read as text, may be more
+                raise PromptError(f"prompt {number}, turn {turn + 1}: {error}", hint=error.hint) from error
+            answers.append(generate_timed(self._bundle, ids, autoregressive=autoregressive, **self._options))
+        return tuple(answers)
+
+
+def _question(prompt: Prompt) -> Question:
+    return Question((prompt if isinstance(prompt, str) else list(prompt),))
 
 
 def _at(tokens: Sequence[int], index: int) -> int | None:

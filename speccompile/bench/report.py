@@ -1,50 +1,38 @@
-"""What the runs say: medians over prompts and repeats, and counts over the prompts."""
+"""The whole report: what was run, what both ways did, what costs and memory allow."""
 
 import os
 import platform
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
-from statistics import median
 from typing import Any
 
 from speccompile import __version__
-from speccompile.bench.measure import Case, Difference
+from speccompile.bench.acceptance import Depth, acceptance_by_depth
+from speccompile.bench.budget import Budget, make_budget
+from speccompile.bench.costs import Costs
+from speccompile.bench.groups import Group, make_groups
+from speccompile.bench.measure import Case, Difference, generations
+from speccompile.bench.roofline import Reading, Roofline, make_roofline
+from speccompile.bench.ways import Way, decode_rate, known_median, make_way
 from speccompile.runtime import Bundle, Generation
 
 LIBRARIES = ("numpy", "tokenizers")
 
 
 @dataclass(frozen=True)
-class Way:
-    """One way of decoding. Rates and times are medians over all generations, None where none had a round."""
+class Surroundings:
+    """What is measured beside the generations, all of it optional.
 
-    tokens_per_second: float
-    """Prefill included."""
-    decode_tokens_per_second: float | None
-    """Prefill, and the token it gives, excluded."""
-    prefill_seconds: float
-    verify_seconds: float
-    draft_seconds: float
-    host_seconds: float
-    """Time of the rounds beside their graphs. These four are per generation."""
-    host_microseconds_per_round: float | None
-    new_tokens: int
-    """Over all prompts, once each; as `rounds`."""
-    rounds: int
-    mean_accepted: float | None
-    """New tokens per round, the bonus token included; over all prompts."""
+    conversation: how questions were written, see `conversation`. memory: bytes, see `Engine.memory`. costs: over
+    `context` committed tokens. reading: for engines on the processor.
+    """
 
-
-@dataclass(frozen=True)
-class Depth:
-    """How often the draft at a depth, counted from 1, was accepted."""
-
-    depth: int
-    accepted: float
-    """Share of all rounds."""
-    accepted_after_previous: float | None
-    """Share of the rounds in which all drafts before it were; None when there was no such round."""
+    conversation: str | None = None
+    memory: dict[str, int] | None = None
+    costs: Costs | None = None
+    context: int = 1
+    reading: Reading | None = None
 
 
 @dataclass(frozen=True)
@@ -66,17 +54,30 @@ class Report:
     """The other options of sampling that were given, by name."""
     engine: str
     threads: int | None
-    """None: the engine chose."""
+    """None where the engine knows of none."""
     cpus: int | None
+    load_seconds: float
+    """Until the bundle was opened, its hashes compared."""
+    memory: dict[str, int] | None
+    """Bytes of this process, see `Engine.memory`."""
     prompts: int
+    conversation: str | None
+    """How questions were written: chat_template or plain. None where there were none."""
     max_new_tokens: int
     repeats: int
+    full_prompts: int
+    """Prompts at which a generation ended because the bundle's buffers were full."""
+    draft_length: str | None
+    """adaptive | fixed; None without a drafter."""
     speculative: Way | None
     autoregressive: Way
     speedup: float | None
     """Median of the ratios of tokens per second, each of two generations that ran one after the other."""
     decode_speedup: float | None
     acceptance_by_depth: tuple[Depth, ...]
+    groups: tuple[Group, ...]
+    costs: Budget | None
+    roofline: Roofline | None
     equal_prompts: int | None
     differences: tuple[Difference, ...]
     versions: dict[str, str]
@@ -87,85 +88,85 @@ class Report:
 
 
 def make_report(
-    bundle: Bundle, cases: Sequence[Case], *, threads: int | None, max_new_tokens: int, **sampling: Any
+    bundle: Bundle,
+    cases: Sequence[Case],
+    *,
+    threads: int | None,
+    max_new_tokens: int,
+    adaptive: bool = True,
+    surroundings: Surroundings | None = None,
+    **sampling: Any,
 ) -> Report:
-    """The report of what `measure` ran, with the same options. `threads` is what the bundle was opened with."""
-    pairs = [pair for case in cases for pair in zip(case.speculative, case.autoregressive, strict=bundle.speculative)]
+    """The report of what `measure` ran, with the same options. threads: those of the engine."""
+    manifest, around = bundle.manifest, surroundings or Surroundings()
     temperature, seed = sampling.pop("temperature", 0.0), sampling.pop("seed", None)
-    comparable = bundle.speculative and not (temperature and bundle.manifest.sample)
+    comparable = bundle.speculative and not (temperature and manifest.sample)
     differences = tuple(found for case in cases if (found := case.difference())) if comparable else ()
+    ours = make_way([case.speculative for case in cases]) if bundle.speculative else None
+    theirs = make_way([case.autoregressive for case in cases])
+    runs = [one for case in cases for one in generations(case.speculative)]
+    pairs = _pairs(cases)
+    graphs, context = bundle.entry.graphs, around.context
     return Report(
-        bundle=bundle.manifest.name,
-        exact=bundle.manifest.exact,
-        method=bundle.manifest.method,
-        decoding=bundle.manifest.decoding,
+        bundle=manifest.name,
+        exact=manifest.exact,
+        method=manifest.method,
+        decoding=manifest.decoding,
         temperature=temperature,
         seed=seed if temperature else None,
         limits={name: value for name, value in sampling.items() if value is not None},
         engine=bundle.engine_name,
         threads=threads,
         cpus=os.cpu_count(),
+        load_seconds=bundle.load_seconds,
+        memory=around.memory,
         prompts=len(cases),
+        conversation=around.conversation,
         max_new_tokens=max_new_tokens,
         repeats=len(cases[0].autoregressive),
-        speculative=_way([case.speculative for case in cases]) if bundle.speculative else None,
-        autoregressive=_way([case.autoregressive for case in cases]),
+        full_prompts=sum(map(_is_full, cases)),
+        draft_length=("adaptive" if adaptive else "fixed") if bundle.speculative else None,
+        speculative=ours,
+        autoregressive=theirs,
         speedup=_ratio(pairs, lambda generation: generation.tokens_per_second),
-        decode_speedup=_ratio(pairs, _decode_rate),
-        acceptance_by_depth=_acceptance([case.speculative[0] for case in cases if case.speculative], bundle),
+        decode_speedup=_ratio(pairs, decode_rate),
+        acceptance_by_depth=acceptance_by_depth(
+            [one for case in cases for one in generations(case.speculative[:1])], manifest
+        ),
+        groups=make_groups(cases),
+        costs=make_budget(around.costs, context, manifest, runs) if around.costs else None,
+        roofline=make_roofline(around.reading, manifest, graphs, context, ours, theirs) if around.reading else None,
         equal_prompts=len(cases) - len(differences) if comparable else None,
         differences=differences,
         versions=_versions(bundle.entry.backend),
     )
 
 
-def _way(generations: Sequence[Sequence[Generation]]) -> Way:
-    """generations: those of each prompt."""
-    every = [one for repeats in generations for one in repeats]
-    first = [repeats[0] for repeats in generations]
-    rounds = sum(one.rounds for one in first)
-    after_prefill = sum(len(one.token_ids) - 1 for one in first if one.rounds)
-    return Way(
-        tokens_per_second=median(one.tokens_per_second for one in every),
-        decode_tokens_per_second=_median(map(_decode_rate, every)),
-        prefill_seconds=median(one.prefill_seconds for one in every),
-        verify_seconds=median(one.verify_seconds for one in every),
-        draft_seconds=median(one.draft_seconds for one in every),
-        host_seconds=median(map(_host_seconds, every)),
-        host_microseconds_per_round=_median(_host_seconds(one) / one.rounds * 1e6 for one in every if one.rounds),
-        new_tokens=sum(len(one.token_ids) for one in first),
-        rounds=rounds,
-        mean_accepted=after_prefill / rounds if rounds else None,
+def mean_context(cases: Sequence[Case]) -> int:
+    """Committed tokens at the middle of a generation, on average over all of them."""
+    runs = [one for case in cases for one in generations(case.autoregressive)]
+    return round(sum(one.prompt_tokens + len(one.token_ids) / 2 for one in runs) / len(runs))
+
+
+def _pairs(cases: Sequence[Case]) -> list[tuple[Generation, Generation]]:
+    """Both ways of every turn and repeat; none without a drafter."""
+    return [
+        pair
+        for case in cases
+        if case.speculative
+        for pair in zip(generations(case.speculative), generations(case.autoregressive), strict=True)
+    ]
+
+
+def _is_full(case: Case) -> bool:
+    return any(
+        one.finish_reason == "capacity" for way in (case.speculative, case.autoregressive) for one in generations(way)
     )
-
-
-def _acceptance(generations: Sequence[Generation], bundle: Bundle) -> tuple[Depth, ...]:
-    accepted = [length - 1 for one in generations for length in one.path_lengths]
-    if not accepted:
-        return ()
-    reached = [sum(count >= depth for count in accepted) for depth in range(bundle.manifest.depth + 1)]
-    return tuple(
-        Depth(depth, reached[depth] / len(accepted), reached[depth] / before if before else None)
-        for depth, before in enumerate(reached[:-1], 1)
-    )
-
-
-def _host_seconds(one: Generation) -> float:
-    return one.seconds - one.prefill_seconds - one.verify_seconds - one.draft_seconds
-
-
-def _decode_rate(one: Generation) -> float | None:
-    return (len(one.token_ids) - 1) / (one.seconds - one.prefill_seconds) if one.rounds else None
 
 
 def _ratio(pairs: Iterable[tuple[Generation, Generation]], rate: Callable[[Generation], float | None]) -> float | None:
     rates = [(rate(ours), rate(theirs)) for ours, theirs in pairs]
-    return _median(ours / theirs for ours, theirs in rates if ours and theirs)
-
-
-def _median(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return median(known) if known else None
+    return known_median(ours / theirs for ours, theirs in rates if ours and theirs)
 
 
 def _versions(backend: str) -> dict[str, str]:

@@ -14,6 +14,7 @@ from speccompile.builder.interrupts import Interrupts
 from speccompile.builder.lowered import Lowered, lower_all, lower_traced
 from speccompile.builder.lowered_proof import proof_engine, prove_graphs, prove_weights
 from speccompile.builder.parts import Part, compile_parts
+from speccompile.builder.quality import measure_quality, quality_texts
 from speccompile.builder.records import make_lock, make_manifest
 from speccompile.builder.tensorrt import build_engines, check_builders, failure_of
 from speccompile.builder.token_proof import proof_prompts, prove_tokens
@@ -33,9 +34,9 @@ def build(
 
     prove=False leaves the proof out, and the bundle says so. dump_graphs: a folder for the neutral and lowered graphs.
     reduce: leave the smallest graph that fails in the same way, for each that TensorRT refuses, in OUTPUT.reduced.
-    Raises PromptError for a prompt of the proof that is too long, before the work; ProofError, and keeps nothing, when
-    the bundle does not give the reference's tokens; EngineError for engines that could not be built, when the others
-    have been.
+    Raises PromptError for a prompt of the proof or a held-out text of a wrong length, before the work; ProofError, and
+    keeps nothing, when the bundle does not give the reference's tokens; EngineError for engines that could not be
+    built, when the others have been.
     """
     if dump_graphs:
         _make_folder(dump_graphs)
@@ -45,12 +46,13 @@ def build(
         if plan.target.facts.tokenizer:
             write_tokenizer(plan.target.folder, folder)
         prompts = proof_prompts(plan, folder) if prove or is_calibrated(plan) else []
+        texts = quality_texts(plan, folder, prompts) if prove else []
         parts = compile_parts(plan, folder, prove)
         interrupts.check()
         lowered = lower_all(plan, parts, folder, prompts)
         interrupts.check()
         manifest = make_manifest(plan, parts, folder)
-        proof = _prove(plan, parts, lowered, manifest, folder, prompts) if prove else {"proven": False}
+        proof = _prove(plan, parts, lowered, manifest, folder, prompts, texts) if prove else {"proven": False}
         interrupts.check()
         built = build_engines(plan, lowered, deferred, folder, Path(f"{output}.reduced") if reduce else None)
         interrupts.check()
@@ -73,6 +75,7 @@ def _prove(
     manifest: Manifest,
     folder: Path,
     prompts: list[list[int]],
+    texts: list[list[int]],
 ) -> dict[str, Any]:
     rows = [row for part in parts for row in part.proofs]
     distinct = list(dict.fromkeys(lowered.values()))
@@ -84,6 +87,8 @@ def _prove(
     proof = {"proven": True, "graphs": rows, "engines": prove_tokens(plan, manifest, engines, folder, prompts)}
     if plan.decoding == "sampling":
         proof["distributions"] = prove_distributions(plan, manifest, engines, folder, prompts)
+    if texts:
+        proof["quality"] = measure_quality(plan, engines, folder, texts)
     return proof
 
 

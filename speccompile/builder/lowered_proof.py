@@ -20,7 +20,7 @@ from speccompile.progress import step
 from speccompile.prove import graphs as graph_proof
 from speccompile.prove.graphs import TRACED
 from speccompile.prove.noise import NOISE
-from speccompile.prove.script import Outputs, Script, drive
+from speccompile.prove.script import Driven, Outputs, Script, drive
 from speccompile.prove.weights import check_weights
 from speccompile.recipe import Plan
 from speccompile.runtime.onnxruntime import OnnxRuntimeEngine
@@ -80,16 +80,14 @@ def prove_graphs(plan: Plan, engine: ProofEngine, parts: Iterable[Part], folder:
             others = row.pop("other_drafts", 0)
             rows.append(row)
             if others and row["tolerance"] == NOISE[TRACED]:
-                rows += _check_drafts(plan, engine, graph, known["verify"].script, folder)
+                rows.append(_check_drafts(plan, engine, graph, known["verify"].script, folder))
     return rows
 
 
-def _check_drafts(plan: Plan, engine: ProofEngine, graph: Graph, script: Script, folder: Path) -> list[dict[str, Any]]:
+def _check_drafts(plan: Plan, engine: ProofEngine, graph: Graph, script: Script, folder: Path) -> dict[str, Any]:
     outputs = drive(engine.open(folder, graph.name), script, [graph])
     release()
-    return [
-        row | {"level": f"{engine.lowered.name} against eager"} for row in check_draft(plan, outputs, script, graph)
-    ]
+    return check_draft(plan, Driven(graph, f"{engine.lowered.name} against eager", script, outputs))
 
 
 def _compare(engine: ProofEngine, part: Part, folder: Path, level: str) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from speccompile.models.load import load_model
 from speccompile.progress import step
 from speccompile.prove import graphs as graph_proof
 from speccompile.prove import script as scripts
+from speccompile.prove.graphs import EAGER
 from speccompile.recipe import Plan
 from speccompile.runtime.onnxruntime import OnnxRuntimeEngine
 from speccompile.step.decoder import Decoder
@@ -65,7 +66,7 @@ def compile_parts(plan: Plan, folder: Path, prove: bool) -> list[Part]:
         return [Part(graph, catch_up, script, [], []) for graph, catch_up in graphs]
     parts = [_proven(verify, 0, script, folder, partial(_check_verify, plan, graph=verify))]
     if draft:
-        check = partial(check_draft, plan, graph=draft.graph)
+        check = partial(_check_draft, plan, graph=draft.graph)
         parts.append(_proven(draft.graph, draft.catch_up, parts[0].script, folder, check))
     return parts
 
@@ -100,7 +101,7 @@ def _traced_verify(plan: Plan, width: DraftWidth, folder: Path) -> tuple[Graph, 
 
 def _proven(graph: Graph, catch_up: int, script: scripts.Script, folder: Path, check: Check) -> Part:
     """The part, its neutral graph driven over the script and compared with eager torch."""
-    with step(f"proving {graph.name}: neutral against eager"):
+    with step(f"proving {graph.name}: {EAGER}"):
         engine = neutral_engine([(graph, neutral_file(graph))], folder)
         if graph.name == "verify":
             script = scripts.with_rounds(engine, script, graph)
@@ -116,6 +117,10 @@ def _check_verify(plan: Plan, outputs: scripts.Outputs, script: scripts.Script, 
     eager = graph_proof.eager_logits(model, script)
     rows = [graph_proof.check_verify(outputs, script, eager, all_given=has_tree)]
     return [*rows, graph_proof.check_nodes(model, outputs, script)] if script.tree else rows
+
+
+def _check_draft(plan: Plan, outputs: scripts.Outputs, script: scripts.Script, graph: Graph) -> list[dict[str, Any]]:
+    return [check_draft(plan, scripts.Driven(graph, EAGER, script, outputs))]
 
 
 def _trace(name: str, export: Callable[[], Exported], folder: Path) -> Graph:

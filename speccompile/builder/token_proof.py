@@ -25,15 +25,20 @@ def proof_prompts(plan: Plan, folder: Path) -> list[list[int]]:
     """
     if plan.prove.prompts is None:
         return tokens.own_prompts(plan.target.facts.vocabulary_size, plan.max_length, plan.prefill_chunk)
+    return token_ids(plan, plan.prove.prompts, folder)
+
+
+def token_ids(plan: Plan, file: Path, folder: Path) -> list[list[int]]:
+    """Token ids of a prompts file, by the tokenizer in `folder`. Raises PromptError as `proof_prompts`."""
     text = Text(folder / TOKENIZER) if plan.target.facts.tokenizer else None
     prompts = []
-    for number, prompt in enumerate(read_prompts(plan.prove.prompts), 1):
+    for number, prompt in enumerate(read_prompts(file), 1):
         if isinstance(prompt, str):
             assert text is not None, "the plan refuses text without a tokenizer"
             prompt = text.encode(prompt)
         if len(prompt) > plan.max_length:
             raise PromptError(
-                f"{plan.prove.prompts}: received {len(prompt)} tokens in prompt {number}, expected at most "
+                f"{file}: received {len(prompt)} tokens in prompt {number}, expected at most "
                 f"{plan.max_length}, which is cache.max_length",
                 hint="shorten the prompt, or set a larger cache.max_length",
             )

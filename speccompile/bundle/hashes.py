@@ -99,18 +99,19 @@ def _rows(files: dict[str, FileRecord]) -> dict[str, dict[str, str | int]]:
 
 
 def _digest(files: dict[str, FileRecord]) -> str:
-    return _hasher().update(canonical_json(_rows(files))).hexdigest()
+    return new_hasher().update(canonical_json(_rows(files))).hexdigest()
 
 
 def hash_file(path: Path) -> str:
-    hasher = _hasher()
+    hasher = new_hasher()
     try:
         return hasher.update_mmap(path).hexdigest()
     except OSError as error:
         raise BundleError(f"{path}: cannot be read: {error.strerror}", hint=_COPY_AGAIN) from error
 
 
-def _hasher() -> "blake3":
+def new_hasher() -> "blake3":
+    """BLAKE3 on all cores. Raises BundleError where the package is missing."""
     try:
         from blake3 import blake3
     except ImportError:

@@ -1,12 +1,44 @@
-"""Prompt files: one JSON object a line, {"prompt": "text"} or {"token_ids": [1, 2, 3]}."""
+"""Prompt files, one JSON object a line: prompts, or questions with turns as Spec-Bench and MT-Bench have them."""
 
 import json
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from speccompile.errors import PromptError
 
 FORMS = '{"prompt": "text"} or {"token_ids": [1, 2, 3]}'
+
+QUESTION = '{"question_id": 81, "category": "writing", "turns": ["text", ..]}'
+
+MT_BENCH = ("writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities")
+"""Categories of MT-Bench (Zheng et al. 2023), which Spec-Bench (Xia et al. 2024) takes together as one task."""
+
+PLAIN = "prompts"
+"""The group of prompts that are no questions."""
+
+_KEYS = {"question_id", "category", "turns"}
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked in one conversation. Each turn continues it; a prompt is a single one.
+
+    category: as the file says, None for a prompt. Only prompts may be token ids.
+    """
+
+    turns: tuple[str | list[int], ...]
+    category: str | None = None
+
+    @property
+    def group(self) -> str:
+        """The task of Spec-Bench, "prompts" for a prompt: what results are put together by."""
+        if self.category is None:
+            return PLAIN
+        return "mt_bench" if self.category in MT_BENCH else self.category
 
 
 def read_prompts(path: Path) -> list[str | list[int]]:
@@ -14,6 +46,18 @@ def read_prompts(path: Path) -> list[str | list[int]]:
 
     Raises PromptError, with the line's number, for a file that is missing, empty or not in this form.
     """
+    return _read(path, _prompt)
+
+
+def read_questions(path: Path) -> list[Question]:
+    """The questions and prompts of a file in order, as `read_prompts`.
+
+    A question is a line of Spec-Bench's or MT-Bench's question.jsonl, whose "reference" is not read.
+    """
+    return _read(path, _question)
+
+
+def _read(path: Path, parse: Callable[[str, Path, int], T]) -> list[T]:
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except FileNotFoundError:
@@ -28,14 +72,11 @@ def read_prompts(path: Path) -> list[str | list[int]]:
     lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
     if not lines:
         raise PromptError(f"{path}: received no prompts, expected one a line", hint=f"add lines such as {FORMS}")
-    return [_prompt(line, path, number) for number, line in lines]
+    return [parse(line, path, number) for number, line in lines]
 
 
 def _prompt(line: str, path: Path, number: int) -> str | list[int]:
-    try:
-        data = json.loads(line)
-    except ValueError:
-        data = None
+    data = _json(line)
     match data:
         case {"prompt": str(prompt), **rest} if not rest:
             return _checked(prompt, path, number)
@@ -43,9 +84,36 @@ def _prompt(line: str, path: Path, number: int) -> str | list[int]:
             if ids:
                 return ids
             raise _wrong(path, number, "no token ids", "one token id or more", "remove the line or add ids")
+    hint = "write each line as one JSON object with one of the two keys"
+    if isinstance(data, dict) and "turns" in data:
+        hint = "questions with turns are for `speccompile bench`: write their first turns as prompts"
+    raise _wrong(path, number, _shortened(line), FORMS, hint)
+
+
+def _question(line: str, path: Path, number: int) -> Question:
+    data = _json(line)
+    if not isinstance(data, dict) or "turns" not in data:
+        return Question((_prompt(line, path, number),))
+    match data:
+        case {"category": str(category), "turns": [_, *_] as turns} if (
+            category and data.keys() - {"reference"} == _KEYS and all(isinstance(turn, str) for turn in turns)
+        ):
+            return Question(tuple(_checked(turn, path, number) for turn in turns), category)
+    hint = 'a question has these keys, one turn or more, and at most a "reference" beside them'
+    raise _wrong(path, number, _shortened(line), QUESTION, hint)
+
+
+def _json(line: str) -> Any:
+    """The value of a line, None where it is no JSON."""
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None
+
+
+def _shortened(line: str) -> str:
     received = line.strip()
-    shown = received if len(received) <= 80 else f"{received[:80]}..."
-    raise _wrong(path, number, shown, FORMS, "write each line as one JSON object with one of the two keys")
+    return received if len(received) <= 80 else f"{received[:80]}..."
 
 
 def _checked(prompt: str, path: Path, number: int) -> str:

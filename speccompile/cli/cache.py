@@ -1,4 +1,4 @@
-"""`speccompile cache`: the engines that are kept so that they need not be built again."""
+"""`speccompile cache`: what is kept so that it need not be made again."""
 
 import json
 import time
@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from speccompile.engines.cache import Entry
+    from speccompile.bundle.cache import Entry, FolderCache
 
 
 @click.group("cache", invoke_without_command=True)
 @click.pass_context
 def command(ctx: click.Context) -> None:
-    """The cache of TensorRT engines: what it holds, and how to empty it.
+    """The caches of TensorRT engines and of packed weights: what they hold, and how to empty them.
 
-    It lies in $SPECCOMPILE_CACHE_DIR, by default speccompile/engines in the user's folder for caches, and holds at most
-    $SPECCOMPILE_CACHE_LIMIT_GB (20); the engines unused for longest make room. 0 switches it off.
+    Engines lie in $SPECCOMPILE_CACHE_DIR, by default speccompile/engines in the user's folder for caches. Weights that
+    ONNX Runtime packed for this processor, which are mapped from there when a bundle is opened, lie in its folder
+    packed, by default speccompile/packed. Each cache holds at most $SPECCOMPILE_CACHE_LIMIT_GB (20); what was unused
+    for longest makes room. 0 switches both off: then engines are built again, and every process packs its weights.
 
     \b
     Examples:
@@ -31,15 +33,17 @@ def command(ctx: click.Context) -> None:
 @command.command("list")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def list_entries(as_json: bool) -> None:
-    """List the engines, the last used first.
+    """List the engines and the graphs with packed weights, the last used first.
 
     \b
     The JSON object has the keys
-      folder       where the cache lies
-      limit_bytes  the most that it may hold
-      bytes        what it holds
+      folder       where the engines lie
+      limit_bytes  the most that they may take
+      bytes        what they take
       entries      [{digest, size, used, key}]: used is in seconds since 1970;
                    key is what the engine was built from, null when unreadable
+      packed       an object of the same four keys for packed weights; of what
+                   several graphs share, each has its part in its size
 
     \b
     Examples:
@@ -47,41 +51,49 @@ def list_entries(as_json: bool) -> None:
       speccompile cache list --json | jq .bytes
     """
     from speccompile.engines.cache import Cache
+    from speccompile.runtime.packed import PackedWeights
 
-    cache = Cache()
-    entries = cache.entries()
-    size = sum(entry.size for entry in entries)
+    engines, packed = Cache(), PackedWeights()
     if as_json:
-        rows = [asdict(entry) for entry in entries]
-        data = {"folder": str(cache.folder), "limit_bytes": int(cache.limit), "bytes": size, "entries": rows}
-        click.echo(json.dumps(data, indent=2))
+        click.echo(json.dumps(_contents(engines) | {"packed": _contents(packed)}, indent=2))
         return
-    for entry in entries:
-        click.echo(_line(entry))
-    click.echo(f"{_engines(entries)} of at most {cache.limit / 1e9:g} GB in {cache.folder}")
+    for cache, word, describe in ((engines, "engine", _engine), (packed, "packed graph", _packed)):
+        entries = cache.entries()
+        for entry in entries:
+            click.echo(f"{_line(entry)}  {describe(entry.key) if entry.key else 'unreadable'}")
+        click.echo(f"{_total(entries, word)} of at most {cache.limit / 1e9:g} GB in {cache.folder}")
 
 
 @command.command("clear")
 def clear() -> None:
-    """Remove all engines that no process is using.
+    """Remove all engines and packed weights that no process is just opening.
+
+    Processes that have weights mapped keep them to their end.
 
     \b
     Example:
       speccompile cache clear
     """
     from speccompile.engines.cache import Cache
+    from speccompile.runtime.packed import PackedWeights
 
-    cache = Cache()
-    click.echo(f"removed {_engines(cache.clear())} from {cache.folder}")
+    for cache, word in ((Cache(), "engine"), (PackedWeights(), "packed graph")):
+        click.echo(f"removed {_total(cache.clear(), word)} from {cache.folder}")
 
 
-def _engines(entries: list["Entry"]) -> str:
-    return f"{len(entries)} engine{'' if len(entries) == 1 else 's'}, {sum(each.size for each in entries) / 1e6:.1f} MB"
+def _contents(cache: "FolderCache") -> dict[str, Any]:
+    entries = cache.entries()
+    rows, size = [asdict(entry) for entry in entries], sum(entry.size for entry in entries)
+    return {"folder": str(cache.folder), "limit_bytes": int(cache.limit), "bytes": size, "entries": rows}
+
+
+def _total(entries: list["Entry"], word: str) -> str:
+    return f"{len(entries)} {word}{'' if len(entries) == 1 else 's'}, {sum(each.size for each in entries) / 1e6:.1f} MB"
 
 
 def _line(entry: "Entry") -> str:
     size, age = f"{entry.size / 1e6:.1f} MB", _age(time.time() - entry.used)
-    return f"{entry.digest[:12]}  {size:>12}  used {age:>10} ago  {_what(entry.key)}"
+    return f"{entry.digest[:12]}  {size:>12}  used {age:>10} ago"
 
 
 def _age(seconds: float) -> str:
@@ -91,10 +103,13 @@ def _age(seconds: float) -> str:
     return f"{max(seconds, 0):.0f} seconds"
 
 
-def _what(key: dict[str, Any] | None) -> str:
-    if key is None:
-        return "unreadable"
+def _engine(key: dict[str, Any]) -> str:
     settings = key["settings"]
     capability = settings["compute_capability"] or key["gpu"]
     words = " ".join(f"{part}={word}" for part, word in settings["precision"].items())
     return f"{settings['backend']} {key['builder']}  {capability}  {key['graph']['name']}  {words}"
+
+
+def _packed(key: dict[str, Any]) -> str:
+    graph = next(name for name in key["files"] if name.endswith(".onnx"))
+    return f"onnxruntime {key['onnxruntime']}  {key['processor']['name']}  {graph.rpartition('/')[2]}"

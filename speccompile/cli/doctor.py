@@ -45,7 +45,7 @@ def render(diagnosis: Diagnosis) -> str:
     lines = [
         f"python       {machine.python}",
         f"platform     {machine.platform}",
-        f"processor    {machine.physical_cores} physical cores, {machine.memory_gib} GiB memory",
+        f"processor    {_render_cores(machine)}, {machine.memory_gib} GiB memory",
         f"onnxruntime  {', '.join(machine.onnxruntime_providers) or machine.onnxruntime_problem}",
         *(f"gpu          {gpu}" for gpu in gpus),
     ]
@@ -54,6 +54,13 @@ def render(diagnosis: Diagnosis) -> str:
         lines += [_render_package(package) for package in diagnosis.packages if package.purpose == purpose]
     lines += ["", *(_render_conclusion(ABILITIES[name].title, found) for name, found in diagnosis.can.items())]
     return "\n".join(lines)
+
+
+def _render_cores(machine: Machine) -> str:
+    text = f"{machine.physical_cores} physical cores"
+    if machine.available_cores == machine.physical_cores:
+        return text
+    return f"{text}, {machine.available_cores} for this process (by its affinity mask or its quota)"
 
 
 def _render_package(package: Package) -> str:

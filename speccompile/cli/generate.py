@@ -33,6 +33,9 @@ SOURCES = ("--prompt", "--prompt-file", "--token-ids")
 @click.option("--stop", metavar="TEXT", multiple=True, help="End before this text. May be given several times.")
 @click.option("--chat", is_flag=True, help="Write the prompt into the tokenizer's chat template.")
 @click.option("--autoregressive", is_flag=True, help="One token a round, without drafts.")
+@click.option(
+    "--fixed-draft-length", is_flag=True, help="Verify all drafts in every round, also while they do not pay."
+)
 @click.option("--engine", metavar="NAME", help="Engine of the bundle; by default the first that can run here.")
 @click.option("--threads", type=click.IntRange(min=1), help="Threads for the engine; by default its own choice.")
 @click.option("--no-verify", is_flag=True, help="Do not compare the files with their recorded hashes.")
@@ -47,6 +50,7 @@ def command(
     no_verify: bool,
     as_json: bool,
     num_return_sequences: int,
+    fixed_draft_length: bool,
     **options: Any,
 ) -> None:
     """Generate text with BUNDLE.
@@ -55,6 +59,10 @@ def command(
     and prints token ids. Several sequences are printed when all have ended, each below a line with its number.
 
     Options of sampling need a bundle that was built with decoding: sampling.
+
+    Rounds verify as many drafts as pay by the times measured here, and none while drafting does not, which never
+    changes a token: where drafts are drawn (at a temperature above 0), or the bundle's method is approximate, every
+    round has all of them.
 
     \b
     The JSON object, one a line where there are several sequences, has the keys
@@ -82,7 +90,9 @@ def command(
       speccompile generate build/demo --prompt 'def ' --temperature 0.8 --top-p 0.95 --seed 7
       speccompile generate build/demo --prompt 'def ' --temperature 1 --num-return-sequences 4
       speccompile generate build/demo --prompt 'def ' --logprobs --json | jq .logprobs
+      speccompile generate build/demo --prompt 'def ' --fixed-draft-length
     """
+    options["adaptive"] = not fixed_draft_length
     given = _prompt(dict(zip(SOURCES, (prompt, prompt_file, token_ids), strict=True)), chat=options["chat"])
     if options["logprobs"] and not as_json:
         raise UsageError("received --logprobs without --json, expected both", hint="add --json")

@@ -23,7 +23,8 @@ DTYPE_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "int64": 8}
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--no-verify", is_flag=True, help="Do not compare the files with their recorded hashes.")
 def command(folder: Path, as_json: bool, no_verify: bool) -> None:
-    """Show what BUNDLE holds: engines, graphs, buffers, files, the inputs it was built from, its proof.
+    """Show what BUNDLE holds: engines, graphs, buffers, files, the inputs it was built from, what its precisions cost,
+    its proof.
 
     \b
     The JSON object has the keys
@@ -37,6 +38,20 @@ def command(folder: Path, as_json: bool, no_verify: bool) -> None:
       files     {path: {blake3, bytes}}
       lock      the content of lock.json
       proof     the content of proof.json
+
+    \b
+    What a precision costs is measured on the texts of prove.held_out, or on
+    the prompts. proof.quality, where the recipe has either, has the keys
+      file        as the recipe names it
+      texts       how many; where drafts are a tree the first ones alone
+      tokens      how many of theirs were predicted from those before them
+      kl_tokens   how many of those kl_divergence is a mean over
+      perplexity  of the target in transformers, eager, float32
+      engines     [{engines, executed_by, precision, block_size, perplexity,
+                  same_argmax, kl_divergence}], one for each target:
+                  perplexity exp of the mean negative log-likelihood;
+                  same_argmax share of tokens with the best token of
+                  transformers; kl_divergence from transformers, in nats
 
     \b
     Examples:
@@ -96,7 +111,10 @@ def _lines(bundle: "OpenedBundle", *, verified: bool) -> Iterator[str]:
     files = [(path, _size(file.size), file.blake3) for path, file in bundle.hashes.files.items()]
     yield from _section("files, with BLAKE3", files)
     yield from _section("built from (lock.json)", _flat(bundle.lock))
-    yield from _section("proof (proof.json)", _proof_rows(bundle.proof))
+    proof = dict(bundle.proof)
+    if quality := proof.pop("quality", None):
+        yield from _section(_quality_title(quality), _quality_rows(quality))
+    yield from _section("proof (proof.json)", _proof_rows(proof))
 
 
 def _facts(bundle: "OpenedBundle", *, verified: bool) -> list[tuple[str, str]]:
@@ -157,6 +175,26 @@ def _buffer_rows(manifest: "Manifest") -> list[tuple[str, ...]]:
 
 def _fixed_bytes(graphs: Sequence["Graph"]) -> int:
     return sum(size for buffer in buffers(graphs) if isinstance(size := size_in_bytes(buffer), int))
+
+
+def _quality_title(quality: dict[str, Any]) -> str:
+    title = f"quality of the target on {quality['file']}: {quality['texts']} texts, {quality['tokens']} tokens"
+    return title + (f", KL divergence over {quality['kl_tokens']}" if quality["kl_tokens"] < quality["tokens"] else "")
+
+
+def _quality_rows(quality: dict[str, Any]) -> list[tuple[str, ...]]:
+    """A line for transformers, and one for each target that was compared with it."""
+    rows: list[tuple[str, ...]] = [
+        ("engines", "precision", "perplexity", "same best token", "KL divergence"),
+        ("transformers", "float32", f"{quality['perplexity']:.4f}"),
+    ]
+    for found in quality["engines"]:
+        block = f", {found['block_size']} weights a scale" if found["block_size"] else ""
+        rows.append((
+            ", ".join(found["engines"]), found["precision"] + block, f"{found['perplexity']:.4f}",
+            f"{100 * found['same_argmax']:.2f} %", f"{found['kl_divergence']:.6f} nats",
+        ))  # fmt: skip
+    return rows
 
 
 def _proof_rows(proof: dict[str, Any]) -> list[tuple[str, str]]:

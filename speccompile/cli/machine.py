@@ -10,12 +10,12 @@ import platform
 import shutil
 import subprocess
 from dataclasses import dataclass
-from pathlib import Path
 
 from packaging.requirements import Requirement
 
 from speccompile.engines.flavour import find_gpu
 from speccompile.errors import SpeccompileError
+from speccompile.system import available_cores, physical_cores
 
 RUN, COMPILE, GPU = "run", "compile", "gpu"
 # What engines for GPUs are built and run with; nothing else needs these. Module -> where to get it.
@@ -50,11 +50,15 @@ class Package:
 
 @dataclass(frozen=True)
 class Machine:
-    """`memory_gib` is the physical memory in GiB; `gpus` are rows of nvidia-smi, or what the driver says of one."""
+    """`available_cores` are those that a process here may use: an engine takes a thread for each, unless it is told.
+
+    `memory_gib` is the physical memory in GiB; `gpus` are rows of nvidia-smi, or what the driver says of one.
+    """
 
     python: str
     platform: str
     physical_cores: int
+    available_cores: int
     memory_gib: float
     onnxruntime_providers: list[str]
     onnxruntime_problem: str | None
@@ -108,19 +112,14 @@ def inspect_machine() -> Machine:
     return Machine(
         python=platform.python_version(),
         platform=platform.platform(),
-        physical_cores=_physical_cores(),
+        physical_cores=physical_cores(),
+        available_cores=available_cores(),
         memory_gib=round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         onnxruntime_providers=providers,
         onnxruntime_problem=onnxruntime_problem,
         gpus=gpus,
         gpu_problem=gpu_problem,
     )
-
-
-def _physical_cores(topology: Path = Path("/sys/devices/system/cpu")) -> int:
-    """Cores, each counted once whatever its hyper-threads; logical processors where the kernel does not say."""
-    siblings = {file.read_text() for file in topology.glob("cpu[0-9]*/topology/thread_siblings_list")}
-    return len(siblings) or os.cpu_count() or 1
 
 
 def _onnxruntime_providers() -> tuple[list[str], str | None]:

@@ -17,6 +17,7 @@ COMMANDS = {
     "generate": ("speccompile.cli.generate:command", "Generate text with a bundle."),
     "prove": ("speccompile.cli.prove:command", "Prove a bundle again, on other prompts."),
     "bench": ("speccompile.cli.bench:command", "Measure speculative beside autoregressive decoding."),
+    "tune": ("speccompile.cli.tune:command", "Choose how a recipe drafts by what it costs and accepts here."),
     "finish": ("speccompile.cli.finish:command", "Build on the device what a build has deferred to it."),
     "inspect": ("speccompile.cli.inspect:command", "Show what a bundle holds."),
     "cache": ("speccompile.cli.cache:command", "List or clear the engines that are kept for the next build."),

@@ -39,6 +39,7 @@ def _table(plan: "Plan", recipe: "Recipe") -> str:
         ("cache.batch_size", plan.batch_size),
         ("cache.prefill_chunk", plan.prefill_chunk),
         ("prove.prompts", plan.prove.reference or "(the build's own)"),
+        ("prove.held_out", plan.prove.held_out_reference or ("(the prompts)" if plan.prove.prompts else "(none)")),
         ("prove.max_new_tokens", plan.prove.max_new_tokens),
     ]
     rows: list[Row] = [

@@ -18,7 +18,8 @@ from speccompile.diagnose.quiet import quiet
 from speccompile.diagnose.windows import Array, Window, meaningful, windows
 from speccompile.errors import EngineError, ProofError
 from speccompile.prove.script import DRAFTED, Script
-from speccompile.runtime.onnxruntime import AS_WRITTEN, session_options
+from speccompile.runtime.sessions import AS_WRITTEN, session_options
+from speccompile.system import available_cores
 
 _ERRORS_ONLY = 3  # ONNX Runtime's severities
 
@@ -64,7 +65,7 @@ def _cpu(onnx: Path) -> Any:
     from polygraphy.backend.onnxrt import OnnxrtRunner
 
     def open_session() -> ort.InferenceSession:
-        options = session_options(None)
+        options = session_options(available_cores())
         options.log_severity_level = _ERRORS_ONLY  # it warns that caches are copied, as they must be here
         providers = ["CPUExecutionProvider"]
         return ort.InferenceSession(str(onnx), options, providers=providers, disabled_optimizers=AS_WRITTEN)

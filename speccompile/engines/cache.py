@@ -1,192 +1,50 @@
 """Built engines by what they were built from, so that nothing is built twice.
 
-An entry is a folder named by its key's digest, with the engine, entry.json and the hashes.json of both. It is written
-under another name, synced and renamed, so a process that is killed leaves a folder that the next one removes. Who reads
-or writes an entry locks its folder; who adds or removes entries locks the cache's. Engines are copied in and out:
-nothing that happens to a bundle reaches the cache.
+Engines are copied in and out: nothing that happens to a bundle reaches the cache.
 """
 
-import contextlib
-import errno
 import os
-import re
-import secrets
 import shutil
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from speccompile.bundle.folders import lock_folder, sync
-from speccompile.bundle.hashes import check_files, hash_folder, read_hashes, read_json, write_hashes
-from speccompile.bundle.manifest import canonical_json
+from speccompile.bundle.cache import FOLDER, FolderCache, default_limit, user_folder
 from speccompile.engines.key import Key
-from speccompile.engines.limits import read_number
-from speccompile.errors import BundleError
-from speccompile.progress import LOGGER
 
-FOLDER = "SPECCOMPILE_CACHE_DIR"
-LIMIT = "SPECCOMPILE_CACHE_LIMIT_GB"
-
-_ENGINE, _ENTRY = "engine", "entry.json"
+_ENGINE = "engine"
 _PART = ".part"
-_NAME = re.compile(r"[0-9a-f]{64}|\.[0-9a-f]{64}\.\d+-[0-9a-f]{8}\.part")
-"""Folders of ours. Whatever else lies there is left alone: the user chooses the place of the cache."""
-
-
-@dataclass(frozen=True)
-class Entry:
-    """digest of the key; size in bytes; used: when it was last, in seconds since 1970; key: None when unreadable."""
-
-    digest: str
-    size: int
-    used: float
-    key: dict[str, Any] | None
 
 
 def default_folder() -> Path:
     """$SPECCOMPILE_CACHE_DIR, or speccompile/engines in the user's folder for caches."""
-    if folder := os.environ.get(FOLDER):
-        return Path(folder)
-    caches = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    if not caches.is_absolute():  # and then it must be ignored
-        caches = Path.home() / ".cache"
-    return caches / "speccompile" / "engines"
+    folder = os.environ.get(FOLDER)
+    return Path(folder) if folder else user_folder("engines")
 
 
 @dataclass(frozen=True)
-class Cache:
-    """The cache in `folder`, with at most `limit` bytes of entries; a limit of 0 switches it off.
-
-    Raises OSError when the folder cannot be used.
-    """
+class Cache(FolderCache):
+    """The cache of engines."""
 
     folder: Path = field(default_factory=default_folder)
-    limit: float = field(default_factory=lambda: read_number(LIMIT, 20, zero=True) * 1e9)
+    limit: float = field(default_factory=default_limit)
 
     def load(self, key: Key, output: Path) -> dict[str, Any] | None:
         """Copy the engine of a key to `output` and return its report; None when there is none. A damaged one goes."""
-        entry = self.folder / key.digest
-        with _reading(entry) as is_there:
-            if not is_there or not self.limit:
+        with self.reading(key.digest, "engine") as found:
+            if found is None:
                 return None
-            try:
-                check_files(entry, read_hashes(entry))
-                report: dict[str, Any] = read_json(entry / _ENTRY)["report"]
-            except BundleError as error:
-                LOGGER.warning("note: a damaged engine is thrown out of the cache: %s", error)
-            else:
-                with contextlib.suppress(OSError):  # a cache that may only be read serves as well
-                    os.utime(entry)
-                _copy(entry / _ENGINE, output)
-                return report
-        with self._changing():
-            self._remove(entry)
-        return None
+            entry, content = found
+            _copy(entry / _ENGINE, output)
+            report: dict[str, Any] = content["report"]
+            return report
 
     def store(self, key: Key, engine: Path, report: dict[str, Any]) -> None:
         """Keep a copy of an engine, and let go of those unused for longest that the limit has no room for."""
         if engine.stat().st_size > self.limit:
             return
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with self._writing(key.digest) as part:
+        with self.adding(key.digest, {"key": key.to_json(), "report": report}) as part:
             shutil.copyfile(engine, part / _ENGINE)
-            (part / _ENTRY).write_bytes(canonical_json({"key": key.to_json(), "report": report}))
-            write_hashes(part, hash_folder(part))
-            sync(*part.iterdir(), part)
-            with self._changing():
-                entry = self.folder / key.digest
-                if not entry.exists():
-                    part.rename(entry)
-                    sync(self.folder)
-                self._evict()
-
-    def entries(self) -> list[Entry]:
-        """All entries, the last used first."""
-        found = [_read_entry(path) for path in self._paths() if path.suffix != _PART]
-        return sorted((entry for entry in found if entry), key=lambda entry: entry.used, reverse=True)
-
-    def clear(self) -> list[Entry]:
-        """Remove all entries that no process is using. Returns those that are gone."""
-        if not self.folder.exists():
-            return []
-        with self._changing():
-            return [entry for entry in self.entries() if self._remove(self.folder / entry.digest)]
-
-    def _paths(self) -> list[Path]:
-        paths = self.folder.iterdir() if self.folder.exists() else ()
-        return [path for path in paths if _NAME.fullmatch(path.name) and path.is_dir()]
-
-    def _evict(self) -> None:
-        entries = self.entries()
-        size = sum(entry.size for entry in entries)
-        for entry in reversed(entries):
-            if size > self.limit and self._remove(self.folder / entry.digest):
-                size -= entry.size
-
-    def _remove(self, entry: Path) -> bool:
-        """Remove an entry unless somebody is using it. Renamed first: killed on the way, this leaves no half of one."""
-        if (lock := _lock(entry)) is None:
-            return False
-        aside = self._part(entry.name)
-        entry.rename(aside)
-        shutil.rmtree(aside)
-        os.close(lock)
-        return True
-
-    def _part(self, digest: str) -> Path:
-        return self.folder / f".{digest}.{os.getpid()}-{secrets.token_hex(4)}{_PART}"
-
-    @contextlib.contextmanager
-    def _changing(self) -> Iterator[None]:
-        """Alone in adding and removing entries."""
-        lock = lock_folder(self.folder, wait=True)
-        if lock is None:
-            raise OSError(errno.ENOLCK, "the filesystem has no locks", str(self.folder))
-        try:
-            yield
-        finally:
-            os.close(lock)
-
-    @contextlib.contextmanager
-    def _writing(self, digest: str) -> Iterator[Path]:
-        """A locked folder for a new entry. It goes unless it was renamed; so do those of processes that were killed."""
-        part = self._part(digest)
-        with self._changing():
-            for left in self._paths():
-                if left.suffix == _PART and (unused := _lock(left)) is not None:
-                    shutil.rmtree(left, ignore_errors=True)
-                    os.close(unused)
-            part.mkdir()
-            lock = _lock(part)
-            assert lock is not None, "the cache's folder could be locked, and nobody else knows this one"
-        try:
-            yield part
-        finally:
-            shutil.rmtree(part, ignore_errors=True)
-            os.close(lock)
-
-
-@contextlib.contextmanager
-def _reading(entry: Path) -> Iterator[bool]:
-    """Whether the entry is there; until the end it stays."""
-    lock = _lock(entry, shared=True)
-    if lock is None:
-        yield False
-        return
-    try:
-        # Between opening and locking, another process may have removed it.
-        yield entry.exists() and entry.stat().st_ino == os.fstat(lock).st_ino
-    finally:
-        os.close(lock)
-
-
-def _lock(folder: Path, *, shared: bool = False) -> int | None:
-    """As `lock_folder`, and None for a folder that another process has just removed."""
-    try:
-        return lock_folder(folder, shared=shared)
-    except FileNotFoundError:
-        return None
 
 
 def _copy(source: Path, output: Path) -> None:
@@ -196,15 +54,3 @@ def _copy(source: Path, output: Path) -> None:
         part.replace(output)
     finally:
         part.unlink(missing_ok=True)
-
-
-def _read_entry(path: Path) -> Entry | None:
-    """None for an entry that goes while it is looked at."""
-    try:
-        size, used = sum(file.stat().st_size for file in path.iterdir()), path.stat().st_mtime
-        key = read_json(path / _ENTRY)["key"]
-    except FileNotFoundError:
-        return None
-    except BundleError:
-        key = None
-    return Entry(path.name, size, used, key)

@@ -2,7 +2,8 @@
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
+
+from speccompile.system import process_sizes
 
 
 @dataclass(frozen=True)
@@ -14,16 +15,8 @@ class Memory:
 
 
 def read_memory(process_id: int | None = None) -> Memory:
-    """Memory of a process, by default this one. Zeros for one that has ended, and where the kernel does not tell.
-
-    Not `resource.getrusage`: its peak begins with that of the parent.
-    """
-    try:
-        lines = Path(f"/proc/{process_id or 'self'}/status").read_text().splitlines()
-    except OSError:
-        return Memory(0, 0)
-    pairs = (line.split(":") for line in lines if line.endswith(" kB"))
-    sizes = {key: int(value.split()[0]) * 1024 for key, value in pairs}
+    """Memory of a process, by default this one. Zeros for one that has ended, and where the kernel does not tell."""
+    sizes = process_sizes(process_id)
     return Memory(own=sizes.get("RssAnon", 0) + sizes.get("RssShmem", 0), peak=sizes.get("VmHWM", 0))
 
 

@@ -11,4 +11,5 @@ seeds      the same at temperature > 0, where drafts are certain
 filters    what settings make of logits, in numpy; processors: in transformers
 counts     what was drawn beside what the target lets expect; chi_square: whether that is chance
 distribution  what an engine draws, against the target's own probabilities
+quality    what a precision costs: perplexity of texts, and agreement with float32
 """

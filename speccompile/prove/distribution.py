@@ -72,8 +72,9 @@ def draw(bundle: Bundle, prompt: list[int], sampling: Sampling, request: Request
     while len(found) < request.count:
         first = seed + len(found)
         found += bundle.generate_batch(
-            [prompt] * batch, max_new_tokens=request.new_tokens, seed=range(first, first + batch), **options(sampling)
-        )
+            [prompt] * batch, max_new_tokens=request.new_tokens, seed=range(first, first + batch), adaptive=False,
+            **options(sampling),
+        )  # fmt: skip
     return Drawn(prompt, sampling, found)
 
 

@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from speccompile.contract import Graph
 from speccompile.errors import ProofError
 from speccompile.prove.drawn import check_drawn
 from speccompile.prove.noise import LOSS, NOISE
 from speccompile.prove.reference import Logits, sequence_logits
-from speccompile.prove.script import Outputs, Script, Window, windows
+from speccompile.prove.script import Driven, Window
 from speccompile.runtime.engine import Array
 from speccompile.step.layers import skipping
 from speccompile.tree import Tree, merged_places
@@ -33,7 +32,7 @@ HINT = "the graph computes something else than the drafter: please report it wit
 
 @dataclass(frozen=True)
 class Case:
-    """known: the text up to the bonus token. outputs: of the whole window; tokens: of the nodes, the bonus first."""
+    """known: the text and the bonus token. outputs: of the whole window; tokens: of the nodes, the bonus first."""
 
     where: str
     row: int
@@ -57,15 +56,14 @@ def teacher(model: nn.Module, skipped: Sequence[int] = ()) -> Teacher:
     return logits
 
 
-def cases(outputs: Outputs, script: Script, graph: Graph) -> Iterator[Case]:
-    """What `draft` gave for every row that was fed, the latest first. Raises ProofError for a wrong bonus token, and
+def cases(driven: Driven) -> Iterator[Case]:
+    """What was drafted for every row that was fed, the latest first. Raises ProofError for a wrong bonus token, and
     for an idle row with drafts."""
-    fed = list(enumerate(windows(script, [graph])))
-    for step, window in reversed(fed):
+    for step, window, outputs in reversed(list(driven.runs())):
         for row, (n, start) in enumerate(zip(window.fed, window.committed, strict=True)):
-            case = Case(
-                f"draft, window {step}, row {row}", row, script.texts[row][: start + n + 1], window, outputs[step]
-            )
+            where = f"{driven.graph.name}, {driven.level}, window {step}, row {row}"
+            known = [*driven.script.texts[row][:start], *window.values["path"][row, : n + 1].tolist()]
+            case = Case(where, row, known, window, outputs)
             if n == 0:
                 _check_equal(case, "the number of tokens in the next window", int(case.outputs["next_total"][row]), 1)
             else:
@@ -74,13 +72,7 @@ def cases(outputs: Outputs, script: Script, graph: Graph) -> Iterator[Case]:
 
 
 def check_tree(
-    outputs: Outputs,
-    script: Script,
-    graph: Graph,
-    teachers: Sequence[Teacher],
-    tree: Tree,
-    max_length: int,
-    fallback: float | None = None,
+    driven: Driven, teachers: Sequence[Teacher], tree: Tree, max_length: int, fallback: float | None = None
 ) -> dict[str, Any]:
     """Children of every node of a constant tree, a chain included: the best tokens, in the order of their rank, or
     where the graph says from what they were drawn, drawn right. Raises ProofError.
@@ -90,7 +82,7 @@ def check_tree(
     """
     places = [[0, *its] for its in merged_places([tree] * len(teachers))]
     compared = spent = 0
-    for case in cases(outputs, script, graph):
+    for case in cases(driven):
         if spent >= FORWARDS:
             break
         n_drafts = int(case.outputs["next_total"][case.row]) - 1
@@ -104,7 +96,7 @@ def check_tree(
                     compared += _check_children(case, node, row, tokens, tree)
                     if fallback is not None:
                         _check_stop(case, node, row, n_drafts, fallback)
-    return _report(compared)
+    return _report(driven, compared)
 
 
 def _lineages(
@@ -152,15 +144,13 @@ def _check_stop(case: Case, node: int, logits: Logits, n_drafts: int, fallback: 
         )
 
 
-def check_dynamic(
-    outputs: Outputs, script: Script, graph: Graph, each: Teacher, depth: int, top_k: int, max_length: int
-) -> dict[str, Any]:
+def check_dynamic(driven: Driven, each: Teacher, depth: int, top_k: int, max_length: int) -> dict[str, Any]:
     """The nodes of a tree that the drafter made are the best of those that transformers' logits would expand it to.
 
     Raises ProofError. Where two nodes of which one is expanded are as good as equal, nothing is said of the others.
     """
     compared = spent = 0
-    for case in cases(outputs, script, graph):
+    for case in cases(driven):
         if spent >= FORWARDS:
             break
         paths = _paths(case)
@@ -180,7 +170,7 @@ def check_dynamic(
                     hint=HINT,
                 )
             compared += len(paths)
-    return _report(compared)
+    return _report(driven, compared)
 
 
 def _paths(case: Case) -> list[tuple[int, ...]]:
@@ -243,5 +233,5 @@ def _check_equal(case: Case, what: str, got: int, expected: int) -> None:
         raise ProofError(f"{case.where}: {what} is {got}, expected {expected}", hint=HINT)
 
 
-def _report(compared: int) -> dict[str, Any]:
-    return {"graph": "draft", "level": "neutral against eager", "values": compared, "tolerance": NOISE[TRACED]}
+def _report(driven: Driven, compared: int) -> dict[str, Any]:
+    return {"graph": driven.graph.name, "level": driven.level, "values": compared, "tolerance": NOISE[TRACED]}

@@ -62,6 +62,28 @@ class Window:
         return self.values[tensor.buffer].astype(tensor.dtype).reshape(shape)
 
 
+@dataclass(frozen=True)
+class Driven:
+    """What a graph that drafts, `draft` or `step`, gave for a script. level: of the proof, as its rows name it."""
+
+    graph: Graph
+    level: str
+    script: Script
+    outputs: Outputs
+
+    def runs(self) -> Iterator[tuple[int, Window, dict[str, Array]]]:
+        """Every run's place in `outputs`, its window as the drafter read it, and its outputs.
+
+        The drafter of a `step` reads the path that the target made there: `fed` is then what was accepted.
+        """
+        for number, window in enumerate(windows(self.script, [self.graph])):
+            place = number + window.drafted  # between the text and the drafts lie the states
+            outputs = self.outputs[place]
+            fed = [int(n) for n in outputs.get("n_path", window.fed)]
+            values = window.values | {"path": outputs.get("path", window.values["path"])}
+            yield place, replace(window, fed=fed, values=values), outputs
+
+
 def make_script(
     vocabulary_size: int, batch: int, max_length: int, chunk: int, longest_window: int, tree: Tree | None = None
 ) -> Script:

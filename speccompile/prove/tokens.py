@@ -53,12 +53,12 @@ def _groups(items: Sequence[T], size: int) -> list[Sequence[T]]:
 def run(bundle: Bundle, prompts: Sequence[Prompt], max_new_tokens: int, **options: Any) -> Iterator[Case]:
     """Continue every prompt speculatively and autoregressively, as many at once as the bundle takes.
 
-    options: of sampling, as in `Bundle.generate`.
+    Every round has all drafts, so that counts are the same in every run. options: of sampling, as in `Bundle.generate`.
     """
     number = 0
     for group in _groups(prompts, bundle.manifest.batch_size):
         ways = [
-            bundle.generate_batch(group, max_new_tokens=max_new_tokens, autoregressive=way, **options)
+            bundle.generate_batch(group, max_new_tokens=max_new_tokens, autoregressive=way, adaptive=False, **options)
             for way in (False, True)
         ]
         for prompt, speculative, autoregressive in zip(group, *ways, strict=True):

@@ -1,6 +1,7 @@
 """Recipe -> Plan: every default, and every refusal that needs more than one key or a look at the files."""
 
 from dataclasses import replace
+from pathlib import Path
 
 from speccompile.bundle.prompts import read_prompts
 from speccompile.errors import PromptError
@@ -40,7 +41,8 @@ def make_plan(recipe: Recipe) -> Plan:
         recipe.origin,
     )
     models, notes = decide_models(recipe, target, draft)
-    _check_prompts(recipe, prove, target)
+    for file in filter(None, (prove.prompts, prove.held_out)):
+        _check_prompts(file, target)
     cache = recipe.cache or Cache()
     max_length = _decide_max_length(recipe, target, models)
     return Plan(
@@ -78,30 +80,36 @@ def _refuse_fusing_nothing(recipe: Recipe, graphs: str, kind: str) -> None:
 
 def _decide_prove(recipe: Recipe) -> ProvePlan:
     prove = recipe.prove or Prove()
-    path = None
-    if prove.prompts is not None:
-        path = recipe.origin.resolve(prove.prompts)
-        if not path.is_file():
-            received = f"'{prove.prompts}' (no file lies at {path})"
-            hint = "correct prove.prompts; a relative path starts at the folder of the recipe"
-            raise recipe.origin.refusal("prove.prompts", received, "a file with one prompt a line", hint)
-    return ProvePlan(path, prove.max_new_tokens or MAX_NEW_TOKENS, prove.prompts)
+    prompts = _decide_file(recipe, "prompts", prove.prompts)
+    held_out = _decide_file(recipe, "held_out", prove.held_out)
+    return ProvePlan(prompts, prove.max_new_tokens or MAX_NEW_TOKENS, prove.prompts, held_out, prove.held_out)
 
 
-def _check_prompts(recipe: Recipe, prove: ProvePlan, target: ModelPlan) -> None:
+def _decide_file(recipe: Recipe, name: str, written: str | None) -> Path | None:
+    if written is None:
+        return None
+    path = recipe.origin.resolve(written)
+    if not path.is_file():
+        received = f"'{written}' (no file lies at {path})"
+        hint = f"correct prove.{name}; a relative path starts at the folder of the recipe"
+        raise recipe.origin.refusal(f"prove.{name}", received, str(Prove.model_fields[name].description), hint)
+    return path
+
+
+def _check_prompts(file: Path, target: ModelPlan) -> None:
     """Refuse prompts that the target cannot take: ids past its vocabulary, text without a tokenizer."""
     size = target.facts.vocabulary_size
-    for number, prompt in enumerate(read_prompts(prove.prompts) if prove.prompts else (), 1):
+    for number, prompt in enumerate(read_prompts(file), 1):
         if isinstance(prompt, str):
             if not target.facts.tokenizer:
                 received = f"prompt {number} as text, but the target has no tokenizer.json"
                 raise PromptError(
-                    f"{prove.prompts}: received {received}, expected token ids",
+                    f"{file}: received {received}, expected token ids",
                     hint='write prompts as {"token_ids": [1, 2, 3]}, or add the tokenizer to the target\'s folder',
                 )
         elif max(prompt) >= size:
             raise PromptError(
-                f"{prove.prompts}: received token id {max(prompt)} in prompt {number}, expected ids below {size}, "
+                f"{file}: received token id {max(prompt)} in prompt {number}, expected ids below {size}, "
                 "the size of the target's vocabulary",
                 hint="tokenize the prompts with the target's tokenizer",
             )

@@ -132,14 +132,21 @@ class EnginePlan:
 
 @dataclass(frozen=True)
 class ProvePlan:
-    """The proof: `prompts` is the file (None: the build's own prompts), `reference` the same as written."""
+    """The proof: `prompts` is the file (None: the build's own prompts), `reference` the same as written; `held_out` the
+    texts on which quality is measured (None: the file of prompts), `held_out_reference` the same as written."""
 
     prompts: Path | None
     max_new_tokens: int
     reference: str | None = None
+    held_out: Path | None = None
+    held_out_reference: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        return {"prompts": self.reference, "max_new_tokens": self.max_new_tokens}
+        return {
+            "prompts": self.reference,
+            "held_out": self.held_out_reference,
+            "max_new_tokens": self.max_new_tokens,
+        }
 
 
 @dataclass(frozen=True)

@@ -140,6 +140,7 @@ class Engine(Section):
 
 class Prove(Section):
     prompts: str | None = _optional("a file with one prompt a line", "prompts.jsonl", min_length=1)
+    held_out: str | None = _optional("a file with one text a line", "held_out.jsonl", min_length=1)
     max_new_tokens: int | None = _optional("a whole number from 1 on", 64, ge=1)
 
 

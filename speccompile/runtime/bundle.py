@@ -33,8 +33,10 @@ class Bundle:
         self, manifest: Manifest, engine: Engine, entry: EngineEntry, text: Text | None, chat: Chat | None
     ) -> None:
         self.manifest, self.engine, self.entry, self.text = manifest, engine, entry, text
+        self.load_seconds = 0.0
+        """Seconds that `open` took, the hashes of `verify` included."""
         self._chat = chat
-        self._loop = Loop(engine, manifest)
+        self._loop = Loop(engine, manifest, on_device=entry.provider != "cpu")
         self._lock = threading.Lock()
         self._owner: int | None = None
 
@@ -44,16 +46,19 @@ class Bundle:
     ) -> "Bundle":
         """Open a bundle folder.
 
-        engine: name of one of its engines, the first that can run here by default. threads: for the engine, its own
-        choice by default. verify: compare every file with its recorded hash. Raises BundleError, EngineError or
-        UsageError.
+        engine: name of one of its engines, the first that can run here by default. threads: for the engine, by default
+        one for each core that this process may use. verify: compare every file with its recorded hash. Raises
+        BundleError, EngineError or UsageError.
         """
+        start = perf_counter()
         opened = open_bundle(Path(folder), verify=verify)
         entry = choose(opened.manifest, engine)
-        running = open_engine(opened.folder, entry, threads)
+        running = open_engine(opened.folder, entry, threads, verify=verify)
         text = Text(opened.path(names.TOKENIZER)) if opened.manifest.tokenizer else None
         chat = read_chat(opened.path(names.CHAT)) if names.CHAT in opened.hashes.files else None
-        return cls(opened.manifest, running, entry, text, chat)
+        bundle = cls(opened.manifest, running, entry, text, chat)
+        bundle.load_seconds = perf_counter() - start
+        return bundle
 
     @property
     def engine_name(self) -> str:
@@ -107,7 +112,10 @@ class Bundle:
         """Up to `batch_size` prompts side by side, of any lengths.
 
         max_new_tokens: at most this many each, 128 by default. stop: texts before which a generation ends.
-        autoregressive: one token a round, without drafts. chat: apply the chat template to text prompts.
+        autoregressive: one token a round, without drafts. adaptive: verify fewer drafts in a round, or none, while more
+        would not pay by the times measured on this engine; off, every round has all of them. It never changes a token,
+        and therefore does nothing where it could: where drafts are drawn (at a temperature above 0), and where the
+        bundle's method is approximate. chat: apply the chat template to text prompts.
         logprobs: keep the log-probability of every new token.
 
         For sampling, which greedy bundles refuse; one value, or a sequence with one for each prompt:
@@ -173,6 +181,7 @@ class _Batch:
         max_new_tokens: int = 128,
         stop: Sequence[str] = (),
         autoregressive: bool = False,
+        adaptive: bool = True,
         chat: bool = False,
         logprobs: bool = False,
         temperature: Setting = 0.0,
@@ -191,7 +200,7 @@ class _Batch:
         max_new_tokens = check_new_tokens(max_new_tokens)
         if stop and bundle.text is None:
             raise PromptError("this bundle has no tokenizer, so no text to stop at", hint="leave --stop out")
-        self.bundle, self.speculative = bundle, bundle.speculative and not autoregressive
+        self.bundle, self.speculative, self.adaptive = bundle, bundle.speculative and not autoregressive, adaptive
         self.seconds = 0.0
         all_ids = [ids for prompt in prompts for ids in [bundle.token_ids(prompt, chat=chat)] * sequences]
         self.rows = []
@@ -212,7 +221,7 @@ class _Batch:
             bundle._owner = threading.get_ident()
             try:
                 start = perf_counter()
-                for _ in bundle._loop.generate(self.rows, self.speculative):
+                for _ in bundle._loop.generate(self.rows, self.speculative, self.adaptive):
                     self.seconds += perf_counter() - start
                     yield
                     start = perf_counter()  # what the caller did in between is not ours
@@ -242,6 +251,7 @@ class _Batch:
             verify_seconds=spent["verify"],
             draft_seconds=spent["draft"],
             path_lengths=row.path_lengths[1:],
+            draft_lengths=row.draft_lengths[1:],
         )
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from speccompile.contract import Graph, Tensor
 from speccompile.runtime.cuda import Device, Memory
-from speccompile.runtime.engine import Array, Run, buffer_dtypes, numpy_dtype
+from speccompile.runtime.engine import Array, Run, buffer_dtypes, numpy_dtype, process_memory
 
 Shape = tuple[int, ...]
 
@@ -80,6 +80,9 @@ class DeviceEngine(ABC):
 
     def has(self, graph: str) -> bool:
         return graph in self._files
+
+    def memory(self) -> dict[str, int]:
+        return process_memory()
 
     def address(self, buffer: str) -> int:
         (memory,) = (memory for (name, _), memory in self._memory.items() if name == buffer)

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from speccompile.contract import Graph
+from speccompile.system import process_sizes, proportional_size
 
 Array = NDArray[Any]
 Run = Callable[[], None]
@@ -14,6 +15,11 @@ Run = Callable[[], None]
 
 class Engine(Protocol):
     """Graphs over named buffers. A buffer exists once for every concrete shape: equal names and shapes share memory."""
+
+    @property
+    def threads(self) -> int | None:
+        """Threads of the processor that a graph runs on; None where the library knows of none."""
+        ...
 
     def array(self, buffer: str, shape: tuple[int, ...]) -> Array:
         """A host view of a buffer: what is written here the graphs read, and the other way round.
@@ -38,11 +44,30 @@ class Engine(Protocol):
         """Where a state buffer lies in memory, the host's or the device's. It never moves."""
         ...
 
+    def memory(self) -> dict[str, int]:
+        """What this process holds of the machine's memory, not the device's: see `process_memory`."""
+        ...
+
+
+def process_memory() -> dict[str, int]:
+    """Memory of this process in bytes; empty where the kernel does not tell.
+
+    resident: all that is in memory, a page that is mapped several times as often; proportional: of such a page, its
+    part; anonymous: what is the process's own; mapped: pages of files, which processes share and the system takes back
+    when it needs to; peak: the most that was resident.
+    """
+    names = {"resident": "VmRSS", "anonymous": "RssAnon", "mapped": "RssFile", "peak": "VmHWM"}
+    sizes = process_sizes()
+    found = {name: sizes[theirs] for name, theirs in names.items() if theirs in sizes}
+    proportional = proportional_size()
+    return found if proportional is None else found | {"proportional": proportional}
+
 
 def opened_first(graphs: Collection[str]) -> list[str]:
     """The graphs that speculative rounds run; the others wait for their first use.
 
-    A fused bundle has `verify` beside `step`, for autoregressive decoding alone: opening both holds the weights twice.
+    A fused bundle has `verify` beside `step`, for autoregressive decoding alone: opening both takes twice as long, and
+    twice the memory where weights are not mapped.
     """
     return ["step"] if "step" in graphs else list(graphs)
 

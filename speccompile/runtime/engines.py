@@ -71,8 +71,11 @@ def _check_capability(entry: EngineEntry) -> None:
         )
 
 
-def open_engine(folder: Path, entry: EngineEntry, threads: int | None = None) -> Engine:
-    """Open an engine that can run here, of the bundle in `folder`. threads: for what it does on the processor.
+def open_engine(folder: Path, entry: EngineEntry, threads: int | None = None, *, verify: bool = True) -> Engine:
+    """Open an engine that can run here, of the bundle in `folder`.
+
+    threads: for what it does on the processor, by default one for each core that this process may use. verify: compare
+    what of it is kept on this machine with its hashes.
 
     Raises EngineError when its library does not take its graphs.
     """
@@ -87,7 +90,7 @@ def open_engine(folder: Path, entry: EngineEntry, threads: int | None = None) ->
         return OnnxRuntimeDeviceEngine(folder, entry, open_device(), threads)
     from speccompile.runtime.onnxruntime import OnnxRuntimeEngine
 
-    return OnnxRuntimeEngine(folder, entry, threads)
+    return OnnxRuntimeEngine(folder, entry, threads, verify)
 
 
 def _named(manifest: Manifest, name: str) -> EngineEntry:

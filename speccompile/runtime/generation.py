@@ -41,6 +41,8 @@ class Generation:
     draft_seconds: float = field(kw_only=True)
     path_lengths: list[int] = field(kw_only=True)
     """Tokens that each round verified, the bonus token included, before the end cut any off."""
+    draft_lengths: list[int] = field(kw_only=True)
+    """Drafts that each round verified, of a tree all its nodes; 0 where there were none."""
 
     def to_json(self) -> dict[str, Any]:
         """The documented object of `generate --json`."""
@@ -80,6 +82,7 @@ class Row:
         self.logprobs: list[float] | None = [] if logprobs else None
         self.pieces: list[str] = []
         self.path_lengths: list[int] = []  # the prefill's single token first
+        self.draft_lengths: list[int] = []
         self.watched = stream is not None and stream.has_stop
         """Whether the text is decoded in every round. Once at the end costs far less."""
         self._eos = frozenset(eos_token_ids)
@@ -89,9 +92,21 @@ class Row:
     def active(self) -> bool:
         return not self.finish_reason
 
-    def take(self, tokens: list[int], logprobs: Sequence[float] = ()) -> None:
-        """Append the tokens of a round, up to whatever ends the generation first, and theirs of the logprobs."""
+    def __len__(self) -> int:
+        return len(self.prompt) + len(self.token_ids)
+
+    @property
+    def text(self) -> list[int]:
+        """The prompt and the new tokens."""
+        return self.prompt + self.token_ids
+
+    def take(self, tokens: list[int], drafts: int, logprobs: Sequence[float] = ()) -> None:
+        """Append the tokens of a round, up to whatever ends the generation first, and theirs of the logprobs.
+
+        drafts: how many were verified.
+        """
         self.path_lengths.append(len(tokens))
+        self.draft_lengths.append(drafts)
         tokens = tokens[: self.room - len(self.token_ids)]
         if not self._eos.isdisjoint(tokens):
             end = next(place for place, token in enumerate(tokens) if token in self._eos)

@@ -1,6 +1,6 @@
 """ONNX Runtime on a CPU: IOBinding over preallocated buffers, caches updated in place."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,23 +8,24 @@ import onnxruntime as ort
 
 from speccompile.bundle.manifest import EngineEntry
 from speccompile.contract import Tensor
-from speccompile.errors import EngineError
-from speccompile.runtime.engine import Array, Run, buffer_dtypes, empty, opened_first
+from speccompile.runtime.engine import Array, Run, buffer_dtypes, empty, opened_first, process_memory
+from speccompile.runtime.sessions import shared_session
+from speccompile.system import available_cores
 
 ONNX_TYPES = {"float32": 1, "int32": 6, "int64": 7, "bool": 9, "float16": 10, "bfloat16": 16}
 """dtype -> onnx.TensorProto.DataType."""
-
-AS_WRITTEN = ["ReluQuantRewrite"]
-"""Optimizers that drop a Relu in front of a quantization, even one to signed numbers."""
 
 
 class OnnxRuntimeEngine:
     """Sessions for the graphs of one engine entry. Implements `speccompile.runtime.engine.Engine`."""
 
-    def __init__(self, folder: Path, entry: EngineEntry, threads: int | None = None) -> None:
-        """threads: intra-op threads; None leaves the choice to ONNX Runtime (one a physical core)."""
-        self._options = session_options(threads)
-        self._files = {name: folder / file for name, file in entry.files.items()}
+    def __init__(self, folder: Path, entry: EngineEntry, threads: int | None = None, verify: bool = True) -> None:
+        """threads: of a session, by default one for each core that this process may use.
+
+        verify: compare packed weights that are kept on this machine with their hashes.
+        """
+        self.threads = threads or available_cores()
+        self._folder, self._files, self._verify = folder, entry.files, verify
         self._graphs = {graph.name: graph for graph in entry.graphs}
         self._dtypes = buffer_dtypes(entry.graphs)
         self._sessions: dict[str, ort.InferenceSession] = {}
@@ -35,14 +36,7 @@ class OnnxRuntimeEngine:
 
     def _session(self, graph: str) -> ort.InferenceSession:
         if graph not in self._sessions:
-            path = self._files[graph]
-            providers = ["CPUExecutionProvider"]
-            self._sessions[graph] = refusable(
-                path.name,
-                lambda: ort.InferenceSession(
-                    str(path), self._options, providers=providers, disabled_optimizers=AS_WRITTEN
-                ),
-            )
+            self._sessions[graph] = shared_session(self._folder, self._files[graph], self.threads, verify=self._verify)
         return self._sessions[graph]
 
     def array(self, buffer: str, shape: tuple[int, ...]) -> Array:
@@ -79,48 +73,5 @@ class OnnxRuntimeEngine:
         address: int = value.data_ptr()
         return address
 
-
-def session_options(threads: int | None) -> ort.SessionOptions:
-    """Options that every session has. threads: as for `OnnxRuntimeEngine`."""
-    options = ort.SessionOptions()
-    if threads is not None:
-        options.intra_op_num_threads = threads
-    # The graphs of a round take turns, each with its own threads. Those of the one that just ran would spin on the
-    # cores that the next one needs (measured on two cores, 16 M target, 2 M drafter: 1.7 times the round).
-    options.add_session_config_entry("session.force_spinning_stop", "1")
-    # Quantized graphs run as they are written: otherwise activations are quantized that the graph leaves alone.
-    options.add_session_config_entry("session.disable_quant_qdq", "1")
-    return options
-
-
-_REFUSALS = (
-    "Fail",
-    "InvalidArgument",
-    "InvalidGraph",
-    "InvalidProtobuf",
-    "NoSuchFile",
-    "NotImplemented",
-    "RuntimeException",
-)
-ERRORS = (
-    *(getattr(ort.capi.onnxruntime_pybind11_state, name) for name in _REFUSALS),
-    RuntimeError,
-    ValueError,
-)
-"""What ONNX Runtime raises."""
-
-
-def refusable(file: str, open_session: Callable[[], ort.InferenceSession]) -> ort.InferenceSession:
-    """The session; raises EngineError when ONNX Runtime does not take the graph in `file`."""
-    try:
-        return open_session()
-    except ERRORS as error:
-        raise EngineError(
-            f"ONNX Runtime {ort.__version__} does not take {file}: {first_line(error)}",
-            hint="`speccompile inspect` shows the version that the bundle was built with",
-        ) from error
-
-
-def first_line(error: Exception) -> str:
-    """What ONNX Runtime's message begins with; the rest repeats it."""
-    return str(error).partition("\n")[0]
+    def memory(self) -> dict[str, int]:
+        return process_memory()

@@ -22,7 +22,9 @@ from speccompile.progress import LOGGER
 from speccompile.runtime.cuda import Device
 from speccompile.runtime.device import Binding, DeviceEngine, Repeats
 from speccompile.runtime.engine import Run, opened_first
-from speccompile.runtime.onnxruntime import ERRORS, ONNX_TYPES, first_line, refusable, session_options
+from speccompile.runtime.onnxruntime import ONNX_TYPES
+from speccompile.runtime.sessions import ERRORS, first_line, refusable, session_options
+from speccompile.system import available_cores
 
 MOST_CAPTURED = 8
 """CUDA graphs of a session. ONNX Runtime lets go of none before the session ends."""
@@ -73,9 +75,10 @@ class OnnxRuntimeDeviceEngine(DeviceEngine):
 
     def __init__(self, folder: Path, entry: EngineEntry, device: Device, threads: int | None = None) -> None:
         """threads: as for `OnnxRuntimeEngine`; they launch kernels. Raises EngineError for a graph it does not take."""
+        self.threads = threads or available_cores()
         super().__init__(device, entry.graphs, {name: folder / file for name, file in entry.files.items()})
         check_provider(entry.provider)
-        self._provider, self._threads = PROVIDERS[entry.provider], threads
+        self._provider = PROVIDERS[entry.provider]
         self._sessions: dict[str, _Session] = {}
         self._repeats = Repeats()
         for name in opened_first(self._files):
@@ -83,7 +86,7 @@ class OnnxRuntimeDeviceEngine(DeviceEngine):
 
     def _session(self, graph: str) -> "_Session":
         if graph not in self._sessions:
-            self._sessions[graph] = _Session(self._files[graph], self._provider, self._threads)
+            self._sessions[graph] = _Session(self._files[graph], self._provider, self.threads)
         return self._sessions[graph]
 
     def _prepare(self, binding: Binding) -> Run:
@@ -106,7 +109,7 @@ class OnnxRuntimeDeviceEngine(DeviceEngine):
 class _Session:
     """A graph in ONNX Runtime, and the numbers of its CUDA graphs."""
 
-    def __init__(self, path: Path, provider: Provider, threads: int | None) -> None:
+    def __init__(self, path: Path, provider: Provider, threads: int) -> None:
         self._provider, self._path = provider, path
         self._numbers: dict[Binding, int] = {}
         self._capturing = True
@@ -163,9 +166,8 @@ class _Session:
         LOGGER.warning("%s: runs without CUDA graphs: %s", self._path.name, why)
 
 
-def _open(path: Path, provider: Provider, threads: int | None, *, capture: bool) -> ort.InferenceSession:
-    options = session_options(threads)
-    options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+def _open(path: Path, provider: Provider, threads: int, *, capture: bool) -> ort.InferenceSession:
+    options = session_options(threads, record_ep_graph_assignment_info="1")
     settings = {"enable_cuda_graph": "1" if capture else "0"}
     if provider.plugin:
         options.add_provider_for_devices(_plugin_devices(provider), settings)

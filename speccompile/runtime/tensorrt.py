@@ -33,6 +33,7 @@ class TensorRTEngine(DeviceEngine):
     """
 
     needs_every_output = True
+    threads = None
 
     def __init__(self, folder: Path, entry: EngineEntry, device: Device, trt: Any) -> None:
         """trt: the module `tensorrt_rtx` or `tensorrt`. Raises EngineError for an engine that it does not take."""

@@ -10,6 +10,8 @@ from speccompile.contract import Graph
 from speccompile.lower.export import Exported, export_draft
 from speccompile.lower.files import neutral_file, write_neutral
 from speccompile.models.probe import probe
+from speccompile.prove import script as scripts
+from speccompile.prove.graphs import EAGER
 from speccompile.prove.script import Outputs, Script, drive, make_script
 from speccompile.step.decoder import CacheShape, Decoder
 from speccompile.step.draft import Drafter
@@ -34,6 +36,10 @@ class Driven:
     @property
     def graph(self) -> Graph:
         return self.exported.graph
+
+    @property
+    def of_proof(self) -> scripts.Driven:
+        return scripts.Driven(self.graph, EAGER, self.script, self.outputs)
 
     @property
     def weights(self) -> set[str]:

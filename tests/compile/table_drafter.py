@@ -1,12 +1,14 @@
 """A drafter whose next token depends on the last one alone: its logits are rows of a table."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from speccompile.contract import Graph
+from speccompile.lower.compose import STEP
 from speccompile.lower.signatures import draft_graph
 from speccompile.prove.script import Outputs, Script, windows
 from speccompile.step.draft import Accepted, Drafted, Drafter, State
@@ -53,12 +55,21 @@ def settings(batch: int, **changes: float) -> Settings:
     return Settings(**rows, history=torch.zeros(batch, 1, dtype=torch.int64))
 
 
-def run(drafter: TableDrafter, script: Script) -> tuple[Graph, Outputs]:
-    """What the drafter gives over a script, and the contract of its graph."""
+def run(drafter: TableDrafter, script: Script, *, fused: bool = False) -> tuple[Graph, Outputs]:
+    """The contract of the drafter's graph, and what it gives over a script, with no states behind the text.
+
+    fused: as in a `step`, which accepts one draft more in every row, and whose bonus tokens are the text's plus one.
+    """
     graph = draft_graph(drafter, len(script.texts))
+    graph = replace(graph, name=STEP) if fused else graph
     outputs: Outputs = []
     for window in windows(script, [graph]):
         given = {tensor.name: torch.tensor(window.input(tensor)) for tensor in graph.inputs}
+        if fused:
+            rows = torch.arange(len(script.texts))
+            given["n_path"] = rows + 1 if window.drafted else given["n_path"]
+            bonus = rows, given["n_path"]
+            given["path"][bonus] = (given["path"][bonus] + 1) % len(drafter.table)
         own = Settings(*(given[name] for name in Settings._fields)) if drafter.candidates else None
         path, n_path, length = (given[name] for name in ("path", "n_path", "length"))
         accepted = Accepted(path, n_path, length, settings=own, uniforms=given.get("draft_uniforms"))
@@ -66,8 +77,10 @@ def run(drafter: TableDrafter, script: Script) -> tuple[Graph, Outputs]:
         found = {"next_window": drafted.window, "next_total": drafted.n_total}
         if drafter.candidates:
             found |= {"next_ids": drafted.ids, "next_probs": drafted.probs}
+        if fused:
+            found |= {"path": path, "n_path": n_path}
         outputs.append({name: value.numpy() for name, value in found.items()})
-    return graph, outputs
+    return graph, [*outputs[: len(script.widths)], {}, *outputs[len(script.widths) :]]
 
 
 def best_nodes(table: np.ndarray, bonus: int, depth: int, top_k: int, n_nodes: int) -> list[tuple[int, ...]]:

@@ -176,8 +176,8 @@ def test_loop_gives_the_tokens_and_drafts_of_generate(
 ) -> None:
     row, (prompt, new_tokens) = compiled(name), (random_text(21, 9), 20)
     engine = row.engine(form)
-    sizes = {"batch_size": 1, "prefill_chunk": 16, "tokens": DRAFTS, "catch_up": 2}
-    manifest = SimpleNamespace(graphs=row.graphs, **sizes)
+    sizes = {"batch_size": 1, "prefill_chunk": 16, "tokens": DRAFTS, "depth": DRAFTS, "catch_up": 2}
+    manifest = SimpleNamespace(graphs=row.graphs, tree="chain", sample=False, exact=True, **sizes)
     expected = greedy(row.target, prompt, new_tokens)
     for speculative in (True, False):
         generation = Row(prompt, new_tokens, row.max_length, [], None)

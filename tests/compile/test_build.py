@@ -85,6 +85,7 @@ def test_the_proof_says_what_was_compared(built):
     assert engine["prompts"] == engine["equal"] == engine["transformers"]["equal"] == 3
     assert engine["new_tokens"] == 3 * 16
     assert engine["near_ties"] == engine["transformers"]["near_ties"] == []
+    assert "quality" not in proof, "the perplexity of random tokens says nothing"
 
 
 def test_a_proof_that_was_left_out_is_not_claimed(built, cli):
@@ -141,6 +142,21 @@ def test_the_graphs_of_a_build_can_be_kept(from_hub):
     assert graphs <= set(contents(folder / "dumped"))
     for graph in graphs:
         onnx.checker.check_model(folder / "dumped" / graph)
+
+
+def test_quality_is_measured_on_the_recipes_prompts(from_hub):
+    """The model is random, and float32 costs nothing."""
+    folder, _ = from_hub
+    quality = read(folder / "build" / "from-the-hub", "proof.json")["quality"]
+    (engine,) = quality.pop("engines")
+    perplexity = quality.pop("perplexity")
+    tokens = Bundle.open(folder / "build" / "from-the-hub", threads=1).token_ids("def größe(self)")
+    assert quality == {"file": "prompts.jsonl", "texts": 2, "tokens": len(tokens) + 1, "kl_tokens": len(tokens) + 1}
+    assert engine.pop("perplexity") == pytest.approx(perplexity, rel=1e-4)
+    assert engine == {
+        "engines": ["onnxruntime-cpu"], "executed_by": "onnxruntime cpu", "precision": "float32", "block_size": None,
+        "same_argmax": 1.0, "kl_divergence": 0.0,
+    }  # fmt: skip
 
 
 def test_the_recipes_prompts_are_proven(from_hub):

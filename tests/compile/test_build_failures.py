@@ -17,6 +17,10 @@ from speccompile.errors import BuildError
 from speccompile.lower import files, neutral
 from speccompile.lower.passes import attend_sliced
 from speccompile.step import verify
+from speccompile.step.draft.prompt_lookup import PromptLookup
+from speccompile.step.verify.rules import Exact
+from speccompile.step.verify.target import Target
+from tests import zoo
 from tests.compile.tiny_bundles import contents
 
 NEW_TOKEN = r"prompt 1 \(token ids [\d, ]+(\.\.)?\): at new token \d+"
@@ -79,12 +83,7 @@ def full_disk(limit):
 
 
 def test_drafts_that_are_accepted_wrongly_fail_the_proof(cli, built, output, monkeypatch):
-    def accept_everything(window, n_given, n_total, target_tokens):
-        n_path = torch.where(n_given > 0, n_total, 0)
-        last = (n_total - n_given).clamp(min=0)[:, None]
-        return n_path, target_tokens.gather(1, last.clamp(max=target_tokens.shape[1] - 1))
-
-    monkeypatch.setattr(verify, "accept_greedy", accept_everything)
+    monkeypatch.setattr(Exact, "__call__", lambda rule, target, choices, drafts: drafts.tokens >= 0)
     code, err = failure(cli, built, output)
     assert code == 3
     numbers = (
@@ -95,9 +94,8 @@ def test_drafts_that_are_accepted_wrongly_fail_the_proof(cli, built, output, mon
 
 
 def test_tokens_that_are_wrong_in_both_ways_fail_the_proof(cli, built, output, monkeypatch):
-    accept = verify.accept_greedy
     monkeypatch.setattr(
-        verify, "accept_greedy", lambda window, given, total, tokens: accept(window, given, total, (tokens + 1) % 272)
+        verify, "greedy_target", lambda logits: Target(logits, (logits.argmax(-1) + 1) % zoo.VOCABULARY)
     )
     code, err = failure(cli, built, output)
     assert code == 3
@@ -124,14 +122,21 @@ def test_a_lowered_graph_that_computes_something_else_fails_the_proof(cli, built
     assert re.search(r"^error: verify, onnxruntime-cpu against neutral, (logits|path) after window \d: differs by", err)
 
 
-def test_a_model_that_cannot_be_traced_is_told(cli, built, output, monkeypatch):
-    def refuse(*_, **__):
-        raise torch._dynamo.exc.UserError(torch._dynamo.exc.UserErrorType.DYNAMIC_CONTROL_FLOW, "it branches")
+@pytest.mark.parametrize(
+    ("module", "name", "graph"), [(PromptLookup, "PromptLookup", "draft"), (verify.Verify, "GPT2LMHeadModel", "verify")]
+)
+def test_a_module_that_cannot_be_traced_is_told(cli, built, output, monkeypatch, module, name, graph):
+    export = torch.export.export
+
+    def refuse(flat, *arguments, **options):
+        if isinstance(flat.module, module):
+            raise torch._dynamo.exc.UserError(torch._dynamo.exc.UserErrorType.DYNAMIC_CONTROL_FLOW, "it branches")
+        return export(flat, *arguments, **options)
 
     monkeypatch.setattr(torch.export, "export", refuse)
     code, err = failure(cli, built, output)
     assert code == 1
-    assert "error: GPT2LMHeadModel cannot be compiled: its verify graph cannot be traced: it branches" in err
+    assert f"error: {name} cannot be compiled: its {graph} graph cannot be traced: it branches" in err
 
 
 @pytest.mark.parametrize("limit", [4096, 200_000])

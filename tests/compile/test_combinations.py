@@ -19,6 +19,7 @@ from speccompile.runtime import Bundle, Generation
 from speccompile.runtime.options import Sampling
 from tests import zoo
 from tests.compile.combinations import BATCH_SIZE, MAX_LENGTH, Combination, Workshop, every
+from tests.light.forced_pace import forced_pace
 
 ALL = every()
 EXACT = [each for each in ALL if each.exact]
@@ -42,6 +43,10 @@ SETTINGS = (
     {"temperature": [1.0, 0.5], "min_p": [0.05, 0.2], "top_k": [0, 8], "seed": [5, 6]},
 )
 """Options for the two rows of a batch."""
+
+
+PACES = ([9, 9, 2, 1, 1, 9, 9, 2, 1, 9], [1, 1, 1, 9, 9, 1, 2], [9, *[1] * 7, 2, 9])
+"""Widths of windows in turn, 9 for the widest: they go on from one generation to the next."""
 
 
 def prompts() -> list[list[int]]:
@@ -122,7 +127,7 @@ def of_row(settings, row):
 @pytest.mark.parametrize("combination", EXACT, ids=str)
 def test_without_temperature_the_tokens_are_those_of_transformers(opened, reference, combination):
     bundle, expected = opened(combination), reference(combination.where.architecture)
-    speculative = generate_all(bundle)
+    speculative = generate_all(bundle, adaptive=False)
     assert tokens(speculative) == tokens(generate_all(bundle, autoregressive=True)) == expected
     assert tokens([bundle.generate(prompt, max_new_tokens=NEW_TOKENS) for prompt in prompts()]) == expected
     assert (accepted(speculative) > 0) == bundle.speculative == (combination.drafter != "none")
@@ -138,11 +143,26 @@ def test_without_temperature_the_tokens_are_those_of_transformers(opened, refere
 def test_certain_drafts_leave_what_equal_seeds_draw(opened, combination):
     bundle, found = opened(combination), 0
     for settings in SETTINGS:
-        speculative = generate_all(bundle, **settings)
+        speculative = generate_all(bundle, adaptive=False, **settings)
         assert tokens(speculative) == tokens(generate_all(bundle, autoregressive=True, **settings))
         check_alone_and_again(bundle, speculative, settings)
         found += accepted(speculative)
     assert (found > 0) == bundle.speculative
+
+
+@pytest.mark.parametrize("combination", [each for each in EXACT if each.drafter != "none"], ids=str)
+def test_rounds_may_stop_drafting_and_begin_again_anywhere(opened, reference, monkeypatch, combination):
+    bundle, n_drafts = opened(combination), set()
+    for wanted in PACES:
+        monkeypatch.setattr(bundle._loop.drafting, "pace", forced_pace(bundle, wanted))
+        generations = generate_all(bundle)
+        assert tokens(generations) == reference(combination.where.architecture)
+        n_drafts |= {count for one in generations for count in one.draft_lengths}
+        if combination.decoding == "sampling" and not combination.sample:
+            settings = SETTINGS[0]
+            expected = tokens(generate_all(bundle, autoregressive=True, **settings))
+            assert tokens(generate_all(bundle, **settings)) == expected
+    assert n_drafts == ({0, 1, 2} if bundle.manifest.tree == "chain" else {0, bundle.manifest.tokens})
 
 
 @pytest.mark.parametrize("combination", [each for each in SAMPLING if each.sample], ids=str)

@@ -2,6 +2,7 @@
 
 import re
 from copy import deepcopy
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import torch
 from speccompile.contract import Graph
 from speccompile.errors import ProofError
 from speccompile.prove.drafts import check_dynamic, check_tree
-from speccompile.prove.script import Script
+from speccompile.prove.script import Driven, Script
 from speccompile.tree import chain, from_paths
 from tests.compile.table_drafter import TableDrafter, best_nodes, run
 
@@ -24,8 +25,9 @@ GRAPH, RIGHT = run(CERTAIN, SCRIPT)
 DRAWN_GRAPH, DRAWN_RIGHT = run(DRAWN, SCRIPT)
 
 
-def check(outputs, drafter=CERTAIN, graph=GRAPH, **more):
-    return check_tree(outputs, SCRIPT, graph, [drafter.teach], drafter.shape, LONGEST, **more)
+def check(outputs, drafter=CERTAIN, graph=GRAPH, script=SCRIPT, **more):
+    driven = Driven(graph, "a against b", script, outputs)
+    return check_tree(driven, [drafter.teach], drafter.shape, LONGEST, **more)
 
 
 def test_right_drafts_pass_and_are_counted():
@@ -34,10 +36,24 @@ def test_right_drafts_pass_and_are_counted():
     assert check(DRAWN_RIGHT, DRAWN, DRAWN_GRAPH)["values"] == n_cases * 3 * 4
 
 
+@pytest.mark.parametrize(("drafter", "values"), [(CERTAIN, 5), (DRAWN, 3 * 4)])
+def test_a_step_drafts_behind_the_path_that_it_made(drafter, values):
+    script = replace(SCRIPT, rounds_at=3, rounds=(((1, 2, 3, 4, 5, 6),) * 2,))
+    graph, outputs = run(drafter, script, fused=True)
+    row = check(outputs, drafter, graph, script)
+    assert (row["graph"], row["level"], row["values"]) == ("step", "a against b", (7 + 2) * values)
+    for window in (3, 5):  # of the text, and of drafts
+        wrong = deepcopy(outputs)
+        wrong[window]["next_window"][0, 0] = 2
+        message = f"^step, a against b, window {window}, row 0: the next window's first token is 2, expected 3"
+        with pytest.raises(ProofError, match=message):
+            check(wrong, drafter, graph, script)
+
+
 def test_drafts_behind_the_longest_sequence_are_not_looked_at():
     wrong = deepcopy(RIGHT)
     wrong[3]["next_window"][0, 3:] = 0  # behind seven tokens and a draft
-    assert check_tree(wrong, SCRIPT, GRAPH, [CERTAIN.teach], TREE, 8)["values"] > 0
+    assert check_tree(Driven(GRAPH, "a against b", SCRIPT, wrong), [CERTAIN.teach], TREE, 8)["values"] > 0
     with pytest.raises(ProofError):
         check(wrong)
 
@@ -75,7 +91,7 @@ def equal(outputs):
 def test_a_wrong_window_is_told(change, message):
     wrong = deepcopy(RIGHT)
     change(wrong)
-    with pytest.raises(ProofError, match=f"^draft, window {message}"):
+    with pytest.raises(ProofError, match=f"^draft, a against b, window {message}"):
         check(wrong)
 
 
@@ -113,14 +129,16 @@ def other_child(outputs):
 def test_a_wrong_draw_is_told(change, message):
     wrong = deepcopy(DRAWN_RIGHT)
     change(wrong[1])  # temperature 1, no filter
-    with pytest.raises(ProofError, match=f"^draft, window 1, row 0, node 0: {message}"):
+    with pytest.raises(ProofError, match=f"^draft, a against b, window 1, row 0, node 0: {message}"):
         check(wrong, DRAWN, DRAWN_GRAPH)
 
 
 def test_another_child_at_temperature_zero_is_told():
     wrong = deepcopy(DRAWN_RIGHT)
     wrong[0]["next_window"][0, 1:3] = wrong[0]["next_window"][0, [2, 1]]
-    with pytest.raises(ProofError, match=r"^draft, window 0, row 0, node 0: children \[\d, \d\] at temperature 0, exp"):
+    with pytest.raises(
+        ProofError, match=r"^draft, a against b, window 0, row 0, node 0: children \[\d, \d\] at temperature 0, exp"
+    ):
         check(wrong, DRAWN, DRAWN_GRAPH)
 
 
@@ -132,7 +150,7 @@ def test_a_draft_that_stops_at_the_wrong_place_is_told(n_drafts, message):
     probabilities = [float(torch.softmax(TABLE[token], 0).max()) for token in window[:3]]
     fallback = 0.9 if n_drafts else min(probabilities) / 2
     outputs[3]["next_total"][0] = 1 + n_drafts
-    text = f"^draft, window 3, row 0: draft 1 {message}, transformers gives it the probability "
+    text = f"^draft, a against b, window 3, row 0: draft 1 {message}, transformers gives it the probability "
     with pytest.raises(ProofError, match=f"{text}{re.escape(f'{probabilities[0]:.3g}')}, and drafting stops below"):
         check(outputs, drafter, graph, fallback=fallback)
 
@@ -143,7 +161,7 @@ DEPTH, TOP_K, NODES = 2, 3, 5
 def dynamic(change=None):
     """The right tree of every window, or with a change made to that of the last window's first row."""
     outputs = []
-    for window in RIGHT:
+    for window in RIGHT[:-1]:
         tokens, parents = [], []
         for bonus in window["next_window"][:, 0].tolist():
             paths = [(), *best_nodes(TABLE.double().numpy(), bonus, DEPTH, TOP_K, NODES)]
@@ -154,7 +172,7 @@ def dynamic(change=None):
     if change is not None:
         change(outputs[3])
     graph = Graph("draft", (), ())
-    return check_dynamic(outputs, SCRIPT, graph, CERTAIN.teach, DEPTH, TOP_K, LONGEST)
+    return check_dynamic(Driven(graph, "a against b", SCRIPT, outputs), CERTAIN.teach, DEPTH, TOP_K, LONGEST)
 
 
 def test_the_best_nodes_pass():
@@ -189,5 +207,5 @@ def twice(outputs):
     ],
 )
 def test_a_wrong_dynamic_tree_is_told(change, message):
-    with pytest.raises(ProofError, match=f"^draft, window 3, row 0: {message}"):
+    with pytest.raises(ProofError, match=f"^draft, a against b, window 3, row 0: {message}"):
         dynamic(change)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from speccompile.prove.drafts import Teacher, check_dynamic, check_tree, teacher
-from speccompile.prove.graphs import check_same, module_drafts
+from speccompile.prove.graphs import EAGER, check_exact, module_drafts
 from speccompile.step.draft import Accepted, Drafter
 from speccompile.step.draft.dynamic import DynamicDrafter
 from speccompile.step.draft.layer_skip import skip_layers
@@ -51,17 +51,17 @@ def teach(name: str, seed: int = 0, skipped: tuple[int, ...] = ()) -> Teacher:
 
 
 CHECKS: dict[str, Callable[..., dict[str, Any]]] = {
-    "chain": lambda *given: check_tree(*given, [teach("llama")], CHAIN, MAX_LENGTH),
-    "chain, BiLD": lambda *given: check_tree(*given, [teach("qwen2")], CHAIN, MAX_LENGTH, FALLBACK),
-    "chain, sampled": lambda *given: check_tree(*given, [teach("mistral")], CHAIN, MAX_LENGTH),
-    "tree": lambda *given: check_tree(*given, [teach("mistral")], TREE, MAX_LENGTH),
-    "tree, sampled": lambda *given: check_tree(*given, [teach("llama")], TREE, MAX_LENGTH),
-    "dynamic": lambda *given: check_dynamic(*given, teach("mistral"), DEPTH, TOP_K, MAX_LENGTH),
-    "several": lambda *given: check_tree(*given, [teach("llama"), teach("gpt2")], PAIR, MAX_LENGTH),
-    "several chains": lambda *given: check_tree(*given, [teach("llama"), teach("llama", 1)], chain(2), MAX_LENGTH),
-    "layer skip": lambda *given: check_tree(*given, [teach("gemma2", skipped=(1, 2))], PAIR, MAX_LENGTH),
-    "layer skip, dynamic": lambda *given: check_dynamic(
-        *given, teach("qwen3_moe", skipped=(0,)), DEPTH, TOP_K, MAX_LENGTH
+    "chain": lambda given: check_tree(given, [teach("llama")], CHAIN, MAX_LENGTH),
+    "chain, BiLD": lambda given: check_tree(given, [teach("qwen2")], CHAIN, MAX_LENGTH, FALLBACK),
+    "chain, sampled": lambda given: check_tree(given, [teach("mistral")], CHAIN, MAX_LENGTH),
+    "tree": lambda given: check_tree(given, [teach("mistral")], TREE, MAX_LENGTH),
+    "tree, sampled": lambda given: check_tree(given, [teach("llama")], TREE, MAX_LENGTH),
+    "dynamic": lambda given: check_dynamic(given, teach("mistral"), DEPTH, TOP_K, MAX_LENGTH),
+    "several": lambda given: check_tree(given, [teach("llama"), teach("gpt2")], PAIR, MAX_LENGTH),
+    "several chains": lambda given: check_tree(given, [teach("llama"), teach("llama", 1)], chain(2), MAX_LENGTH),
+    "layer skip": lambda given: check_tree(given, [teach("gemma2", skipped=(1, 2))], PAIR, MAX_LENGTH),
+    "layer skip, dynamic": lambda given: check_dynamic(
+        given, teach("qwen3_moe", skipped=(0,)), DEPTH, TOP_K, MAX_LENGTH
     ),
 }
 # Every third of the windows' rows is idle or at the end; candidates count where drafts are sampled.
@@ -71,7 +71,9 @@ LEAST = {"chain": 30, "chain, sampled": 30 * 64, "tree, sampled": 50 * 64, "laye
 @pytest.mark.parametrize("name", CHECKS)
 def test_drafts_are_those_of_transformers(run: Callable[[str], Driven], name: str) -> None:
     found = run(name)
-    assert CHECKS[name](found.outputs, found.script, found.graph)["values"] >= LEAST.get(name, 30)
+    row = CHECKS[name](found.of_proof)
+    assert (row["graph"], row["level"]) == ("draft", "neutral against eager")
+    assert row["values"] >= LEAST.get(name, 30)
 
 
 def test_bild_stops_early_now_and_then(run: Callable[[str], Driven]) -> None:
@@ -82,8 +84,8 @@ def test_bild_stops_early_now_and_then(run: Callable[[str], Driven]) -> None:
 
 def test_lookup_without_weights_is_its_module(run: Callable[[str], Driven]) -> None:
     found = run("lookup")
-    expected = module_drafts(MAKERS["lookup"](), found.script)
-    check_same(found.outputs, expected, "draft", "neutral against eager", "float32")
+    expected = module_drafts(MAKERS["lookup"](), found.of_proof)
+    check_exact(found.outputs, expected, "draft", EAGER)
 
 
 def test_states_of_several_drafters_have_names_of_their_own(run: Callable[[str], Driven]) -> None:

@@ -51,7 +51,7 @@ def test_end_tokens_end_some_of_them_early(built, name):
 
 @pytest.mark.parametrize("name", ["model_1", "model_4", "lookup_1", "lookup_3", "lookup_5"])
 def test_rows_accept_different_lengths(built, name):
-    generations = generate_all(built(name), max_new_tokens=NEW_TOKENS)
+    generations = generate_all(built(name), max_new_tokens=NEW_TOKENS, adaptive=False)
     assert len({tuple(one.path_lengths) for one in generations}) > 2
     lengths = reduce(set.union, (set(one.path_lengths) for one in generations))
     assert lengths >= {1, built(name).bundle.manifest.tokens + 1}
@@ -60,7 +60,7 @@ def test_rows_accept_different_lengths(built, name):
 def test_a_drafter_that_is_the_target_is_always_right(built):
     case = built("model_16")
     for prompt in case.prompts():
-        generation = case.bundle.generate(prompt, max_new_tokens=1 + 3 * 17)
+        generation = case.bundle.generate(prompt, max_new_tokens=1 + 3 * 17, adaptive=False)
         assert (generation.rounds, generation.mean_accepted) == (3, 17.0)
         assert generation.token_ids == case.reference(prompt, 1 + 3 * 17)
 
@@ -120,13 +120,14 @@ def test_nothing_of_a_generation_reaches_the_next(built, name):
     """What lies behind the length in caches and buffers is never read, nor are finished rows."""
     case, prompts = built(name), [[5], [9, 8]]
     rows = case.bundle.manifest.batch_size
-    fresh = Bundle.open(case.path, threads=1).generate_batch(prompts[:rows], max_new_tokens=NEW_TOKENS)
-    generate_all(case, max_new_tokens=NEW_TOKENS)
+    options = {"max_new_tokens": NEW_TOKENS, "adaptive": False}
+    fresh = Bundle.open(case.path, threads=1).generate_batch(prompts[:rows], **options)
+    generate_all(case, **options)
     for graph in case.bundle.manifest.graphs:
         for tensor in graph.inputs:
             if tensor.role == "state":
                 case.bundle.engine.array(tensor.buffer, tensor.shape)[:] = 7 if tensor.dtype == "int64" else 1e3
-    again = case.bundle.generate_batch(prompts[:rows], max_new_tokens=NEW_TOKENS)
+    again = case.bundle.generate_batch(prompts[:rows], **options)
     assert [(one.token_ids, one.path_lengths) for one in again] == [(one.token_ids, one.path_lengths) for one in fresh]
 
 

@@ -110,7 +110,7 @@ def test_bench_finds_equal_tokens(folder, tmp_path):
     prompts = tmp_path / "prompts.jsonl"
     prompts.write_text('{"prompt": "the"}\n{"token_ids": [5, 6, 7]}\n')
     options = ["--prompts", prompts, "--max-new-tokens", 30, "--repeats", 1, "--threads", 1, "--json"]
-    printed = json.loads(run(bench.command, folder, *options).stdout)
+    printed = json.loads(run(bench.command, folder, *options, "--fixed-draft-length").stdout)
     assert (printed["equal_prompts"], printed["prompts"], printed["differences"]) == (2, 2, [])
     shares = [depth["accepted"] for depth in printed["acceptance_by_depth"]]
     assert len(shares) == 3

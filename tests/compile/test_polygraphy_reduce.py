@@ -85,7 +85,7 @@ def test_a_planted_operator_of_a_whole_model(tmp_path):
     assert f"tensorrt_rtx {tensorrt_rtx.__version__}\n" in report
     assert "node 'planted_bits' (BitwiseAnd): UNSUPPORTED_NODE in checkBitwiseAnd: false" in report
     assert f"{len(nodes)} nodes of verify.float32.onnx became 1.\n" in report
-    assert "Sizes that vary were fixed: window [1, 5], logit_rows [1]." in report
+    assert "Sizes that vary were fixed: window [1, 5], logit_rows [5]." in report
     assert "planted_bits" in run_reported_command(folder).stdout
 
 

@@ -102,6 +102,19 @@ def test_two_graphs_of_one_round_must_agree_in_everything():
             graphs.check_same(other, one, "verify", "a against b", "float32")
 
 
+def test_other_drafts_are_counted_or_told_with_their_window():
+    right = [{"next_window": np.array([[3, 4]]), "next_probs": np.array([1.0])} for _ in range(3)]
+    wrong = [right[0], right[1] | {"next_window": np.array([[3, 5]]), "next_probs": np.array([0.5])}, right[2]]
+    assert "other_drafts" not in graphs.check_same(right, right, "draft", "a against b", "float32")
+    assert graphs.check_same(wrong, right, "draft", "a against b", "float32")["other_drafts"] == 1
+    row = graphs.check_exact(right, right, "draft", "a against b")
+    assert (row["values"], row["tolerance"]) == (9, 0.0)
+    message = r"^draft, a against b, next_window after window 1: \[\[3, 5\]\], expected \[\[3, 4\]\]$"
+    with pytest.raises(ProofError, match=message) as caught:
+        graphs.check_exact(wrong, right, "draft", "a against b")
+    assert caught.value.hint.startswith("the graph computes something else")
+
+
 def test_reduced_precision_may_lose_so_much_and_no_more():
     right = [{"path": np.array([[3, 4]]), "logits": np.array([3.0, 4.0], np.float32)}]
     near = [{"path": np.array([[3, 5]]), "logits": np.array([3.0, 4.05], np.float16)}]

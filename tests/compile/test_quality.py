@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from speccompile.builder.quality import quality_texts
 from speccompile.errors import PromptError
 from speccompile.prove.quality import engine_logits, predictions
-from speccompile.recipe import Plan, load_recipe, make_plan
+from speccompile.recipe import Plan, TreePlan, load_recipe, make_plan
 from speccompile.runtime import Bundle
 from tests import zoo
 from tests.compile.combinations import MAX_LENGTH, Combination, Workshop
@@ -84,6 +84,17 @@ def test_quality_is_measured_on_held_out_texts_else_on_the_prompts(planned):
     without = replace(plan, prove=replace(plan.prove, held_out=None))
     assert quality_texts(without, folder, prompts) == [[1, 2, 3], [5, 6]]
     assert quality_texts(replace(plan, prove=replace(without.prove, prompts=None)), folder, prompts) == []
+
+
+def test_trees_are_measured_on_the_first_texts(planned, monkeypatch):
+    held_out = [[1] * 5, [2] * 3, [3] * 4, [4] * 2]
+    plan, folder = planned(held_out=held_out)
+    tree = replace(plan, drafter=replace(plan.drafter, tokens=2, tree=TreePlan("static", (-1, 0, 0), 1)))
+    assert quality_texts(tree, folder, []) == held_out
+    for tokens, count in ((8, 2), (11, 2), (12, 3), (4, 1)):
+        monkeypatch.setattr("speccompile.builder.quality.TREE_TOKENS", tokens)
+        assert quality_texts(tree, folder, []) == held_out[:count]
+        assert quality_texts(plan, folder, []) == held_out
 
 
 @pytest.mark.parametrize(

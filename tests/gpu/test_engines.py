@@ -80,9 +80,9 @@ def test_numbers(opened, figures):
 
 def test_nothing_but_counts_and_tokens_crosses(opened, prompts, figures):
     bundle = opened.bundle
-    bundle.generate(prompts[0], max_new_tokens=NEW_TOKENS)
+    bundle.generate(prompts[0], max_new_tokens=NEW_TOKENS, adaptive=False)
     with opened.watching() as watched:
-        generation = bundle.generate(prompts[0], max_new_tokens=NEW_TOKENS)
+        generation = bundle.generate(prompts[0], max_new_tokens=NEW_TOKENS, adaptive=False)
     largest = 8 * (bundle.manifest.prefill_chunk + 1)
     assert watched.copies
     assert max(size for _, size in watched.copies) <= largest
@@ -101,12 +101,12 @@ def test_cuda_graphs_and_the_hosts_time(opened, prompts, figures, caplog):
     bundle = opened.bundle
     for way in (False, True):  # kernels that a library compiles at first use are ready then
         for _ in range(3):
-            bundle.generate(prompts[0], max_new_tokens=NEW_TOKENS, autoregressive=way)
+            bundle.generate(prompts[0], max_new_tokens=NEW_TOKENS, autoregressive=way, adaptive=False)
     count = min(MOST_TOKENS, bundle.manifest.max_length - len(bundle.token_ids(prompts[0])))
     for mode, way in (("speculative", False), ("autoregressive", True)):
         with opened.watching() as watched:
             start = time.perf_counter()
-            generation = bundle.generate(prompts[0], max_new_tokens=count, autoregressive=way)
+            generation = bundle.generate(prompts[0], max_new_tokens=count, autoregressive=way, adaptive=False)
             spent = time.perf_counter() - start
         rounds = generation.rounds
         figures(**{f"{mode}_us_per_round": 1e6 * spent / rounds, f"{mode}_tokens_per_second": count / spent})

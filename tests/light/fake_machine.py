@@ -49,6 +49,7 @@ def make_machine(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
 
 
 def generate(machine: Machine, count: int = 30, **options: Any) -> list[int]:
-    """The toy's tokens after PROMPT."""
-    tokens: list[int] = machine.bundle.generate(PROMPT, max_new_tokens=count, **options).token_ids
+    """The toy's tokens after PROMPT, in rounds that no clock decides."""
+    options = {"max_new_tokens": count, "adaptive": False} | options
+    tokens: list[int] = machine.bundle.generate(PROMPT, **options).token_ids
     return tokens

@@ -87,6 +87,19 @@ def test_layers_and_dynamic_trees_have_their_rows(plan, make_recipe, make_checkp
     assert ["layers", "4", "checkpoint"] in [line.split() for line in out.splitlines()]
 
 
+def test_the_texts_of_the_proof_have_their_rows(plan, make_recipe, tmp_path):
+    (tmp_path / "texts.jsonl").write_text('{"prompt": "def self"}\n')
+    for prove, prompts, held_out in (
+        ({}, "(the build's own) default", "(none) default"),
+        ({"prompts": "texts.jsonl"}, "texts.jsonl recipe", "(the prompts) default"),
+        ({"held_out": "texts.jsonl"}, "(the build's own) default", "texts.jsonl recipe"),
+    ):
+        code, out, _ = plan(make_recipe(prove=prove))
+        assert code == 0
+        rows = rows_of(out)
+        assert [" ".join(rows[f"prove.{key}"]) for key in ("prompts", "held_out")] == [prompts, held_out]
+
+
 def test_json_is_the_plans_own(plan, make_recipe):
     recipe = make_recipe()
     code, out, _ = plan(recipe, "--json", "--set", "cache.max_length=32")

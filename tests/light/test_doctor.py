@@ -162,9 +162,13 @@ def test_program_that_cannot_be_started_is_reported(tmp_path: Path, monkeypatch:
     assert problem.startswith("nvidia-smi does not answer: ")
 
 
-def test_hyper_threads_are_one_core(tmp_path: Path) -> None:
-    for processor, siblings in enumerate(["0,2", "1,3", "0,2", "1,3"]):
-        folder = tmp_path / f"cpu{processor}" / "topology"
-        folder.mkdir(parents=True)
-        (folder / "thread_siblings_list").write_text(siblings)
-    assert machine._physical_cores(tmp_path) == 2
+@pytest.mark.parametrize(
+    ("available", "expected"),
+    [(4, "4 physical cores, "), (1, "4 physical cores, 1 for this process (by its affinity mask or its quota), ")],
+)
+def test_cores_that_this_process_may_not_use(available: int, expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "physical_cores", lambda: 4)
+    monkeypatch.setattr(machine, "available_cores", lambda: available)
+    run = CliRunner().invoke(doctor.command)
+    assert f"processor    {expected}" in run.stdout
+    assert json.loads(CliRunner().invoke(doctor.command, ["--json"]).stdout)["machine"]["available_cores"] == available

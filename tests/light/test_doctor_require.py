@@ -34,7 +34,7 @@ def packages(*missing: str) -> list[Package]:
 
 def a_machine(*providers: str, gpu: bool = True, problem: str | None = None) -> Machine:
     gpus, gpu_problem = (["Some GPU, 8.9"], None) if gpu else ([], "nvidia-smi is not installed")
-    return Machine("3.11.0", "Linux", 2, 8.0, list(providers), problem, gpus, gpu_problem)
+    return Machine("3.11.0", "Linux", 2, 2, 8.0, list(providers), problem, gpus, gpu_problem)
 
 
 def reasons(found: dict[str, Conclusion]) -> dict[str, str]:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from speccompile.bundle import cache
 from speccompile.contract import Graph
-from speccompile.engines import cache
 from speccompile.engines.cache import Cache, default_folder
 from speccompile.engines.key import make_key
 from speccompile.errors import UsageError
@@ -47,7 +47,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from tests.light.cache_example import Cache, REPORT, key_of
-from speccompile.engines import cache
+from speccompile.bundle import cache
 def die(*arguments):
     os.kill(os.getpid(), signal.SIGKILL)
 setattr(cache if sys.argv[3] == "sync" else cache.shutil, sys.argv[3], die)
@@ -182,7 +182,7 @@ def test_a_limit_of_0_switches_the_cache_off(own, tmp_path):
 
 def test_what_another_process_reads_stays(own, tmp_path):
     entry = put(own, 1)
-    with cache._reading(entry) as is_there:
+    with cache._staying(entry) as is_there:
         assert is_there
         assert own.clear() == []
         put(Cache(own.folder, 2000), 2)
@@ -203,7 +203,7 @@ def test_an_entry_that_goes_while_it_is_opened_is_none(own, monkeypatch):
         return lock
 
     monkeypatch.setattr(cache, "lock_folder", lock_late)
-    with cache._reading(entry) as is_there:
+    with cache._staying(entry) as is_there:
         assert not is_there
 
 
@@ -235,6 +235,15 @@ def test_a_killed_process_leaves_nothing_that_stays(own, tmp_path, where):
     put(own, 3)
     assert not (own.folder / left[0]).exists()
     assert numbers(own, tmp_path) == ({3} if where == "rmtree" else {2, 3})
+
+
+def test_clearing_removes_what_killed_processes_left(own, tmp_path):
+    own.folder.mkdir()
+    with python(KILLED, own.folder, tmp_path / "new", "copyfile") as killed:
+        assert killed.wait(60) == -signal.SIGKILL
+    assert len(names(own.folder)) == 1
+    assert own.clear() == []
+    assert names(own.folder) == []
 
 
 def test_random_kills_do_no_harm(own, tmp_path):

@@ -9,10 +9,12 @@ import pytest
 from speccompile.bundle import BundleWriter, EngineEntry
 from speccompile.errors import EngineError, UsageError
 from speccompile.runtime import Bundle, engines, onnxruntime_device, tensorrt_program
+from speccompile.runtime.engine import process_memory
 from speccompile.runtime.engines import choose, open_engine
 from speccompile.runtime.onnxruntime import OnnxRuntimeEngine
 from speccompile.runtime.onnxruntime_device import OnnxRuntimeDeviceEngine
 from speccompile.runtime.tensorrt import TensorRTEngine
+from speccompile.system import available_cores
 from tests.light.bundle_example import cpu_entry
 from tests.light.fake_bundle import toy_manifest
 from tests.light.fake_cuda import Error, FakeCuda
@@ -132,9 +134,12 @@ def test_every_engine_is_opened_by_its_own_class(cuda, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(onnxruntime_device, "check_provider", lambda name: None)
     gpu = EngineEntry("gpu", "onnxruntime", "cuda", {}, {}, ())
-    assert isinstance(open_engine(tmp_path, CPU), OnnxRuntimeEngine)
-    assert isinstance(open_engine(tmp_path, gpu), OnnxRuntimeDeviceEngine)
-    assert isinstance(open_engine(tmp_path, rtx("rtx")), TensorRTEngine)
+    for entry, kind in ((CPU, OnnxRuntimeEngine), (gpu, OnnxRuntimeDeviceEngine), (rtx("rtx"), TensorRTEngine)):
+        engine = open_engine(tmp_path, entry)
+        assert isinstance(engine, kind)
+        assert engine.threads == (None if kind is TensorRTEngine else available_cores())
+        assert engine.memory().keys() == process_memory().keys()
+    assert open_engine(tmp_path, CPU, threads=3).threads == open_engine(tmp_path, gpu, threads=3).threads == 3
 
 
 def test_a_bundle_runs_on_the_engine_that_is_chosen(cuda, tmp_path, monkeypatch):
@@ -148,6 +153,7 @@ def test_a_bundle_runs_on_the_engine_that_is_chosen(cuda, tmp_path, monkeypatch)
         writer.finish(replace(manifest, tokenizer=False, engines=(later, entry)), {}, {})
     bundle = Bundle.open(folder)
     assert bundle.engine_name == "rtx"
+    assert bundle.load_seconds > 0
     assert bundle.generate([3, 1, 4], max_new_tokens=20).token_ids == autoregressive([3, 1, 4], 20)
     with pytest.raises(EngineError, match="engine 'later' cannot run here: it is not built yet"):
         Bundle.open(folder, engine="later")

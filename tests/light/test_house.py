@@ -81,7 +81,7 @@ def test_shell_script_parses_and_can_be_started(script: Path) -> None:
 def generation(mode: str, token_ids: list[int], rounds: int, speed: float) -> Generation:
     return Generation(
         "a text", token_ids, 3, rounds, 4 / rounds, 1.0, speed, "length", mode, "toy",
-        prefill_seconds=0.0, verify_seconds=0.0, draft_seconds=0.0, path_lengths=[],
+        prefill_seconds=0.0, verify_seconds=0.0, draft_seconds=0.0, path_lengths=[], draft_lengths=[],
     )  # fmt: skip
 
 

@@ -101,6 +101,7 @@ def test_what_is_not_exact_and_has_no_drafts_says_so(tmp_path):
         assert words in printed
     for words in ("1.50 MB", "  empty  {}", "  passed   true", "  prompts  text a"):
         assert words in printed
+    assert "quality" not in printed
 
 
 @pytest.mark.parametrize(
@@ -140,6 +141,40 @@ def test_an_engine_has_its_own_sizes_and_its_builders_settings(tmp_path):
         "  verify.profile.window  [1, 1], [1, 5], [1, 16]",
     ]
     assert [line.split()[-2:] for line in lines if line.startswith("  fixed sizes, ")] == [["512", "bytes"]] * 2
+
+
+QUALITY = {
+    "file": "held_out.jsonl", "texts": 16, "tokens": 3979, "kl_tokens": 500, "perplexity": 8.72414,
+    "engines": [
+        {"engines": ["cpu", "gpu-8.6"], "executed_by": "onnxruntime cpu", "precision": "int4", "block_size": 32,
+         "perplexity": 8.8488, "same_argmax": 0.9487, "kl_divergence": 0.009598},
+        {"engines": ["half"], "executed_by": "onnxruntime cpu", "precision": "float16", "block_size": None,
+         "perplexity": 8.7242, "same_argmax": 1.0, "kl_divergence": 1e-06},
+    ],
+}  # fmt: skip
+
+
+def test_what_a_precision_costs_is_shown_by_itself(tmp_path):
+    with BundleWriter(tmp_path / "demo") as writer:
+        fill(writer.folder)
+        writer.finish(manifest(), LOCK, PROOF | {"quality": QUALITY})
+    lines = inspect(str(tmp_path / "demo")).stdout.splitlines()
+    first = lines.index("quality of the target on held_out.jsonl: 16 texts, 3979 tokens, KL divergence over 500")
+    assert lines[first + 1 : first + 6] == [
+        "  engines       precision                 perplexity  same best token  KL divergence",
+        "  transformers  float32                   8.7241",
+        "  cpu, gpu-8.6  int4, 32 weights a scale  8.8488      94.87 %          0.009598 nats",
+        "  half          float16                   8.7242      100.00 %         0.000001 nats",
+        "",
+    ]
+    assert [line for line in lines[first + 6 :] if "quality" in line] == []
+    assert json.loads(inspect(str(tmp_path / "demo"), "--json").stdout)["proof"]["quality"] == QUALITY
+
+
+def test_the_help_names_every_number_of_quality():
+    described = inspect("--help").stdout
+    for key in (*QUALITY, *QUALITY["engines"][0]):
+        assert key in described
 
 
 def test_an_edited_bundle_is_shown_only_on_request(tmp_path):

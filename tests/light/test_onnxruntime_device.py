@@ -186,7 +186,7 @@ def test_cuda_is_asked_for_products_of_whole_float32(tmp_path, monkeypatch, capt
     asked = []
     monkeypatch.setattr(ort, "preload_dlls", lambda: None)
     monkeypatch.setattr(ort, "InferenceSession", lambda path, options, providers: asked.extend(providers))
-    onnxruntime_device._open(tmp_path / "verify.onnx", PROVIDERS["cuda"], None, capture=capture)
+    onnxruntime_device._open(tmp_path / "verify.onnx", PROVIDERS["cuda"], 1, capture=capture)
     settings = {"enable_cuda_graph": str(int(capture)), "device_id": "0", "use_tf32": "0"}
     assert asked == [("CUDAExecutionProvider", settings)]
 

@@ -31,7 +31,7 @@ def test_defaults_of_the_smallest_recipe(make_recipe):
     assert [(engine.name, engine.backend, engine.provider) for engine in decided.engines] == [
         ("onnxruntime-cpu", "onnxruntime", "cpu")
     ]
-    assert (decided.prove.prompts, decided.prove.max_new_tokens) == (None, 64)
+    assert (decided.prove.prompts, decided.prove.held_out, decided.prove.max_new_tokens) == (None, None, 64)
     assert decided.notes == ()
 
 
@@ -66,7 +66,7 @@ def test_the_json_of_a_plan_is_the_same_on_every_machine(make_recipe, tmp_path):
     path = make_recipe(drafter=DRAFTER, prove={"prompts": "prompts.jsonl"})
     data = plan(path).to_json()
     assert json.loads(json.dumps(data)) == data
-    assert data["prove"] == {"prompts": "prompts.jsonl", "max_new_tokens": 64}
+    assert data["prove"] == {"prompts": "prompts.jsonl", "held_out": None, "max_new_tokens": 64}
     assert data["drafter"]["models"][0]["files"] == ["config.json", "model.safetensors", "tokenizer.json"]
     assert data["drafter"]["tree"] == {"kind": "chain", "parents": [-1, 0, 1, 2, 3], "depth": 4, "top_k": None}
     assert data["verify"] == {"method": "exact", "exact": True, "parameters": {}}
@@ -161,9 +161,20 @@ def test_a_chunk_past_the_length_is_refused(make_recipe):
     assert "prefill_chunk: received 17, expected at most cache.max_length, which is 16" in message
 
 
-def test_a_missing_prompts_file_is_refused(make_recipe):
-    message = refusal(make_recipe(prove={"prompts": "nowhere.jsonl"}))
-    assert "prove.prompts: received 'nowhere.jsonl' (no file lies at" in message
+@pytest.mark.parametrize(("key", "what"), [("prompts", "prompt"), ("held_out", "text")])
+def test_a_missing_file_of_the_proof_is_refused(make_recipe, key, what):
+    with pytest.raises(RecipeError) as caught:
+        plan(make_recipe(prove={key: "nowhere.jsonl"}))
+    assert f"prove.{key}: received 'nowhere.jsonl' (no file lies at" in str(caught.value)
+    assert str(caught.value).endswith(f"expected a file with one {what} a line")
+    assert caught.value.hint == f"correct prove.{key}; a relative path starts at the folder of the recipe"
+
+
+def test_held_out_texts_lie_beside_the_recipe(make_recipe, tmp_path):
+    (tmp_path / "held_out.jsonl").write_text('{"prompt": "def self"}\n')
+    decided = plan(make_recipe(prove={"held_out": "held_out.jsonl"}))
+    assert decided.prove.held_out == tmp_path / "held_out.jsonl"
+    assert decided.prove.to_json() == {"prompts": None, "held_out": "held_out.jsonl", "max_new_tokens": 64}
 
 
 @pytest.mark.parametrize(
@@ -174,17 +185,19 @@ def test_a_missing_prompts_file_is_refused(make_recipe):
         ('{"token_ids": [3, 8]}', "received token id 8 in prompt 2, expected ids below 8, the size of the target's"),
     ],
 )
-def test_wrong_prompts_are_refused_by_the_plan(make_recipe, tmp_path, line, message):
+@pytest.mark.parametrize("key", ["prompts", "held_out"])
+def test_wrong_prompts_are_refused_by_the_plan(make_recipe, tmp_path, line, message, key):
     (tmp_path / "prompts.jsonl").write_text(f'{{"prompt": "def"}}\n{line}\n')
     with pytest.raises(PromptError, match=message) as caught:
-        plan(make_recipe(prove={"prompts": "prompts.jsonl"}))
+        plan(make_recipe(prove={key: "prompts.jsonl"}))
     assert caught.value.exit_code == 2
 
 
-def test_prompts_as_text_need_a_tokenizer(make_recipe, make_checkpoint, tmp_path):
+@pytest.mark.parametrize("key", ["prompts", "held_out"])
+def test_prompts_as_text_need_a_tokenizer(make_recipe, make_checkpoint, tmp_path, key):
     make_checkpoint(tmp_path / "mute", words=None)
     (tmp_path / "prompts.jsonl").write_text('{"token_ids": [7]}\n{"prompt": "def"}\n')
-    path = make_recipe(target={"model": "mute"}, prove={"prompts": "prompts.jsonl"})
+    path = make_recipe(target={"model": "mute"}, prove={key: "prompts.jsonl"})
     message = refusal(path, error=PromptError)
     assert "received prompt 2 as text, but the target has no tokenizer.json, expected token ids" in message
 

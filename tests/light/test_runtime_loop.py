@@ -33,7 +33,7 @@ def test_every_row_gets_the_targets_own_tokens(rows, tokens, chunk, count, idle_
     batch = len(rows) + idle_rows
     bundle = toy_bundle(tokens=tokens, prefill_chunk=chunk, batch_size=batch, max_length=32, fused=fused)
     for speculative in (True, False, True):
-        generations = bundle.generate_batch(rows, max_new_tokens=count, autoregressive=not speculative)
+        generations = bundle.generate_batch(rows, max_new_tokens=count, autoregressive=not speculative, adaptive=False)
         for prompt, generation in zip(rows, generations, strict=True):
             room = min(count, 32 - len(prompt))
             assert generation.token_ids == autoregressive(prompt, room)
@@ -55,7 +55,7 @@ def test_an_end_token_ends_its_row_and_is_kept(prompt, tokens, ends):
 
 def test_counts_and_times_of_a_generation():
     bundle = toy_bundle(tokens=4)
-    generation = bundle.generate(PROMPT, max_new_tokens=30)
+    generation = bundle.generate(PROMPT, max_new_tokens=30, adaptive=False)
     rounds = path_lengths(PROMPT, 30, 4)
     assert max(rounds) > 1
     assert generation.rounds == len(rounds) == bundle.engine.runs.count("verify") - 1
@@ -88,7 +88,7 @@ def test_idle_rows_are_given_nothing_and_hold_no_length():
 
 def test_a_fused_bundle_runs_one_graph_a_round():
     bundle = toy_bundle(fused=True)
-    bundle.generate(PROMPT, max_new_tokens=12)
+    bundle.generate(PROMPT, max_new_tokens=12, adaptive=False)
     assert set(bundle.engine.runs) == {"step"}
     bundle.engine.runs.clear()
     bundle.generate(PROMPT, max_new_tokens=12, autoregressive=True)

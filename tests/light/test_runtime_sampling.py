@@ -74,7 +74,9 @@ def test_drawn_drafts_are_the_same_in_a_batch_and_alone(tree, fused):
     for prompt, row, generation in zip(given, rows, together, strict=True):
         for _ in range(2):
             again = alone.generate(prompt, max_new_tokens=30, temperature=row.temperature, seed=row.seed)
-            assert (again.token_ids, again.path_lengths) == (generation.token_ids, generation.path_lengths)
+            assert again.token_ids == generation.token_ids
+            if row.temperature:  # then it is no matter of time either
+                assert again.path_lengths == generation.path_lengths
     assert max(together[0].path_lengths) > 1
     assert together[1].token_ids == autoregressive([9, 9], 30)
 
@@ -171,9 +173,9 @@ def test_the_history_grows_in_powers_of_two_up_to_the_capacity():
         assert len(line) == min(1 << (len(distinct) - 1).bit_length(), 90)
     grown = [after for before, after in pairwise(widths(bundle)) if after != before]
     assert grown == [8, 16, 32, 64, 90]
-    bound = len(bundle._loop._rounds)
+    bound = bundle._loop.rounds.count
     bundle.generate_batch(given, temperature=3, seed=5, repetition_penalty=[1.4, 1], autoregressive=True)
-    assert len(bundle._loop._rounds) == bound
+    assert bundle._loop.rounds.count == bound
 
 
 def test_a_penalized_row_that_has_ended_is_left_alone():

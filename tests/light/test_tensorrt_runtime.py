@@ -50,7 +50,7 @@ def test_every_row_gets_the_targets_own_tokens(machine, rtx, fused):
             opened[sizes] = machine(rtx=rtx, fused=fused, **kinds)
         for speculative in (True, False, True):
             generations = opened[sizes].bundle.generate_batch(
-                rows, max_new_tokens=count, autoregressive=not speculative
+                rows, max_new_tokens=count, autoregressive=not speculative, adaptive=False
             )
             for prompt, generation in zip(rows, generations, strict=True):
                 room = min(count, 48 - len(prompt))
@@ -64,7 +64,7 @@ def copies_of(machine, count):
     """The copies that a warm bundle makes for a generation of `count` tokens, and the generation."""
     generate(machine)
     machine.cuda.copies.clear()
-    generation = machine.bundle.generate(PROMPT, max_new_tokens=count)
+    generation = machine.bundle.generate(PROMPT, max_new_tokens=count, adaptive=False)
     return Counter(machine.cuda.copies), generation
 
 
@@ -167,12 +167,12 @@ def test_shapes_are_set_only_when_they_change(machine):
 
 def test_shapes_that_come_again_are_captured_whole(machine):
     opened = machine(rtx=False, tokens=4, max_length=100)
-    generation = opened.bundle.generate(PROMPT, max_new_tokens=60)
+    generation = opened.bundle.generate(PROMPT, max_new_tokens=60, adaptive=False)
     assert opened.cuda.calls["cudaGraphInstantiate"] == 2  # verify and draft, while decoding
     drafts = generation.rounds - 1
     assert opened.cuda.calls["cudaGraphLaunch"] == (generation.rounds - 2) + (drafts - 2)
     before = opened.cuda.calls.copy()
-    generation = opened.bundle.generate(PROMPT, max_new_tokens=60)
+    generation = opened.bundle.generate(PROMPT, max_new_tokens=60, adaptive=False)
     made = opened.cuda.calls - before
     assert made["cudaGraphLaunch"] == generation.rounds + drafts
     assert made["cudaMemcpyAsync"] == 11  # of the prefill; those of the rounds are in the graphs

@@ -37,6 +37,8 @@ DYNAMIC = (from_branching([2, 2]), from_paths([[0], [1], [2], [0, 0], [1, 0], [0
 class ToyEngine:
     """Implements `speccompile.runtime.engine.Engine`."""
 
+    threads = 1
+
     def __init__(self, manifest: Manifest) -> None:
         self.batch, self.tokens = manifest.batch_size, manifest.tokens
         self.tree, self.sample = manifest.tree, manifest.sample
@@ -58,6 +60,9 @@ class ToyEngine:
 
     def has(self, graph: str) -> bool:
         return graph in self.graphs
+
+    def memory(self) -> dict[str, int]:
+        return {}
 
     def address(self, buffer: str) -> int:
         return self.caches[buffer].ctypes.data

@@ -54,7 +54,7 @@ class ToyBundle:
             tree="chain" if rules.siblings == 1 else "static", plan={"drafter": {"kind": "model"}},
         )  # fmt: skip
 
-    def generate_batch(self, prompts, *, max_new_tokens, seed, **options):
+    def generate_batch(self, prompts, *, max_new_tokens, seed, adaptive, **options):
         self.random, sampling = np.random.default_rng(seed[0]), Sampling(**options)
         target, drafter = ([shaped(row, [0], sampling) for row in table] for table in tables())
         self.p = np.array(target)

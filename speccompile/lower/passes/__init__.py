@@ -22,9 +22,11 @@ class Nodes:
     def __init__(self) -> None:
         self.nodes: list[ir.Node] = []
 
-    def __call__(self, op: str, *inputs: ir.Value, **attributes: int | float | str | Sequence[int]) -> ir.Value:
+    def __call__(
+        self, op: str, *inputs: ir.Value, domain: str = "", **attributes: int | float | str | Sequence[int]
+    ) -> ir.Value:
         """Append a node with one output."""
-        return self.several(1, op, *inputs, **attributes)[0]
+        return self.several(1, op, *inputs, domain=domain, **attributes)[0]
 
     def several(
         self, count: int, op: str, *inputs: ir.Value, domain: str = "", **attributes: int | float | str | Sequence[int]

@@ -1,0 +1,116 @@
+"""Plots as SVG text, drawn here: a page with them needs no script, no font and no network."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from html import escape
+from math import ceil, floor, log10
+
+WIDTH, HEIGHT = 640, 300
+LEFT, RIGHT, TOP, BOTTOM = 64, 16, 36, 48
+COLOURS = ("#1f5fa8", "#d9822b", "#6b7a8f")
+"""Of the series in their order: told apart by people who do not see red and green alike."""
+
+Points = Sequence[tuple[float, float]]
+
+
+def bar_chart(categories: Sequence[str], series: Mapping[str, Sequence[float | None]], title: str) -> str:
+    """Bars side by side in every category, one a series, each with its number; none where there is no value.
+
+    title: of the values, with their unit.
+    """
+    values = [value for row in series.values() for value in row if value is not None]
+    scale = _Scale(0, max(values, default=1), len(categories))
+    slot = (WIDTH - LEFT - RIGHT) / max(len(categories), 1)
+    thick = min(0.8 * slot / max(len(series), 1), 60)
+    parts = []
+    for place, category in enumerate(categories):
+        middle = LEFT + (place + 0.5) * slot
+        parts.append(_text(middle, HEIGHT - BOTTOM + 18, category, "middle"))
+        for index, row in enumerate(series.values()):
+            if (value := row[place]) is not None:
+                x, y = middle + (index - len(series) / 2) * thick, scale.y(value)
+                size = f'width="{thick - 2:.1f}" height="{max(HEIGHT - BOTTOM - y, 0):.1f}"'
+                parts.append(f'<rect x="{x + 1:.1f}" y="{y:.1f}" {size} fill="{COLOURS[index]}"/>')
+                parts.append(_text(x + thick / 2, y - 4, _number(value), "middle"))
+    return _chart([*_y_axis(scale), *parts, *_legend(list(series))], title)
+
+
+def line_chart(series: Mapping[str, Points], title: str, x_title: str, marks: Mapping[str, float] | None = None) -> str:
+    """Lines through points. marks: horizontal lines, by what they say. title: of the values, with their unit."""
+    points = [point for row in series.values() for point in row]
+    marks = marks or {}
+    top = max([y for _, y in points] + list(marks.values()), default=1)
+    scale = _Scale(min((x for x, _ in points), default=0), top, max((x for x, _ in points), default=1))
+    parts = list(_x_axis(scale, sorted({x for x, _ in points}), x_title))
+    for index, row in enumerate(series.values()):
+        path = " ".join(f"{scale.x(x):.1f},{scale.y(y):.1f}" for x, y in row)
+        parts.append(f'<polyline points="{path}" fill="none" stroke="{COLOURS[index]}" stroke-width="2"/>')
+        parts += [
+            f'<circle cx="{scale.x(x):.1f}" cy="{scale.y(y):.1f}" r="3" fill="{COLOURS[index]}"/>' for x, y in row
+        ]
+    for label, value in marks.items():
+        y = scale.y(value)
+        line = f'x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"'
+        parts.append(f'<line {line} stroke="{COLOURS[2]}" stroke-dasharray="5 4"/>')
+        parts.append(_text(WIDTH - RIGHT, y - 5, label, "end"))
+    return _chart([*_y_axis(scale), *parts, *_legend(list(series))], title)
+
+
+class _Scale:
+    """Numbers to places. Values begin at zero and end at a round number."""
+
+    def __init__(self, left: float, top: float, right: float) -> None:
+        self.left, self.right = left, right if right > left else left + 1
+        self.step = _round_step(top if top > 0 else 1)
+        self.top = self.step * max(ceil(top / self.step - 1e-9), 1)
+
+    def x(self, value: float) -> float:
+        return LEFT + (value - self.left) / (self.right - self.left) * (WIDTH - LEFT - RIGHT)
+
+    def y(self, value: float) -> float:
+        return HEIGHT - BOTTOM - value / self.top * (HEIGHT - TOP - BOTTOM)
+
+
+def _round_step(top: float) -> float:
+    """1, 2 or 5 times a power of ten: four to ten of them reach the top."""
+    power = 10.0 ** floor(log10(top / 4))
+    return next(factor * power for factor in (5, 2, 1) if factor * power <= top / 4 * (1 + 1e-9))
+
+
+def _y_axis(scale: _Scale) -> Iterator[str]:
+    for count in range(round(scale.top / scale.step) + 1):
+        y = scale.y(count * scale.step)
+        yield f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}" stroke="#dfe3e8"/>'
+        yield _text(LEFT - 8, y + 4, _number(count * scale.step), "end")
+
+
+def _x_axis(scale: _Scale, places: Sequence[float], title: str) -> Iterator[str]:
+    """Those places are named that leave room for it."""
+    last = float("-inf")
+    for place in places:
+        if scale.x(place) - last >= 26:
+            last = scale.x(place)
+            yield _text(last, HEIGHT - BOTTOM + 18, _number(place), "middle")
+    yield _text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, title, "middle")
+
+
+def _legend(names: Sequence[str]) -> Iterator[str]:
+    x = float(WIDTH - RIGHT)
+    for index in reversed(range(len(names))):
+        x -= 7 * len(names[index]) + 24
+        yield f'<rect x="{x:.0f}" y="10" width="10" height="10" fill="{COLOURS[index]}"/>'
+        yield _text(x + 14, 19, names[index], "start")
+
+
+def _chart(parts: Sequence[str], title: str) -> str:
+    label: Callable[[str], str] = escape
+    opening = f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{label(title)}" font-size="12">'
+    return "\n".join([opening, _text(8, 19, title, "start"), *parts, "</svg>"])
+
+
+def _text(x: float, y: float, text: str, anchor: str) -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
+
+
+def _number(value: float) -> str:
+    """Three digits, without an exponent where it has few."""
+    return f"{value:.0f}" if value >= 100 or value == round(value) else f"{value:.3g}"

@@ -1,0 +1,215 @@
+"""Caches on the disk: what was computed for long is kept, and let go of when it is in the way.
+
+An entry is a folder named by the digest of what it was made from, with some files, entry.json and the hashes.json of
+all. It is written under another name, synced and renamed, so a process that is killed leaves a folder that the next one
+removes. Who reads or writes an entry locks its folder; who adds or removes entries locks the cache's.
+"""
+
+import contextlib
+import errno
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from speccompile.bundle.folders import lock_folder, sync
+from speccompile.bundle.hashes import check_files, hash_folder, read_hashes, read_json, write_hashes
+from speccompile.bundle.manifest import canonical_json
+from speccompile.environment import read_number
+from speccompile.errors import BundleError
+from speccompile.progress import LOGGER
+
+FOLDER = "SPECCOMPILE_CACHE_DIR"
+LIMIT = "SPECCOMPILE_CACHE_LIMIT_GB"
+
+ENTRY = "entry.json"
+_PART = ".part"
+_NAME = re.compile(r"[0-9a-f]{64}|\.[0-9a-f]{64}\.\d+-[0-9a-f]{8}\.part")
+"""Folders of ours. Whatever else lies there is left alone: the user chooses the place of the cache."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """digest of the key; size in bytes; used: when it was last, in seconds since 1970; key: None when unreadable."""
+
+    digest: str
+    size: int
+    used: float
+    key: dict[str, Any] | None
+
+
+def user_folder(name: str) -> Path:
+    """speccompile/<name> in the user's folder for caches."""
+    caches = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    if not caches.is_absolute():  # and then it must be ignored
+        caches = Path.home() / ".cache"
+    return caches / "speccompile" / name
+
+
+def default_limit() -> float:
+    """$SPECCOMPILE_CACHE_LIMIT_GB in bytes, 20 GB by default. Raises UsageError when it is no number."""
+    return read_number(LIMIT, 20, zero=True) * 1e9
+
+
+@dataclass(frozen=True)
+class FolderCache:
+    """The cache in `folder`, with at most `limit` bytes of entries; a limit of 0 switches it off.
+
+    Raises OSError when the folder cannot be used.
+    """
+
+    folder: Path
+    limit: float
+
+    def entries(self) -> list[Entry]:
+        """All entries, the last used first."""
+        found = [_read_entry(path) for path in self._paths() if path.suffix != _PART]
+        return sorted((entry for entry in found if entry), key=lambda entry: entry.used, reverse=True)
+
+    def clear(self) -> list[Entry]:
+        """Remove all entries that no process is using. Returns those that are gone."""
+        if not self.folder.exists():
+            return []
+        with self._changing():
+            self._remove_parts()
+            return [entry for entry in self.entries() if self._remove(self.folder / entry.digest)]
+
+    @contextlib.contextmanager
+    def reading(self, digest: str, what: str, *, verify: bool = True) -> Iterator[tuple[Path, dict[str, Any]] | None]:
+        """The folder of an entry and its entry.json, which stay until the end; None when there is none.
+
+        One that is damaged goes, with a warning that calls it `what`. verify: compare its files with their hashes.
+        """
+        entry, damage = self.folder / digest, None
+        with _staying(entry) as is_there:
+            if is_there and self.limit:
+                try:
+                    check_files(entry, read_hashes(entry, verify=verify), verify=verify)
+                    content: dict[str, Any] = read_json(entry / ENTRY)
+                except BundleError as error:
+                    damage = error
+                else:
+                    with contextlib.suppress(OSError):  # a cache that may only be read serves as well
+                        os.utime(entry)
+                    yield entry, content
+                    return
+        if damage is not None:
+            LOGGER.warning("note: a damaged %s is thrown out of the cache: %s", what, damage)
+            with self._changing():
+                self._remove(entry)
+        yield None
+
+    @contextlib.contextmanager
+    def adding(self, digest: str, content: dict[str, Any]) -> Iterator[Path]:
+        """A folder for the files of a new entry, which is added at the end with `content` as its entry.json.
+
+        Those unused for longest that the limit has no room for then go. When the caller fails, nothing is added.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with self._writing(digest) as part:
+            yield part
+            (part / ENTRY).write_bytes(canonical_json(content))
+            write_hashes(part, hash_folder(part))
+            sync(*part.iterdir(), part)
+            with self._changing():
+                entry = self.folder / digest
+                if not entry.exists():
+                    part.rename(entry)
+                    sync(self.folder)
+                self._evict()
+
+    def _paths(self) -> list[Path]:
+        paths = self.folder.iterdir() if self.folder.exists() else ()
+        return [path for path in paths if _NAME.fullmatch(path.name) and path.is_dir()]
+
+    def _evict(self) -> None:
+        entries = self.entries()
+        size = sum(entry.size for entry in entries)
+        for entry in reversed(entries):
+            if size > self.limit and self._remove(self.folder / entry.digest):
+                size -= entry.size
+
+    def _remove(self, entry: Path) -> bool:
+        """Remove an entry unless somebody is using it. Renamed first: killed on the way, this leaves no half of one."""
+        if (lock := _lock(entry)) is None:
+            return False
+        aside = self._part(entry.name)
+        entry.rename(aside)
+        shutil.rmtree(aside)
+        os.close(lock)
+        return True
+
+    def _remove_parts(self) -> None:
+        """Remove what processes that were killed have left."""
+        for left in self._paths():
+            if left.suffix == _PART and (unused := _lock(left)) is not None:
+                shutil.rmtree(left, ignore_errors=True)
+                os.close(unused)
+
+    def _part(self, digest: str) -> Path:
+        return self.folder / f".{digest}.{os.getpid()}-{secrets.token_hex(4)}{_PART}"
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Alone in adding and removing entries."""
+        lock = lock_folder(self.folder, wait=True)
+        if lock is None:
+            raise OSError(errno.ENOLCK, "the filesystem has no locks", str(self.folder))
+        try:
+            yield
+        finally:
+            os.close(lock)
+
+    @contextlib.contextmanager
+    def _writing(self, digest: str) -> Iterator[Path]:
+        """A locked folder for a new entry. It goes unless it was renamed; so do those of processes that were killed."""
+        part = self._part(digest)
+        with self._changing():
+            self._remove_parts()
+            part.mkdir()
+            lock = _lock(part)
+            assert lock is not None, "the cache's folder could be locked, and nobody else knows this one"
+        try:
+            yield part
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+            os.close(lock)
+
+
+@contextlib.contextmanager
+def _staying(entry: Path) -> Iterator[bool]:
+    """Whether the entry is there; until the end it stays."""
+    lock = _lock(entry, shared=True)
+    if lock is None:
+        yield False
+        return
+    try:
+        # Between opening and locking, another process may have removed it.
+        yield entry.exists() and entry.stat().st_ino == os.fstat(lock).st_ino
+    finally:
+        os.close(lock)
+
+
+def _lock(folder: Path, *, shared: bool = False) -> int | None:
+    """As `lock_folder`, and None for a folder that another process has just removed."""
+    try:
+        return lock_folder(folder, shared=shared)
+    except FileNotFoundError:
+        return None
+
+
+def _read_entry(path: Path) -> Entry | None:
+    """None for an entry that goes while it is looked at."""
+    try:
+        stats = [file.stat() for file in path.iterdir()]
+        used, key = path.stat().st_mtime, read_json(path / ENTRY)["key"]
+    except FileNotFoundError:
+        return None
+    except BundleError:
+        used, key = path.stat().st_mtime, None
+    # A file that several entries share counts in each for its part.
+    return Entry(path.name, sum(stat.st_size // stat.st_nlink for stat in stats), used, key)

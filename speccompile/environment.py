@@ -1,0 +1,23 @@
+"""What users set in the environment."""
+
+import math
+import os
+
+from speccompile.errors import UsageError
+
+
+def read_number(variable: str, default: float, *, zero: bool = False) -> float:
+    """The number in an environment variable. Raises UsageError unless it is above 0, or with `zero` at least 0."""
+    text = os.environ.get(variable)
+    if not text:
+        return default
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1
+    if math.isfinite(number) and (number > 0 or (zero and number == 0)):
+        return number
+    raise UsageError(
+        f"${variable}: received {text!r}, expected a number {'of at least' if zero else 'above'} 0",
+        hint=f"set {variable} to a number, or unset it",
+    )

@@ -1,0 +1,155 @@
+"""The window of the next round: drafts, as many as the pace asks for, or the pending token alone.
+
+While nothing is drafted the drafter falls behind. Before it drafts again it reads what it has missed: alone, from the
+text that the host has; or, where it is fused with the target or needs more of it than tokens, beside the target, which
+is given the same tokens once more and commits the same rows.
+"""
+
+from collections.abc import Sequence
+from time import perf_counter
+
+import numpy as np
+
+from speccompile.bundle.manifest import Manifest
+from speccompile.runtime.engine import Array
+from speccompile.runtime.generation import Row
+from speccompile.runtime.pace import Pace, Policy
+from speccompile.runtime.rounds import Forward, Rounds, aligned_parts
+
+
+class Drafting:
+    """window: the most tokens of the next window, 1 for no drafts."""
+
+    def __init__(self, rounds: Rounds, manifest: Manifest, seconds: dict[str, float], *, on_device: bool) -> None:
+        """seconds: where the time of the drafter's own graph is added up. on_device: the engine runs on a GPU, where a
+        narrow window costs what a wide one does."""
+        self._rounds, self._seconds, self._on_device, self._draws = rounds, seconds, on_device, manifest.sample
+        self._full, self._is_chain, self._fused = rounds.tokens + 1, manifest.tree == "chain", "step" in rounds.graphs
+        # On a GPU a fused bundle would need the target's weights twice for rounds without drafts.
+        self._can_adapt = manifest.exact and not (self._fused and on_device)
+        inputs = rounds.graphs["draft"].inputs if "draft" in rounds.graphs else ()
+        self._remembers = self._fused or any(tensor.role == "state" for tensor in inputs)
+        self._reads_alone = not self._fused and all(tensor.name != "features" for tensor in inputs)
+        accepts = {1: 0, self._full: manifest.depth}
+        if self._is_chain and not on_device:
+            accepts = {width: width - 1 for width in range(1, self._full + 1)}
+        self.pace: Policy = Pace(accepts, fused=self._fused)
+        self._drafted = rounds.engine.array("window", (rounds.batch, self._full))
+        self._pending = rounds.engine.array("window", (rounds.batch, 1))
+        self._speculative = self._adaptive = self._feeds_again = False
+        self.window = 1
+        self._unread: list[int] | None = None
+        """Where the drafter has to read on, in every row; None where it has missed nothing."""
+
+    def begin(self, rows: Sequence[Row], *, speculative: bool, adaptive: bool) -> None:
+        """A batch begins. What is drawn depends on how many drafts there are, so the clock must not decide that."""
+        is_certain = not self._draws or all(row.sampling.temperature == 0 for row in rows)
+        self._speculative, self._adaptive = speculative, speculative and adaptive and is_certain and self._can_adapt
+        self.window, self._unread, self._feeds_again = self._full if speculative else 1, None, False
+        if self._adaptive:
+            self.window = self.pace.begin(max(len(row.prompt) for row in rows), max(row.room for row in rows))
+
+    @property
+    def is_fused(self) -> bool:
+        """Whether the next run drafts as it verifies."""
+        return self._fused and self.window > 1
+
+    def claim_unread(self) -> list[int] | None:
+        """Where the target has to be given every row's text again, so that the drafter reads it too; None where it has
+        not. The caller does it now."""
+        if self.window == 1 or self._unread is None:
+            return None
+        unread, self._unread, self._feeds_again = self._unread, None, True
+        return unread
+
+    def fed(self, tokens: int, seconds: float) -> None:
+        """The target was given so many tokens of a text."""
+        if self._adaptive and self.window > 1 and not self._reads_alone:
+            self.pace.caught_up(tokens, seconds, seconds if self._feeds_again else 0.0)
+
+    def width(self, rows: Sequence[Row]) -> int:
+        """How many tokens the next window has, in the row that has most."""
+        if self.window == 1 or self._on_device:
+            return self.window
+        totals = self._rounds.n_total.tolist()
+        longest = max(totals[index] for index, row in enumerate(rows) if row.active)
+        return min(self.window, longest) if self._is_chain or longest == 1 else self._full
+
+    def fill(self, window: Array) -> None:
+        """Put the next window, int64 [B, W], where a run of this width reads it."""
+        width = window.shape[1]
+        if self.window > 1 and width < self._full:
+            window[:] = self._drafted[:, :width]
+            np.minimum(self._rounds.n_total, width, out=self._rounds.n_total)
+
+    def verified(self, width: int, seconds: float, rows: Sequence[Row]) -> None:
+        """A round of decoding, in which `rows` took part, has been verified."""
+        if self._speculative and not self._adaptive:
+            return
+        if self.window == 1:
+            self.pace.single(seconds)
+        else:
+            accepted = [row.path_lengths[-1] - 1 for row in rows if row.draft_lengths[-1]]
+            self.pace.verified(width, seconds, accepted, len(rows) - len(accepted))
+
+    def advance(self, forward: Forward, n_path: Sequence[int], rows: Sequence[Row], fed: int) -> None:
+        """Make the next window. `rows` took tokens of this run, none in the middle of a text; fed: tokens of the text.
+
+        The lengths are still those before the run, and may be others afterwards.
+        """
+        if forward.fused:
+            self._unread = None
+        elif self._fused and self._unread is None:
+            self._unread = self._rounds.length.tolist()
+        if rows and self._adaptive:
+            self.window = self.pace.choose(max(map(len, self._missed(rows)), default=0))
+        if self._fused:
+            forward.hand_over()
+        elif self.window > 1:
+            self._draft(forward, rows, fed)
+        elif self._unread is None and self._remembers:
+            self._unread = self._rounds.length.tolist()
+        if self.window == 1:
+            for index, end in enumerate(n_path):
+                self._pending[index, 0] = forward.path[index, end]
+            self._rounds.n_total[:] = 1
+
+    def _draft(self, forward: Forward, rows: Sequence[Row], fed: int) -> None:
+        """Run the drafter's own graph, over what it has missed where it has missed anything."""
+        draft, missed, read = forward.draft, self._missed(rows), fed
+        start = perf_counter()
+        if not missed:
+            draft()
+        elif self._reads_alone:
+            self._catch_up(missed, rows, forward.history)
+            self._unread, read = None, max(map(len, missed))
+        else:
+            return  # the target comes first: see `claim_unread`
+        seconds = perf_counter() - start
+        self._seconds["draft"] += seconds
+        if self._adaptive and read:
+            self.pace.caught_up(read, seconds, seconds)
+        elif self._adaptive:
+            self.pace.drafted(seconds)
+
+    def _missed(self, rows: Sequence[Row]) -> list[range]:
+        """Of every row, the committed tokens that the drafter has not read; an ended row has none. Empty where it has
+        missed nothing."""
+        unread = self._unread or ()
+        return [
+            range(start, len(row) - 1) if row.active else range(0) for start, row in zip(unread, rows, strict=False)
+        ]
+
+    def _catch_up(self, missed: Sequence[range], rows: Sequence[Row], history: int) -> None:
+        """The drafter reads the tokens that it has missed in every row, then the pending one, after which it drafts.
+
+        Each run reads the token behind its part as well, as it does in a prefill, where the target has proposed it.
+        """
+        rounds, texts = self._rounds, [row.text for row in rows]
+        rounds.n_path[:] = rounds.length[:] = 0
+        for parts in aligned_parts(missed, rounds.chunk):
+            catch_up = rounds.catch_up(max(map(len, parts)), history)
+            for index, (text, part) in enumerate(zip(texts, parts, strict=True)):
+                catch_up.path[index, : len(part) + 1] = text[part.start : part.stop + 1]
+                rounds.n_path[index], rounds.length[index] = len(part), part.start
+            catch_up.run()

@@ -1,0 +1,157 @@
+"""How many drafts a round verifies: as many as are fastest by what rounds cost and bring, none where drafting does not
+pay. Then it is tried again after gaps that double, as long as trials lose no more than a share of the generation.
+
+Nothing here changes tokens: it decides when they come.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from speccompile.runtime.speed import Speed
+
+SHARE = 0.02
+"""Of a generation's time: what trials may cost, and how much slower drafting may seem before it stops."""
+
+FIRST_GAP, LONGEST_GAP = 16, 512
+"""Tokens between two trials."""
+
+SETTLED = 8
+"""Rounds of drafting after which the text counts as another: gaps begin again with the first."""
+
+CARRIED = 2.0
+"""Rounds for which everything counts that earlier generations have shown."""
+
+HORIZON = 128
+"""Tokens that a generation is expected to have, unless it may have fewer; later, half as many again as it has."""
+
+PATIENCE = 2.5
+"""Rounds without drafts in whose time drafting may fall behind before it stops; what it has won before is no excuse."""
+
+REFRESH = 32
+"""Rounds of drafting after which one without it is timed again: the context grows."""
+
+
+class Policy(Protocol):
+    """What is asked before every round, and told after it. A window is one token and the drafts behind it."""
+
+    def begin(self, prompt: int, room: int) -> int:
+        """A generation begins: tokens of its prompt, and that it may add. Returns what `choose` would: whether the
+        drafter reads the prompt."""
+        ...
+
+    def choose(self, lag: int) -> int:
+        """The most tokens of the next window; 1 for no drafts. lag: tokens that the drafter would first catch up on."""
+        ...
+
+    def single(self, seconds: float) -> None:
+        """A round without drafts took so long."""
+        ...
+
+    def verified(self, width: int, seconds: float, accepted: Sequence[int], without: int) -> None:
+        """A round took so long to verify a window of this width, or, where that is fused, also to draft. accepted:
+        drafts, in every row that had any; without: rows that had none."""
+        ...
+
+    def drafted(self, seconds: float) -> None:
+        """The drafts of the next round took so long."""
+        ...
+
+    def caught_up(self, tokens: int, seconds: float, lost: float) -> None:
+        """The drafter took so long to read tokens; lost: how much of it would not have been spent without drafts."""
+        ...
+
+
+class Pace:
+    """Implements `Policy` by the clock. Times are kept from one generation to the next."""
+
+    def __init__(self, accepts: Mapping[int, int], *, fused: bool = False) -> None:
+        """As `Speed`."""
+        self._speed = Speed(accepts, fused=fused)
+        self._width = self._speed.full
+        self._paused = self._tried = False
+        self._gap = self._waited = FIRST_GAP
+        self._rounds = self._since_single = 0
+        self._room = self._taken = 0.0
+        self._lost = self._streak = 0.0
+        """Seconds: in all, from generation to generation less what trials may cost; and since drafting last paid."""
+
+    def begin(self, prompt: int, room: int) -> int:
+        self._lost -= SHARE * self._speed.single.least * self._taken
+        self._room, self._taken = room, 0.0
+        self._speed.acceptance.trust(CARRIED)
+        self._gap = self._waited = FIRST_GAP
+        self._width, self._tried, self._paused, self._streak = self._speed.full, False, self._speed.is_known, 0.0
+        if not self._paused:
+            return self._width
+        self._lost = max(self._lost, -self._speed.price(prompt))  # saved for one trial
+        return self.choose(prompt)
+
+    def choose(self, lag: int) -> int:
+        if self._paused:
+            return self._width if self._waited >= self._gap and self._resumes(lag) else 1
+        if not self._speed.is_based or self._since_single >= REFRESH:
+            return 1
+        if self._tried and self._speed.is_known:
+            gain, self._width = self._speed.best(self._width)
+            if gain < 1 - SHARE and self._streak >= self._patience:
+                self._gap = FIRST_GAP if self._rounds >= SETTLED else min(2 * self._gap, LONGEST_GAP)
+                self._paused, self._waited = True, 0
+                return 1
+        return self._width
+
+    def _resumes(self, lag: int) -> bool:
+        """Whether to draft after a gap: because it pays again, or to see whether it would."""
+        gain, _ = self._speed.best(self._width)
+        price, left = self._speed.price(lag), self._horizon - self._taken
+        pays = gain > 1 + SHARE and price <= (1 - 1 / gain) * self._speed.single.least * left
+        if not pays and self._lost + price > self._budget:
+            self._gap, self._waited = min(2 * self._gap, LONGEST_GAP), 0
+            return False
+        self._streak = 0.0
+        if not pays:
+            self._speed.acceptance.trust(1)
+            self._streak = self._patience
+        self._width, self._tried, self._paused, self._rounds = self._speed.full, False, False, 0
+        return True
+
+    @property
+    def _horizon(self) -> float:
+        """Tokens that the generation is expected to have."""
+        return min(self._room, max(HORIZON, 1.5 * self._taken))
+
+    @property
+    def _patience(self) -> float:
+        return PATIENCE * self._speed.single.least
+
+    @property
+    def _budget(self) -> float:
+        """Seconds that trials may cost in the generation."""
+        return SHARE * self._speed.single.least * self._horizon
+
+    def single(self, seconds: float) -> None:
+        self._speed.single.add(seconds)
+        self._taken += 1
+        self._waited += 1
+        self._since_single = 0
+
+    def verified(self, width: int, seconds: float, accepted: Sequence[int], without: int) -> None:
+        speed, tokens = self._speed, 1 + sum(accepted) / (len(accepted) + without)
+        speed.windows[width].add(seconds)
+        speed.acceptance.add(accepted, speed.accepts[width], without)
+        self._lose(speed.windows[width].least - tokens * speed.single.least)
+        self._taken += tokens
+        self._rounds += 1
+        self._since_single += 1
+        self._tried = True
+
+    def drafted(self, seconds: float) -> None:
+        self._speed.drafting.add(seconds)
+        self._lose(self._speed.drafting.least)
+
+    def caught_up(self, tokens: int, seconds: float, lost: float) -> None:
+        self._speed.add_reading(tokens, seconds)
+        self._lose(lost)
+
+    def _lose(self, seconds: float) -> None:
+        self._lost += seconds
+        self._streak = max(0.0, self._streak + seconds)

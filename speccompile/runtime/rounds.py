@@ -1,0 +1,103 @@
+"""The graphs of a round bound to their buffers, once for every set of widths, and the arrays that the host sees."""
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+from speccompile.bundle.manifest import Manifest
+from speccompile.contract import COPIED
+from speccompile.runtime.engine import Array, Engine, Run
+from speccompile.runtime.logprobs import chosen_logprobs
+
+
+class CatchUp(NamedTuple):
+    """A run of the drafter alone. path int64 [B, W + 1]: what it reads."""
+
+    run: Run
+    path: Array
+
+
+class Rounds:
+    """A bundle's counts, and what of its graphs has been bound."""
+
+    def __init__(self, engine: Engine, manifest: Manifest) -> None:
+        self.engine, self.batch, self.tokens = engine, manifest.batch_size, manifest.tokens
+        self.chunk, self.decoding_catch_up = manifest.prefill_chunk, manifest.catch_up
+        self.graphs = {graph.name: graph for graph in manifest.graphs}
+        counts = (self.batch,)
+        self.length, self.n_path = engine.array("length", counts), engine.array("n_path", counts)
+        self.n_given, self.n_total = engine.array("n_given", counts), engine.array("n_total", counts)
+        self._forwards: dict[tuple[int, int, int, bool, bool], Forward] = {}
+        self._catch_ups: dict[tuple[int, int], CatchUp] = {}
+
+    def forward(self, window: int, logit_rows: int, history: int, *, fused: bool, logprobs: bool) -> "Forward":
+        """A run of the target at these widths. fused: of the `step` graph, which drafts as well."""
+        key = (window, logit_rows, history, fused, logprobs)
+        if key not in self._forwards:
+            self._forwards[key] = Forward(self, *key)
+        return self._forwards[key]
+
+    def catch_up(self, tokens: int, history: int) -> CatchUp:
+        """A run of the drafter over so many committed tokens and the next. Few widths serve all numbers of them."""
+        width = min(1 << (tokens - 1).bit_length(), self.chunk)
+        if (width, history) not in self._catch_ups:
+            widths = {"window": width, "catch_up": width + 1, "history": history}
+            path = self.engine.array("path", (self.batch, width + 1))
+            self._catch_ups[width, history] = CatchUp(self.engine.bind("draft", widths), path)
+        return self._catch_ups[width, history]
+
+    @property
+    def count(self) -> int:
+        """How many sets of widths there are."""
+        return len(self._forwards) + len(self._catch_ups)
+
+
+class Forward:
+    """The target over a window, the arrays around it, and the draft that reads its path."""
+
+    def __init__(self, rounds: Rounds, window: int, logit_rows: int, history: int, fused: bool, logprobs: bool) -> None:
+        catch_up = rounds.decoding_catch_up if logit_rows > 1 else window + 1
+        widths = {"window": window, "logit_rows": logit_rows, "catch_up": catch_up, "history": history}
+        engine, graph = rounds.engine, rounds.graphs["step" if fused else "verify"]
+        self._engine, self._widths, self.history, self.fused = engine, widths, history, fused
+        self.verify: Run = engine.bind(graph.name, widths, ("logits",) if logprobs else ())
+        self.window = engine.array("window", (rounds.batch, window))
+        self.path = engine.array("path", (rounds.batch, window + 1))
+        shapes = {tensor.name: tensor.concrete_shape(widths) for tensor in graph.outputs}
+        drafted = [name for name in COPIED if name in shapes]
+        self._copies = [
+            (engine.array(name, shapes[name]), engine.array(COPIED[name], shapes[name])) for name in drafted
+        ]
+        self._nodes = engine.array("nodes", shapes["nodes"]) if "nodes" in shapes else None
+        self._logits = engine.array("logits", shapes["logits"]) if logprobs else None
+
+    @cached_property
+    def draft(self) -> Run:
+        """The drafter over the path of this run: it writes the window of the next round."""
+        return self._engine.bind("draft", self._widths)
+
+    def hand_over(self) -> None:
+        """Make what a `step` has drafted the window of the next round."""
+        for drafted, destination in self._copies:
+            destination[:] = drafted
+
+    def logprobs(self, index: int, tokens: Sequence[int]) -> list[float]:
+        """Log-probabilities of a row's new tokens of this round."""
+        assert self._logits is not None, "the round was bound without logits"
+        logits = self._logits[index]
+        places = self._nodes[index, : len(tokens)] if self._nodes is not None else slice(len(tokens))
+        return chosen_logprobs(logits[places], tokens)
+
+
+def aligned_parts(spans: Sequence[range], size: int) -> Iterator[list[range]]:
+    """Spans in parts of at most `size`, one part of each at a time. Shorter ones begin later, so that all end together.
+
+    The part of a span that has not begun is empty, at its start.
+    """
+    counts = [-(-len(span) // size) for span in spans]
+    for left in range(max(counts, default=0), 0, -1):
+        starts = [max(0, count - left) * size for count in counts]
+        yield [
+            span[start : start + size] if count >= left else span[:0]
+            for span, start, count in zip(spans, starts, counts, strict=True)
+        ]

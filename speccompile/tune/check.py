@@ -1,0 +1,42 @@
+"""The prediction against what `bench` measures: the chosen recipe is built once more, and generates."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from speccompile.bench import measure
+from speccompile.bench.ways import make_way
+from speccompile.progress import step
+from speccompile.runtime import Bundle
+from speccompile.tune.predict import Candidate
+from speccompile.tune.space import Source
+
+REPEATS = 3
+
+
+@dataclass(frozen=True)
+class Check:
+    """Tokens per second without prefill, in rounds of full length. measured: medians over prompts and repeats; None
+    where no generation had a round. error: of the prediction, as a share of what was measured."""
+
+    predicted: float
+    measured: float | None
+    measured_autoregressive: float | None
+    error: float | None
+
+
+def check(
+    source: Source, choice: Candidate, folder: Path, prompts: Sequence[str | list[int]], generating: dict[str, Any]
+) -> Check:
+    """Build the choice in `folder` and run it as `speccompile bench --fixed-draft-length` does, both ways in turns."""
+    from speccompile.builder import build  # imports torch
+
+    with step(f"building {choice.drafter} to check it"):
+        build(source.planned(*choice.settings), folder / "check", prove=False)
+    bundle = Bundle.open(folder / "check", engine=source.engine.name, threads=choice.threads, verify=False)
+    cases = measure(bundle, prompts, repeats=REPEATS, adaptive=False, **generating)
+    theirs = make_way([case.autoregressive for case in cases]).decode_tokens_per_second
+    ours = make_way([case.speculative for case in cases]).decode_tokens_per_second if choice.drafts else theirs
+    error = choice.tokens_per_second / ours - 1 if ours else None
+    return Check(choice.tokens_per_second, ours, theirs, error)

@@ -1,0 +1,118 @@
+"""Bundles built to be measured: one for each shape of the drafts, and in it an engine for each precision."""
+
+import shutil
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from speccompile.bench.costs import Costs, measure_costs
+from speccompile.bundle.manifest import Manifest
+from speccompile.errors import PromptError
+from speccompile.progress import step
+from speccompile.recipe import Plan
+from speccompile.runtime import Bundle, Generation
+from speccompile.tune.rounds import Rounds, rounds_of
+from speccompile.tune.space import Shape, Source
+
+ONLY = "tuned"
+"""The engine of drafters without weights of their own."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What a bundle showed. rounds: of every prompt that has any, by precision; costs: by precision and threads."""
+
+    manifest: Manifest
+    rounds: dict[str | None, list[Rounds]]
+    costs: dict[tuple[str | None, int], Costs]
+
+
+@dataclass
+class Trials:
+    """Where bundles are built and measured. `folder` must be there; whoever made it removes it."""
+
+    source: Source
+    folder: Path
+    prompts: Sequence[str | list[int]]
+    precisions: Sequence[str | None]
+    threads: Sequence[int]
+    repeats: int
+    generating: dict[str, Any]
+    """Options of `Bundle.generate`."""
+    context: int | None = None
+    """Committed tokens over which costs are measured; the first trial decides, so that all have the same."""
+    plain: dict[int, list[Generation]] = field(default_factory=dict)
+    """Autoregressive generations that have rounds, by threads; the first trial's."""
+
+    def try_shape(self, shape: Shape, widths: Sequence[int], settings: Sequence[str], *, accepting: bool) -> Trial:
+        """Build a bundle with this shape and measure it.
+
+        widths: of windows to time, beside those of decoding. settings: others of the recipe. accepting: whether to see
+        what it accepts, which the first trial must. Raises what the build raises, and PromptError for prompts that the
+        bundle cannot take.
+        """
+        from speccompile.builder import build  # imports torch
+
+        bundle_folder = self.folder / "bundle"
+        with step(f"building {shape.label}"):
+            build(self._plan(shape, settings), bundle_folder, prove=False)
+        rounds: dict[str | None, list[Rounds]] = {}
+        costs: dict[tuple[str | None, int], Costs] = {}
+        for precision in self.precisions:
+            for threads in sorted(self.threads, reverse=True):
+                name = precision or ONLY
+                bundle = Bundle.open(bundle_folder, engine=name, threads=threads, verify=False)
+                manifest = bundle.manifest
+                if threads not in self.plain:
+                    self.plain[threads] = self._generate(bundle, f"no drafts, threads {threads}", autoregressive=True)
+                if accepting and precision not in rounds:
+                    found = self._generate(bundle, f"{shape.label}, {name}", adaptive=False)
+                    rounds[precision] = [rounds_of(each) for each in found]
+                costs[precision, threads] = self._measure(bundle, {1, manifest.tokens + 1, *widths})
+        shutil.rmtree(bundle_folder)
+        return Trial(manifest, rounds, costs)
+
+    def _plan(self, shape: Shape, settings: Sequence[str]) -> Plan:
+        """One engine for each precision, by its name."""
+        plans = {
+            precision: self.source.planned(
+                *self.source.shape_settings(shape), *self.source.precision_settings(precision), *settings
+            )
+            for precision in self.precisions
+        }
+        engines = [
+            replace(engine, name=precision or ONLY) for precision, plan in plans.items() for engine in plan.engines
+        ]
+        return replace(next(iter(plans.values())), engines=tuple(engines))
+
+    def _generate(self, bundle: Bundle, about: str, **way: bool) -> list[Generation]:
+        """Generations with rounds, of every prompt that has any. Raises PromptError where none has."""
+        generations = []
+        with step(f"generating for {len(self.prompts)} prompts: {about}"):
+            for number, prompt in enumerate(self.prompts, 1):
+                try:
+                    generations.append(bundle.generate(prompt, **self.generating, **way))
+                except PromptError as error:
+                    raise PromptError(f"prompt {number}: {error}", hint=error.hint) from error
+        if self.context is None:
+            self.context = mean_context(generations, bundle.manifest.max_length)
+        with_rounds = [each for each in generations if each.rounds]
+        if not with_rounds:
+            raise PromptError(
+                f"received {len(generations)} prompts whose generations end with their first token, expected one that "
+                "goes on",
+                hint="give other --prompts or more --max-new-tokens",
+            )
+        return with_rounds
+
+    def _measure(self, bundle: Bundle, widths: Iterable[int]) -> Costs:
+        assert self.context is not None, "generations come first"
+        return measure_costs(bundle, sorted(widths), context=self.context, repeats=self.repeats)
+
+
+def mean_context(generations: Sequence[Generation], capacity: int) -> int:
+    """Committed tokens at the middle of a generation, on average, as far as costs can be measured over them."""
+    middle = fmean(each.prompt_tokens + len(each.token_ids) / 2 for each in generations)
+    return max(1, min(round(middle), capacity - 2))

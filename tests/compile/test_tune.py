@@ -1,0 +1,49 @@
+"""`speccompile tune` on bundles that are really built, and what shorter chains accept against real ones."""
+
+import json
+
+import pytest
+
+from speccompile.recipe import load_recipe
+from speccompile.tune.rounds import Rounds, rounds_of, shortened
+from tests.light.forced_pace import forced_pace
+
+
+@pytest.mark.parametrize("name", ["model_4", "lookup_3"])
+@pytest.mark.parametrize("drafts", [1, 2, 3])
+def test_shorter_chains_of_real_drafters(built, monkeypatch, name, drafts):
+    """A bundle whose windows are cut off drafts what one with a shorter chain would."""
+    bundle, longest = built(name).bundle, 4
+    compared = 0
+    for prompt in built(name).prompts():
+        known = _until_all_were_accepted(rounds_of(bundle.generate(prompt, max_new_tokens=60, adaptive=False)), longest)
+        with monkeypatch.context() as patch:
+            patch.setattr(bundle._loop.drafting, "pace", forced_pace(bundle, [drafts + 1]))
+            real = rounds_of(bundle.generate(prompt, max_new_tokens=60, adaptive=True)).accepted
+        found = shortened(known, longest, drafts).accepted
+        assert found == real[: len(found)]
+        compared += len(found)
+    assert compared > 20
+
+
+def _until_all_were_accepted(rounds: Rounds, longest: int) -> Rounds:
+    """The first rounds, up to one behind which nobody knows what would have been drafted."""
+    count = next((index for index, each in enumerate(rounds.accepted) if each == longest), len(rounds.accepted))
+    drafts, accepted = rounds.drafts[:count], rounds.accepted[:count]
+    return Rounds(sum(accepted) + count, drafts, accepted)
+
+
+def test_a_whole_tuning(built, cli, tmp_path):
+    folder, file = built("lookup_3").folder, tmp_path / "tuned.yaml"
+    (tmp_path / "prompts.jsonl").write_text('{"prompt": "def f(x): return f(x)"}\n{"token_ids": [7, 8, 7, 8]}\n')
+    options = ["--drafts", 4, "--threads", 1, "--max-new-tokens", 12, "--repeats", 2, "--json", "--write", file]
+    code, out, err = cli("tune", folder, "--prompts", tmp_path / "prompts.jsonl", *options)
+    assert code == 0, err
+    found = json.loads(out)
+    assert {each["drafts"] for each in found["candidates"]} == {0, 4}
+    for each in found["candidates"]:
+        assert 1 <= each["mean_accepted"] <= 1 + each["drafts"]
+        assert each["verify_seconds"] > 0
+        assert each["tokens_per_second"] > 0
+    written = load_recipe(file)
+    assert (written.drafter.tokens or 0) == found["choice"]["drafts"]

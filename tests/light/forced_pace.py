@@ -1,0 +1,55 @@
+"""A pace that others decide: windows in turn, whatever the clock says."""
+
+from collections.abc import Iterator, Sequence
+from itertools import cycle
+
+from speccompile.runtime import Bundle
+
+
+class ForcedPace:
+    """Goes round a list of widths; what a bundle does not offer is all that it has. A `Policy`."""
+
+    def __init__(self, wanted: Sequence[int], offered: Sequence[int]) -> None:
+        self.offered = sorted(offered)
+        self._wanted: Iterator[int] = cycle(wanted)
+        self.chosen: list[int] = []
+        self.lags: list[int] = []
+        self.caught_up_with: list[int] = []
+
+    def begin(self, prompt: int, room: int) -> int:
+        return self.choose(prompt)
+
+    def choose(self, lag: int) -> int:
+        wanted = next(self._wanted)
+        self.lags.append(lag)
+        self.chosen.append(wanted if wanted in self.offered else self.offered[-1])
+        return self.chosen[-1]
+
+    def single(self, seconds: float) -> None:
+        assert seconds >= 0
+
+    def verified(self, width: int, seconds: float, accepted: Sequence[int], without: int) -> None:
+        assert seconds >= 0
+        assert width <= self.chosen[-1] != 1
+        assert without or accepted
+        assert all(count < width for count in accepted)
+
+    def drafted(self, seconds: float) -> None:
+        assert self.chosen[-1] > 1
+
+    def caught_up(self, tokens: int, seconds: float, lost: float) -> None:
+        assert tokens > 0
+        self.caught_up_with.append(tokens)
+
+
+def forced_pace(bundle: Bundle, wanted: Sequence[int]) -> ForcedPace:
+    """For rounds whose windows have these widths in turn, 1 for no drafts."""
+    manifest = bundle.manifest
+    is_chain = manifest.tree == "chain" and bundle.entry.provider == "cpu"
+    return ForcedPace(wanted, range(1, manifest.tokens + 2) if is_chain else (1, manifest.tokens + 1))
+
+
+def force(bundle: Bundle, wanted: Sequence[int]) -> ForcedPace:
+    """Give a bundle this pace."""
+    pace = bundle._loop.drafting.pace = forced_pace(bundle, wanted)
+    return pace

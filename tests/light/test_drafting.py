@@ -1,0 +1,180 @@
+"""Rounds that stop drafting and begin again at any time: the target's own tokens all the same, over a toy engine that
+fails the test when a row is read that was never committed."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from speccompile.runtime.options import Sampling
+from speccompile.runtime.rounds import aligned_parts
+from tests.light.fake_bundle import toy_bundle
+from tests.light.fake_machine import make_machine
+from tests.light.forced_pace import force
+from tests.light.toy_models import VOCABULARY, autoregressive, path_lengths
+
+PROMPT = [3, 1, 4, 1, 5]
+
+KINDS = {
+    "chain": {},
+    "chain, fused": {"fused": True},
+    "static": {"tree": "static"},
+    "static, fused": {"tree": "static", "fused": True},
+    "dynamic": {"tree": "dynamic"},
+    "dynamic, fused": {"tree": "dynamic", "fused": True},
+    "taps": {"features": True},
+    "taps, fused": {"features": True, "fused": True},
+    "sampling": {"sampling": True},
+    "sampling, static, fused": {"sampling": True, "tree": "static", "fused": True},
+}
+kinds = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+
+prompts = st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=20)
+widths = st.lists(st.integers(1, 9), min_size=1, max_size=12)
+
+
+@kinds
+def test_every_row_gets_the_targets_own_tokens(kind):
+    @given(st.lists(prompts, min_size=1, max_size=4), widths, st.integers(1, 9), st.integers(1, 30), st.integers(0, 2))
+    @settings(max_examples=60, deadline=None)
+    def check(rows, wanted, chunk, count, idle_rows):
+        bundle = toy_bundle(prefill_chunk=chunk, batch_size=len(rows) + idle_rows, max_length=40, **kind)
+        force(bundle, wanted)
+        for way in ({}, {"autoregressive": True}, {}):
+            sampling = {"temperature": 1.3, "seed": 7, "repetition_penalty": 1.2} if "sampling" in kind else {}
+            generations = bundle.generate_batch(rows, max_new_tokens=count, **way, **sampling)
+            for prompt, generation in zip(rows, generations, strict=True):
+                assert generation.token_ids == autoregressive(
+                    prompt, min(count, 40 - len(prompt)), Sampling(**sampling)
+                )
+
+    check()
+
+
+def test_a_round_verifies_as_many_drafts_as_the_pace_says():
+    bundle = toy_bundle(tokens=4)
+    pace = force(bundle, [9, 5, 5, 1, 1, 3, 2, 1])
+    generation = bundle.generate(PROMPT, max_new_tokens=60)
+    drafts, whole = generation.draft_lengths, bundle.generate(PROMPT, max_new_tokens=60, adaptive=False)
+    assert generation.token_ids == whole.token_ids == autoregressive(PROMPT, 60)
+    assert len(drafts) == generation.rounds == len(generation.path_lengths)
+    assert all(found < width for found, width in zip(drafts, pace.chosen[1:], strict=False))
+    assert {width: max(found for found, chosen in zip(drafts, pace.chosen[1:], strict=False) if chosen == width)
+            for width in (1, 2, 3, 5)} == {1: 0, 2: 1, 3: 2, 5: 4}  # fmt: skip
+    assert all(length <= 1 + found for length, found in zip(generation.path_lengths, drafts, strict=True))
+    assert whole.path_lengths == path_lengths(PROMPT, 60, 4)
+    assert max(whole.draft_lengths) == 4
+
+
+@pytest.mark.parametrize("rows", [[PROMPT], [PROMPT, [9, 8]]], ids=["alone", "batch"])
+def test_windows_are_as_wide_as_their_longest_row(rows):
+    """Where the drafter has little to say nothing is padded."""
+    bundle, seen = toy_bundle(tokens=4, batch_size=len(rows)), []
+    taken = bundle.engine._verify_row
+
+    def watch(row, widths):
+        given, total = (int(bundle.engine._counts(name)[row]) for name in ("n_given", "n_total"))
+        seen.append((widths["window"], total if given else 0))
+        taken(row, widths)
+
+    bundle.engine._verify_row = watch
+    generations = bundle.generate_batch(rows, max_new_tokens=60, adaptive=False)
+    rounds = [seen[start : start + len(rows)] for start in range(0, len(seen), len(rows))][1:]
+    assert len(rounds) == max(one.rounds for one in generations)
+    for found in rounds:
+        assert {width for width, _ in found} == {max(total for _, total in found)}
+    assert len(rows) > 1 or {found[0][0] for found in rounds} == {1, 2, 3, 4, 5}
+    for row, one in enumerate(generations):
+        assert one.draft_lengths == [found[row][1] - 1 for found in rounds][: one.rounds]
+
+
+def test_a_tree_is_verified_whole_or_not_at_all():
+    bundle = toy_bundle(tree="static")
+    force(bundle, [9, 3, 1, 9])
+    generation = bundle.generate(PROMPT, max_new_tokens=40)
+    assert set(generation.draft_lengths) == {0, bundle.manifest.tokens}
+
+
+def test_a_drafter_that_fell_behind_reads_what_it_missed_alone():
+    bundle = toy_bundle(tokens=3, prefill_chunk=8)
+    pace = force(bundle, [4, 1, *[1] * 20, 4, 4])
+    generation = bundle.generate(PROMPT, max_new_tokens=28)
+    assert generation.token_ids == autoregressive(PROMPT, 28)
+    runs = bundle.engine.runs
+    assert runs[: runs.index("draft")] == ["verify"] * 22  # the prefill, then rounds without drafts
+    assert runs[22:27] == ["draft"] * 4 + ["verify"]  # 26 tokens in chunks of 8
+    assert pace.lags[:24] == [5, 0, *range(6, 27), 0]
+    assert pace.caught_up_with == [26]
+    bound = bundle._loop.rounds.count
+    for length in range(1, 9):  # catch-ups of every length share a few shapes
+        force(bundle, [4, *[1] * length])
+        bundle.generate(PROMPT, max_new_tokens=60)
+    assert bundle._loop.rounds.count - bound <= 3 + 4  # windows of 2 and 3; of 1, 2, 4 and 8
+
+
+def test_a_fused_drafter_reads_beside_the_target():
+    bundle = toy_bundle(tokens=3, prefill_chunk=8, fused=True)
+    pace = force(bundle, [4, 1, *[1] * 10, 4, 4])
+    generation = bundle.generate(PROMPT, max_new_tokens=28)
+    assert generation.token_ids == autoregressive(PROMPT, 28)
+    runs, before = bundle.engine.runs, 12
+    assert runs[:before] == ["step", *["verify"] * 11]
+    assert runs[before : before + 2] == ["step"] * 2  # 11 tokens and the pending one in chunks of 8
+    fed = bundle.engine.verified[before : before + 2]
+    assert fed == [[(8, 5)], [(4, 13)]]
+    assert pace.caught_up_with[-2:] == [8, 4]
+
+
+def test_a_generation_may_begin_without_the_drafter():
+    for fused in (False, True):
+        bundle = toy_bundle(tokens=3, prefill_chunk=8, fused=fused)
+        force(bundle, [1, 1, 1, 4])
+        assert bundle.generate(PROMPT * 3, max_new_tokens=28).token_ids == autoregressive(PROMPT * 3, 28)
+        assert bundle.engine.runs[:4] == ["verify"] * 4
+
+
+def test_a_drafter_without_memory_has_nothing_to_read():
+    bundle = toy_bundle()
+    bundle._loop.drafting._remembers = False
+    pace = force(bundle, [1])
+    bundle.generate(PROMPT, max_new_tokens=8)
+    assert set(pace.lags[1:]) == {0}
+
+
+@pytest.mark.parametrize("changes", [{"exact": False}, {"sampling": True, "sample": True}])
+def test_time_never_decides_where_it_could_change_tokens(changes):
+    bundle = toy_bundle(batch_size=2, **changes)
+    pace = force(bundle, [1])
+    warm = {"temperature": [0.0, 1.0], "seed": 3} if "sample" in changes else {}
+    for generation in bundle.generate_batch([PROMPT, PROMPT], max_new_tokens=30, **warm):
+        assert max(generation.draft_lengths) == 4
+    assert pace.chosen == []
+    if warm:  # certain in every row
+        bundle.generate_batch([PROMPT, PROMPT], max_new_tokens=30)
+        assert pace.chosen
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_on_a_gpu_windows_are_whole_and_fused_bundles_draft_always(tmp_path, monkeypatch, fused):
+    opened = make_machine(tmp_path, monkeypatch)(fused=fused, tokens=4)
+    pace = force(opened.bundle, [5, 3, 1, 1])
+    generation = opened.bundle.generate(PROMPT, max_new_tokens=40)
+    assert generation.token_ids == autoregressive(PROMPT, 40)
+    assert (pace.chosen == []) == fused
+    assert opened.trt.engines == (["step"] if fused else ["verify", "draft"])
+    if not fused:
+        assert pace.offered == [1, 5]
+        assert opened.engine.array("window", (1, 5)).any()
+
+
+@given(st.lists(st.integers(0, 30), max_size=4), st.integers(1, 9))
+def test_parts_end_together(lengths, size):
+    spans = [range(3 * index, 3 * index + length) for index, length in enumerate(lengths)]
+    parts = list(aligned_parts(spans, size))
+    assert len(parts) == max((-(-length // size) for length in lengths), default=0)
+    for index, span in enumerate(spans):
+        own = [each[index] for each in parts]
+        assert [token for part in own for token in part] == list(span)
+        begun = [bool(part) for part in own]
+        assert begun == sorted(begun)
+        assert all(part.start == span.start for part in own if not part)
+        assert all(len(part) == size for part in own[:-1] if part)

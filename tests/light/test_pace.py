@@ -1,0 +1,255 @@
+"""The pace against a simulated clock: rounds cost what a closed form says, and a draft is right with some chance."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import pairwise, product
+from random import Random
+
+import pytest
+
+from speccompile.runtime.pace import FIRST_GAP, LONGEST_GAP, REFRESH, SHARE, Pace
+from speccompile.runtime.speed import HOPE, Acceptance, Speed, Times
+
+DRAFTS, PROMPT = 4, 128
+CHAIN = {width: width - 1 for width in range(1, DRAFTS + 2)}
+PREFILL = 0.2
+"""Of a token of the prompt, in rounds without drafts, as everything here."""
+
+COSTS = [(0.02, 0.05, 0.005), (0.05, 0.1, 0.01), (0.1, 0.3, 0.03), (0.2, 0.2, 0.02), (0.3, 0.4, 0.03), (0.5, 0.8, 0.05)]
+"""What each token more costs in a window, what drafting costs, and what each token costs that the drafter catches up
+over."""
+CHANCES = [0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0]
+
+
+@dataclass
+class Simulation:
+    """Generations as the loop makes them, on a clock of their own."""
+
+    costs: tuple[float, float, float]
+    pace: Pace = field(default_factory=lambda: Pace(CHAIN))
+    dice: Random = field(default_factory=lambda: Random(0))
+    widths: list[int] = field(default_factory=list)
+    places: list[int] = field(default_factory=list)
+    """Of every round, its window and the tokens before it."""
+
+    def generate(self, room: int, chance: float | Callable[[int], float]) -> float:
+        """The speed of a generation, prefill included, as a multiple of autoregressive decoding. chance: that a draft
+        is right, or that at a place in the text."""
+        (slope, draft, read), self.widths, self.places = self.costs, [], []
+        time, taken, last, behind = PREFILL * PROMPT, 0, PROMPT, PROMPT
+        width = self.pace.begin(PROMPT, room)
+        if width > 1:
+            behind = 0
+            self.pace.caught_up(PROMPT, PROMPT * read, PROMPT * read)
+            time += PROMPT * read
+        while taken < room:
+            width = self.pace.choose(behind)
+            if width > 1:
+                seconds = draft + behind * read
+                time += seconds
+                if behind:
+                    self.pace.caught_up(behind, seconds, seconds)
+                else:
+                    self.pace.drafted(seconds)
+                behind = 0
+            elif not behind:
+                behind = last
+            right = chance if isinstance(chance, float) else chance(taken)
+            last, seconds = 1, 1 + slope * (width - 1)
+            while last < width and self.dice.random() < right:
+                last += 1
+            if width > 1:
+                self.pace.verified(width, seconds, [last - 1], 0)
+            else:
+                self.pace.single(seconds)
+                behind += behind > 0
+            self.widths.append(width)
+            self.places.append(taken)
+            time, taken = time + seconds, taken + last
+        return (PREFILL * PROMPT + taken) / time
+
+    def fixed(self, room: int, chance: float) -> float:
+        """The speed at the best fixed width that drafts, in closed form."""
+        slope, draft, read = self.costs
+        speeds = []
+        for width in range(2, DRAFTS + 2):
+            tokens = sum(chance**depth for depth in range(width))
+            rounds = room / tokens * (1 + slope * (width - 1) + draft)
+            speeds.append((PREFILL * PROMPT + room) / (PREFILL * PROMPT + PROMPT * read + rounds))
+        return max(speeds)
+
+
+@pytest.mark.parametrize("costs", COSTS, ids=str)
+def test_no_slower_than_097_of_autoregressive_and_close_to_the_best_fixed_length(costs):
+    shares = []
+    for chance, room in product(CHANCES, (512, 1024)):
+        simulation = Simulation(costs)
+        first = simulation.generate(room, chance)
+        later = [simulation.generate(room, chance) for _ in range(4)]
+        best = simulation.fixed(room, chance)
+        assert first >= min(0.97, best)
+        assert min(later) >= 0.97
+        if best > 1.05:
+            shares.append(sum(later) / len(later) / best)
+    assert min(shares, default=1) > 0.85
+    assert sum(shares) > 0.95 * len(shares)
+
+
+@pytest.mark.parametrize("costs", COSTS, ids=str)
+def test_short_generations_pay_for_trials_in_common(costs):
+    """A trial may cost more than one of them allows for."""
+    simulation = Simulation(costs)
+    simulation.generate(128, 0.0)
+    speeds = [simulation.generate(128, 0.0) for _ in range(30)]
+    assert sum(speeds) / len(speeds) >= 1 - SHARE - 0.01
+    for _ in range(30):
+        speed = simulation.generate(128, 1.0)
+    assert speed >= 0.95 * simulation.fixed(128, 1.0) > 1
+
+
+def test_a_text_that_becomes_predictable_is_found_out_and_one_that_ceases_to_be():
+    simulation = Simulation((0.1, 0.1, 0.005))
+    simulation.generate(3000, lambda place: 0.9 if 1000 <= place < 2000 else 0.0)
+    rounds = zip(simulation.places, simulation.widths, strict=True)
+    drafting = [place for place, width in rounds if width > 1]
+    drafted = [sum(start <= place < start + 1000 for place in drafting) for start in (0, 1000, 2000)]
+    assert drafted[0] < 20
+    assert 180 < drafted[1] < 260
+    assert drafted[2] < 80
+    assert min(place for place in drafting if place > 1000) < 1300
+
+
+def test_the_first_rounds_are_timed_without_drafts_and_some_later_ones():
+    simulation = Simulation((0.1, 0.1, 0.01))
+    simulation.generate(1000, 1.0)
+    assert simulation.widths[:4] == [1, 1, 5, 5]
+    singles = [place for place, width in enumerate(simulation.widths) if width == 1]
+    assert singles[2:] == list(range(2 + REFRESH, len(simulation.widths), REFRESH + 1))
+    simulation.generate(100, 1.0)
+    assert set(simulation.widths) == {5}  # times outlive the generation
+
+
+def test_gaps_between_trials_double():
+    simulation = Simulation((0.2, 0.2, 0.0))
+    simulation.generate(20_000, 0.0)
+    trials = [place for place, width in enumerate(simulation.widths) if width > 1]
+    gaps = [after - before - 1 for before, after in pairwise(trials) if after - before > 1]
+    assert gaps == sorted(gaps)
+    assert gaps[0] < LONGEST_GAP / 2
+    assert gaps.count(LONGEST_GAP) > 20
+
+
+def test_long_windows_are_for_drafts_that_come_true():
+    widths = {}
+    for chance in (0.4, 0.99):
+        simulation = Simulation((0.1, 0.05, 0.005))
+        simulation.generate(1000, chance)
+        drafting = [width for width in simulation.widths[100:] if width > 1]
+        widths[chance] = max(set(drafting), key=drafting.count)
+    assert widths[0.99] == 5
+    assert 1 < widths[0.4] < 5
+
+
+def test_times_that_change_bring_drafting_back():
+    """Rounds without drafts become slow, as where another program takes what a wide window leaves idle."""
+    pace = Pace({1: 0, 5: 4})
+    pace.begin(10, 10_000)
+    for _ in range(2):
+        pace.single(1.0)
+    assert pace.choose(0) == 5
+    for _ in range(20):
+        pace.drafted(0.5)
+        pace.verified(5, 3.0, [1], 0)
+    assert pace.choose(0) == 1
+    chosen = []
+    for lag in range(200):
+        pace.single(4.0)
+        chosen.append(pace.choose(lag))
+        if chosen[-1] == 5:
+            break
+    assert chosen[-1] == 5
+    assert len(chosen) <= 2 * FIRST_GAP
+
+
+def test_a_fused_bundle_pays_for_what_the_target_reads_again():
+    """Reading again costs more than a trial may: after the first it never drafts in this generation."""
+    pace = Pace(CHAIN, fused=True)
+    assert pace.begin(100, 400) == 5
+    pace.caught_up(100, 30.0, 0.0)
+    widths = []
+    for _ in range(400):
+        widths.append(pace.choose(len(widths)))
+        if widths[-1] == 1:
+            pace.single(1.0)
+        else:
+            pace.verified(5, 3.0, [0], 0)
+    assert widths[:2] == [1, 1]
+    assert 0 < widths.count(5) < 8
+    assert 5 not in widths[20:]
+
+
+def test_rounds_that_find_nothing_to_look_up_cost_little():
+    """Prompt lookup: most rounds have no drafts, and then their drafter's time alone is lost."""
+    for draft, pays in ((0.01, True), (0.8, False)):
+        pace, singles = Pace(CHAIN), 0
+        pace.begin(10, 1000)
+        for number in range(400):
+            width = pace.choose(0)
+            if width == 1:
+                pace.single(1.0)
+                singles += 1
+                continue
+            pace.drafted(draft)
+            if number % 10:
+                pace.verified(1, 1.0, [], 1)
+            else:
+                pace.verified(width, 1.4, [width - 1], 0)
+        assert singles < 20 if pays else singles > 350
+
+
+def test_expected_tokens_are_those_of_the_shares():
+    acceptance = Acceptance(3)
+    chances = [HOPE, HOPE**2, HOPE**3]
+    assert acceptance.tokens() == pytest.approx([1, *(1 + sum(chances[:count]) for count in (1, 2, 3))])
+    for _ in range(400):
+        acceptance.add([1, 3], 3, 0)
+    first, second = (40 + HOPE) / 41, 20 / 41  # of 40 rows that count; of the second draft half come true
+    second += first / 41
+    third = (20 + second) / 21
+    sums = [1 + first, 1 + first + first * second, 1 + first + first * second * (1 + third)]
+    assert acceptance.tokens()[1:] == pytest.approx(sums)
+    acceptance.trust(0)
+    assert acceptance.tokens()[3] == pytest.approx(1 + sum(chances))
+    assert acceptance.rows == acceptance.rounds == 1
+    for _ in range(400):
+        acceptance.add([], 0, 2)
+    assert acceptance.rows < 0.03
+    assert acceptance.rounds < 0.05
+
+
+def test_widths_that_were_not_timed_lie_on_a_line():
+    speed = Speed(CHAIN, fused=False)
+    assert not speed.is_known
+    for _ in range(2):
+        speed.single.add(1.0)
+    speed.windows[5].add(3.0)
+    assert not speed.is_known
+    speed.drafting.add(0.5)
+    assert speed.is_known
+    assert [speed.seconds(width) for width in CHAIN] == [1.5, 2.0, 2.5, 3.0, 3.5]
+    speed.windows[3].add(1.2)
+    assert [speed.seconds(width) for width in CHAIN] == pytest.approx([1.5, 1.6, 1.7, 2.6, 3.5])
+    assert speed.price(0) == 2.5
+    speed.add_reading(100, 10.0)
+    speed.add_reading(3, 10.0)  # overhead
+    assert speed.price(50) == 7.5
+
+
+def test_the_least_of_the_last_times_counts():
+    times = Times()
+    for seconds in (3.0, 1.0, 2.0):
+        times.add(seconds)
+    assert (times.least, times.count) == (1.0, 3)
+    for _ in range(8):
+        times.add(2.0)
+    assert times.least == 2.0
