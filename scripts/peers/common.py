@@ -1,0 +1,170 @@
+"""What the peers share: prompts, clocks, memory, the command line. Standard library only: each has its own packages.
+
+A peer is a file with FORMS, `prepare` and `Session`; run as a program it has two commands:
+
+    peer_NAME.py prepare MODEL FOLDER FORM       # convert a local Hugging Face folder
+    peer_NAME.py measure FOLDER FORM [--threads N] [--repeats N] [..]      # DEFAULTS has the rest
+
+`measure` prints one JSON object a generation: greedy, without an end-of-sequence token, from prompts of random tokens,
+another for every generation. Speeds leave the warm-up out.
+"""
+
+import argparse
+import json
+import os
+import random
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from time import perf_counter, process_time
+from typing import Any, Protocol
+
+WARM_UP_TOKENS = 16
+DEFAULTS = {"threads": 1, "prompt-tokens": 128, "new-tokens": 128, "repeats": 1, "seed": 0, "vocabulary": 32000}
+
+
+@dataclass(frozen=True)
+class Form:
+    """One way to run a peer. column: fp32, 8-bit or 4-bit. weights: the name of what `prepare` writes; forms share it.
+
+    conversion, settings: what the peer's own functions take to write it and to run it.
+    """
+
+    column: str
+    weights: str
+    conversion: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Generated:
+    """New tokens, and seconds from the start to the first of them, and to the last."""
+
+    token_ids: list[int]
+    first_seconds: float
+    seconds: float
+
+
+class Session(Protocol):
+    """A loaded model."""
+
+    def generate(self, prompt: list[int], new_tokens: int) -> Generated: ...
+
+
+@dataclass(frozen=True)
+class Peer:
+    """open: takes the folder, the form and the number of threads. more: what else a peer tells of a generation."""
+
+    package: str
+    forms: dict[str, Form]
+    prepare: Callable[[Path, Path, Form], None]
+    open: Callable[[Path, Form, int], Any]
+    more: Callable[[Any, list[int], list[int]], dict[str, Any]] = lambda session, prompt, token_ids: {}
+
+
+def stepwise(first: Callable[[], int], following: Callable[[], int], new_tokens: int) -> Generated:
+    """Time a peer that gives one token a call. first: the prefill and its token."""
+    start = perf_counter()
+    tokens = [first()]
+    first_seconds = perf_counter() - start
+    tokens += [following() for _ in range(new_tokens - 1)]
+    return Generated(tokens, first_seconds, perf_counter() - start)
+
+
+def vocabulary_size(folder: Path) -> int:
+    """Of the model in a Hugging Face folder."""
+    size: int = json.loads((folder / "config.json").read_text())["vocab_size"]
+    return size
+
+
+def with_tokenizer(model: Path, folder: Path) -> Path:
+    """A folder with the same model and, where it has none, a tokenizer and a last token: converters insist on both.
+
+    Nothing that is measured uses them.
+    """
+    if (model / "tokenizer.json").exists():
+        return model
+    folder.mkdir()
+    for file in model.iterdir():
+        (folder / file.name).symlink_to(file.resolve())
+    words = {f"<{token}>": token for token in range(vocabulary_size(model))}
+    tokenizer = {
+        "version": "1.0",
+        "added_tokens": [],
+        "model": {"type": "WordLevel", "vocab": words, "unk_token": "<0>"},
+    }
+    classes = {"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": "<0>", "eos_token": "<0>"}
+    changed = {
+        "tokenizer.json": tokenizer,
+        "tokenizer_config.json": classes,
+        "config.json": json.loads((model / "config.json").read_text()) | {"eos_token_id": 0},
+    }
+    for name, content in changed.items():
+        (folder / name).unlink(missing_ok=True)
+        (folder / name).write_text(json.dumps(content))
+    return folder
+
+
+def memory_megabytes() -> dict[str, float]:
+    """Resident memory of this process: now, its anonymous part (not mapped from files), and at its peak."""
+    rows = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    names = {"resident": "VmRSS", "anonymous": "RssAnon", "peak": "VmHWM"}
+    return {name: int(rows[row].split()[0]) / 1024 for name, row in names.items()}
+
+
+def main(peer: Peer) -> None:
+    parser = argparse.ArgumentParser(formatter_class=argparse.RawDescriptionHelpFormatter, description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    prepare = commands.add_parser("prepare")
+    prepare.add_argument("model", type=Path)
+    measure = commands.add_parser("measure")
+    for command in (prepare, measure):
+        command.add_argument("folder", type=Path)
+        command.add_argument("form", choices=peer.forms)
+    for name, default in DEFAULTS.items():
+        measure.add_argument(f"--{name}", type=int, default=default)
+    options = parser.parse_args()
+    if options.command == "prepare":
+        peer.prepare(options.model, options.folder, peer.forms[options.form])
+    else:
+        _measure(peer, options)
+
+
+def _measure(peer: Peer, options: argparse.Namespace) -> None:
+    chosen = random.Random(options.seed)
+    start = perf_counter()
+    session = peer.open(options.folder, peer.forms[options.form], options.threads)
+    load_seconds = perf_counter() - start
+    for repeat in range(-1, options.repeats):
+        prompt = [chosen.randrange(options.vocabulary) for _ in range(options.prompt_tokens)]
+        wall, cpu = perf_counter(), process_time()
+        made = session.generate(prompt, WARM_UP_TOKENS if repeat < 0 else options.new_tokens)
+        cpus_busy = (process_time() - cpu) / (perf_counter() - wall)
+        if repeat >= 0:
+            measured = {"cpus_busy": cpus_busy, "load_seconds": load_seconds} | _speeds(options, made)
+            more = peer.more(session, prompt, made.token_ids)
+            print(json.dumps({"version": version(peer.package)} | measured | more), flush=True)
+
+
+def _speeds(options: argparse.Namespace, made: Generated) -> dict[str, Any]:
+    received, expected = len(made.token_ids), options.new_tokens
+    assert received == expected, f"received {received} new tokens, expected {expected}"
+    return {
+        "tokens_per_second": (expected - 1) / (made.seconds - made.first_seconds),
+        "prefill_tokens_per_second": options.prompt_tokens / made.first_seconds,
+        "memory_megabytes": memory_megabytes(),
+        "token_ids": made.token_ids,
+    }
+
+
+def quiet_environment(threads: int) -> dict[str, str]:
+    """The environment for a peer: no more threads than asked for, no telemetry, no network."""
+    counts = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(threads))
+    offline = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error", "DO_NOT_TRACK": "1"}
+    return os.environ | counts | offline | {"PYTHONWARNINGS": "ignore"}
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

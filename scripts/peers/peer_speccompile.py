@@ -1,0 +1,66 @@
+#!/usr/bin/env python3
+"""speccompile: a target without a drafter. A bundle that has a drafter is measured speculatively as well."""
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from common import Form, Generated, Peer, main
+
+FORMS = {
+    "float32": Form("fp32", "float32"),
+    "int8": Form("8-bit", "int8"),
+    "int4": Form("4-bit", "int4"),
+}
+WIDTHS, COST_REPEATS = (1, 5), 25
+
+
+def prepare(model: Path, folder: Path, form: Form) -> None:
+    import yaml
+
+    from speccompile.builder import build
+    from speccompile.recipe import load_recipe, make_plan
+
+    recipe: dict[str, Any] = {
+        "name": model.name,
+        "target": {"model": str(model.resolve())},
+        "drafter": {"kind": "none"},
+        "cache": {"max_length": 512},
+        "precision": {"target": form.weights},
+    }
+    with TemporaryDirectory() as scratch:
+        path = Path(scratch) / "recipe.yaml"
+        path.write_text(yaml.safe_dump(recipe))
+        build(make_plan(load_recipe(path)), folder, prove=False)
+
+
+class Session:
+    def __init__(self, folder: Path, form: Form, threads: int) -> None:
+        from speccompile.runtime import Bundle
+
+        self.bundle = Bundle.open(folder, threads=threads)
+
+    def generate(self, prompt: list[int], new_tokens: int) -> Generated:
+        made = self.bundle.generate(prompt, max_new_tokens=new_tokens, autoregressive=True)
+        return Generated(made.token_ids, made.prefill_seconds, made.seconds)
+
+
+def more(session: Session, prompt: list[int], token_ids: list[int]) -> dict[str, Any]:
+    """Milliseconds of `verify` by the width of its window, halfway through the new tokens; and speculation."""
+    from speccompile.bench.costs import measure_costs
+
+    context = len(prompt) + len(token_ids) // 2
+    costs = measure_costs(session.bundle, WIDTHS, context=context, repeats=COST_REPEATS)
+    told: dict[str, Any] = {"verify_milliseconds": {width: 1e3 * costs.verify[width] for width in WIDTHS}}
+    if session.bundle.speculative:
+        made = session.bundle.generate(prompt, max_new_tokens=len(token_ids))
+        told["speculative"] = {
+            "tokens_per_second": (len(made.token_ids) - 1) / (made.seconds - made.prefill_seconds),
+            "mean_accepted": made.mean_accepted,
+            "same_tokens": made.token_ids == token_ids,
+        }
+    return told
+
+
+if __name__ == "__main__":
+    main(Peer("speccompile", FORMS, prepare, Session, more))

@@ -1,0 +1,138 @@
+#!/usr/bin/env python3
+"""Measure speccompile and its peers in turns on one model: a table on stderr, JSON on stdout.
+
+    scripts/peers/setup FOLDER                                # once: an environment for each peer
+    scripts/peers/run.py MODEL FOLDER > figures.json
+
+MODEL is a local Hugging Face folder in float32 (scripts/random_llama.py writes one, scripts/agreeing_pair.py another);
+converted models are kept in FOLDER/converted. Every generation has a process of its own, and every round of all peers
+runs before the next round begins, in the other order, so that a busy moment of the machine meets all. What cannot be
+prepared or run is named with its last words.
+
+Speeds are medians over rounds, of greedy decoding of 128 new tokens after a prompt of 128 random ones: tokens per
+second from the first new token on, and prompt tokens per second until it. "cpus" is processor time over wall time:
+where it is less than the threads the machine was busy; where it is more a peer used more than it was given.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from common import Form, quiet_environment, say, vocabulary_size
+from table import render
+
+OURS = "speccompile"
+PEERS = (OURS, "openvino", "onnxruntime", "llama_cpp")
+COLUMNS = ("fp32", "8-bit", "4-bit")
+
+
+@dataclass
+class Case:
+    """A peer in one form, and what was measured of it. failed: why nothing was, empty if something was."""
+
+    peer: str
+    name: str
+    form: Form
+    python: Path
+    folder: Path
+    measured: list[dict[str, Any]] = field(default_factory=list)
+    failed: str = ""
+
+    @property
+    def title(self) -> str:
+        return f"{self.peer}: {self.name}"
+
+    def run(self, command: str, *arguments: object) -> str:
+        """The output of one of the peer's commands; empty, with `failed` set, where it fails."""
+        script = Path(__file__).with_name(f"peer_{self.peer}.py")
+        line = [str(part) for part in (self.python, script, command, *arguments)]
+        threads = int(line[line.index("--threads") + 1]) if "--threads" in line else 1
+        try:
+            done = subprocess.run(line, check=False, capture_output=True, text=True, env=quiet_environment(threads))
+        except FileNotFoundError:
+            self.failed = f"no environment at {self.python}: run scripts/peers/setup"
+            return ""
+        if done.returncode:
+            self.failed = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+        return "" if self.failed else done.stdout
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", type=Path)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=5, help="0 prepares only")
+    parser.add_argument("--peers", nargs="+", choices=PEERS, default=PEERS)
+    parser.add_argument("--columns", nargs="+", choices=COLUMNS, default=COLUMNS)
+    parser.add_argument(
+        "--bundle", action="append", default=[], metavar="FORM=BUNDLE",
+        help="for our float32, int8 or int4: this bundle instead of one that is built; measured speculatively as well "
+        "where it has a drafter",
+    )  # fmt: skip
+    options = parser.parse_args()
+    cases = choose(options)
+    for case in cases:
+        prepare(case, options.model)
+    try:
+        for number in range(options.rounds):
+            say(f"round {number + 1} of {options.rounds}")
+            for case in cases if number % 2 == 0 else cases[::-1]:
+                measure(case, options, seed=number)
+    except KeyboardInterrupt:
+        say("interrupted: what was measured until now")
+    say(render(cases, OURS, COLUMNS))
+    report = [{"peer": case.peer, "form": case.name, "column": case.form.column, "failed": case.failed or None,
+               "measured": case.measured} for case in cases]  # fmt: skip
+    print(json.dumps({"model": str(options.model), "threads": options.threads, "cases": report}))
+
+
+def choose(options: argparse.Namespace) -> list[Case]:
+    """The cases, column by column, peers side by side."""
+    bundles = dict(each.split("=", 1) for each in options.bundle)
+    cases = []
+    for column in options.columns:
+        for peer in options.peers:
+            python = Path(sys.executable) if peer == OURS else options.folder / peer / "bin" / "python"
+            for name, form in import_module(f"peer_{peer}").FORMS.items():
+                folder = options.folder / "converted" / options.model.name / peer / form.weights
+                if peer == OURS and name in bundles:
+                    folder = Path(bundles[name])
+                if form.column == column:
+                    cases.append(Case(peer, name, form, python, folder))
+    return cases
+
+
+def prepare(case: Case, model: Path) -> None:
+    """Convert the model, unless an earlier case or run has."""
+    if case.folder.exists():
+        return
+    say(f"preparing {case.title}")
+    unfinished = case.folder.with_name(f"{case.folder.name}.unfinished")
+    subprocess.run(["rm", "-rf", unfinished], check=True)
+    case.run("prepare", model, unfinished, case.name)
+    if case.failed:
+        say(f"{case.title}: {case.failed}")
+    else:
+        unfinished.rename(case.folder)
+
+
+def measure(case: Case, options: argparse.Namespace, seed: int) -> None:
+    if case.failed:
+        return
+    size = vocabulary_size(options.model)
+    output = case.run("measure", case.folder, case.name, "--threads", options.threads, "--seed", seed,
+                      "--vocabulary", size)  # fmt: skip
+    if case.failed:
+        say(f"{case.title}: {case.failed}")
+    else:
+        case.measured += [json.loads(line) for line in output.splitlines() if line.startswith("{")]
+
+
+if __name__ == "__main__":
+    main()

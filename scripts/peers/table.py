@@ -1,0 +1,99 @@
+"""The table of scripts/peers/run.py: a row a case, and how ours compare with the best peer of each column."""
+
+from collections.abc import Callable, Sequence
+from statistics import median
+from typing import Any, Protocol
+
+from common import Form
+
+Measured = dict[str, Any]
+HEAD = ("tokens/s", "prefill", "cpus", "resident MB", "anonymous MB", "load s", "alike")
+
+
+class Case(Protocol):
+    peer: str
+    form: Form
+    measured: list[Measured]
+    failed: str
+
+    @property
+    def title(self) -> str: ...
+
+
+def render(cases: Sequence[Case], ours: str, columns: Sequence[str]) -> str:
+    """alike: how many first tokens are our float32's, which tells a faithful conversion from a broken one."""
+    reference = next((case.measured for case in cases if (case.peer, case.form.column) == (ours, "fp32")), [])
+    lines = []
+    for column in columns:
+        rows = [case for case in cases if case.form.column == column]
+        if rows:
+            lines += ["", _row(column, HEAD), *(line for case in rows for line in _lines(case, reference))]
+            lines += _comparison(rows, ours)
+    versions = {f"{case.peer} {case.measured[0]['version']}": None for case in cases if case.measured}
+    return "\n".join([*lines, "", ", ".join(versions)])
+
+
+def _row(title: str, values: Sequence[str]) -> str:
+    return f"{title:<58}" + "".join(f"{value:>13}" for value in values)
+
+
+def _lines(case: Case, reference: list[Measured]) -> list[str]:
+    if not case.measured:
+        return [f"{case.title}: {case.failed or 'not measured'}"]
+    values = [
+        format(_median(case, lambda one: one["tokens_per_second"]), ".1f"),
+        format(_median(case, lambda one: one["prefill_tokens_per_second"]), ".0f"),
+        format(_median(case, lambda one: one["cpus_busy"]), ".2f"),
+        format(_median(case, lambda one: one["memory_megabytes"]["resident"]), ".0f"),
+        format(_median(case, lambda one: one["memory_megabytes"]["anonymous"]), ".0f"),
+        format(_median(case, lambda one: one["load_seconds"]), ".1f"),
+        _alike(case.measured, reference),
+    ]
+    failed = [f"{case.title}: failed later: {case.failed}"] if case.failed else []
+    return [_row(case.title, values), *_rounds(case), *failed]
+
+
+def _rounds(case: Case) -> list[str]:
+    """What only ours tell: the cost of a window of five, and speculation."""
+    lines = []
+    if "verify_milliseconds" in case.measured[0]:
+        one, five = (_median(case, lambda each, w=width: each["verify_milliseconds"][w]) for width in "15")  # type: ignore[misc]
+        lines.append(f"    a window of 1 / 5: {one:.1f} / {five:.1f} ms, {five / one:.2f}x")
+    if "speculative" in case.measured[0]:
+        speed = _median(case, lambda each: each["speculative"]["tokens_per_second"])
+        accepted = _median(case, lambda each: each["speculative"]["mean_accepted"])
+        same = sum(each["speculative"]["same_tokens"] for each in case.measured)
+        lines.append(
+            f"    speculative: {speed:.1f} tokens/s at a mean accepted of {accepted:.2f}, "
+            f"the tokens of autoregression in {same} of {len(case.measured)}"
+        )
+    return lines
+
+
+def _median(case: Case, value: Callable[[Measured], float]) -> float:
+    return median(value(one) for one in case.measured)
+
+
+def _alike(measured: list[Measured], reference: list[Measured]) -> str:
+    if not reference:
+        return "-"
+    pairs = zip(measured, reference, strict=False)
+    return format(median(_shared(one["token_ids"], other["token_ids"]) for one, other in pairs), ".0f")
+
+
+def _shared(one: list[int], other: list[int]) -> int:
+    return next((place for place, (a, b) in enumerate(zip(one, other, strict=True)) if a != b), len(one))
+
+
+def _comparison(rows: list[Case], ours: str) -> list[str]:
+    """Our first row of a column beside the best peer's, for each of the two speeds."""
+    mine = next((case for case in rows if case.peer == ours and case.measured), None)
+    peers = [case for case in rows if case.peer != ours and case.measured]
+    if mine is None or not peers:
+        return []
+    lines = []
+    for key, title in {"tokens_per_second": "tokens/s", "prefill_tokens_per_second": "prefill"}.items():
+        best = max(peers, key=lambda case: _median(case, lambda one: one[key]))  # noqa: B023
+        ratio = _median(mine, lambda one: one[key]) / _median(best, lambda one: one[key])  # noqa: B023
+        lines.append(f"    {title}: ours {ratio:.2f}x the best peer's ({best.title})")
+    return lines
