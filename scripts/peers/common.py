@@ -60,7 +60,7 @@ class Peer:
     package: str
     forms: dict[str, Form]
     prepare: Callable[[Path, Path, Form], None]
-    open: Callable[[Path, Form, int], Any]
+    open: Callable[[Path, Form, int], Session]
     more: Callable[[Any, list[int], list[int]], dict[str, Any]] = lambda session, prompt, token_ids: {}
 
 

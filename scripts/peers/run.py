@@ -2,10 +2,11 @@
 """Measure speccompile and its peers in turns on one model: a table on stderr, JSON on stdout.
 
     scripts/peers/setup FOLDER                                # once: an environment for each peer
-    scripts/peers/run.py MODEL FOLDER > figures.json
+    .venv/bin/python scripts/random_llama.py FOLDER/random    # a model; scripts/agreeing_pair.py writes another
+    .venv/bin/python scripts/peers/run.py FOLDER/random FOLDER > figures.json
 
-MODEL is a local Hugging Face folder in float32 (scripts/random_llama.py writes one, scripts/agreeing_pair.py another);
-converted models are kept in FOLDER/converted. Every generation has a process of its own, and every round of all peers
+MODEL is a local Hugging Face folder in float32. What it is converted to, ours included, is kept in FOLDER/converted:
+remove that to convert again. Every generation has a process of its own, and every round of all peers
 runs before the next round begins, in the other order, so that a busy moment of the machine meets all. What cannot be
 prepared or run is named with its last words.
 
@@ -58,7 +59,7 @@ class Case:
             self.failed = f"no environment at {self.python}: run scripts/peers/setup"
             return ""
         if done.returncode:
-            self.failed = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+            self.failed = f"exit status {done.returncode}: {''.join(done.stderr.strip().splitlines()[-1:])}"
         return "" if self.failed else done.stdout
 
 
@@ -71,7 +72,7 @@ def main() -> None:
     parser.add_argument("--peers", nargs="+", choices=PEERS, default=PEERS)
     parser.add_argument("--columns", nargs="+", choices=COLUMNS, default=COLUMNS)
     parser.add_argument(
-        "--bundle", action="append", default=[], metavar="FORM=BUNDLE",
+        "--bundle", action="append", default=[], metavar="FORM=BUNDLE", type=named_bundle,
         help="for our float32, int8 or int4: this bundle instead of one that is built; measured speculatively as well "
         "where it has a drafter",
     )  # fmt: skip
@@ -92,17 +93,27 @@ def main() -> None:
     print(json.dumps({"model": str(options.model), "threads": options.threads, "cases": report}))
 
 
+def named_bundle(text: str) -> tuple[str, Path]:
+    name, _, folder = text.partition("=")
+    forms = import_module(f"peer_{OURS}").FORMS
+    if name not in forms or not Path(folder).is_dir():
+        raise argparse.ArgumentTypeError(f"received {text!r}, expected {' or '.join(forms)}, '=' and a bundle's folder")
+    return name, Path(folder)
+
+
 def choose(options: argparse.Namespace) -> list[Case]:
     """The cases, column by column, peers side by side."""
-    bundles = dict(each.split("=", 1) for each in options.bundle)
+    bundles = dict(options.bundle)
+    model = options.model.resolve()
+    converted = options.folder / "converted" / f"{model.parent.name}-{model.name}"
     cases = []
     for column in options.columns:
         for peer in options.peers:
             python = Path(sys.executable) if peer == OURS else options.folder / peer / "bin" / "python"
             for name, form in import_module(f"peer_{peer}").FORMS.items():
-                folder = options.folder / "converted" / options.model.name / peer / form.weights
+                folder = converted / peer / form.weights
                 if peer == OURS and name in bundles:
-                    folder = Path(bundles[name])
+                    folder = bundles[name]
                 if form.column == column:
                     cases.append(Case(peer, name, form, python, folder))
     return cases

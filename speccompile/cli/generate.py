@@ -37,7 +37,7 @@ SOURCES = ("--prompt", "--prompt-file", "--token-ids")
     "--fixed-draft-length", is_flag=True, help="Verify all drafts in every round, also while they do not pay."
 )
 @click.option("--engine", metavar="NAME", help="Engine of the bundle; by default the first that can run here.")
-@click.option("--threads", type=click.IntRange(min=1), help="Threads for the engine; by default its own choice.")
+@click.option("--threads", type=click.IntRange(min=1), help="Threads; by default one a core that this process may use.")
 @click.option("--no-verify", is_flag=True, help="Do not compare the files with their recorded hashes.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each sequence at the end.")
 def command(

@@ -36,15 +36,17 @@ class Drafting:
         self.pace: Policy = Pace(accepts, fused=self._fused)
         self._drafted = rounds.engine.array("window", (rounds.batch, self._full))
         self._pending = rounds.engine.array("window", (rounds.batch, 1))
-        self._speculative = self._adaptive = self._feeds_again = False
+        self._adaptive = self._feeds_again = False
         self.window = 1
         self._unread: list[int] | None = None
         """Where the drafter has to read on, in every row; None where it has missed nothing."""
+        self._lag = 0
+        """How much it has missed, in the row in which that is most."""
 
     def begin(self, rows: Sequence[Row], *, speculative: bool, adaptive: bool) -> None:
         """A batch begins. What is drawn depends on how many drafts there are, so the clock must not decide that."""
         is_certain = not self._draws or all(row.sampling.temperature == 0 for row in rows)
-        self._speculative, self._adaptive = speculative, speculative and adaptive and is_certain and self._can_adapt
+        self._adaptive = speculative and adaptive and is_certain and self._can_adapt
         self.window, self._unread, self._feeds_again = self._full if speculative else 1, None, False
         if self._adaptive:
             self.window = self.pace.begin(max(len(row.prompt) for row in rows), max(row.room for row in rows))
@@ -84,7 +86,7 @@ class Drafting:
 
     def verified(self, width: int, seconds: float, rows: Sequence[Row]) -> None:
         """A round of decoding, in which `rows` took part, has been verified."""
-        if self._speculative and not self._adaptive:
+        if not self._adaptive:
             return
         if self.window == 1:
             self.pace.single(seconds)
@@ -99,32 +101,38 @@ class Drafting:
         """
         if forward.fused:
             self._unread = None
-        elif self._fused and self._unread is None:
-            self._unread = self._rounds.length.tolist()
+        elif self._fused or self._unread is not None:
+            self._fall_behind(n_path)
         if rows and self._adaptive:
-            self.window = self.pace.choose(max(map(len, self._missed(rows)), default=0))
+            self.window = self.pace.choose(self._lag if self._unread is not None else 0)
         if self._fused:
             forward.hand_over()
         elif self.window > 1:
             self._draft(forward, rows, fed)
         elif self._unread is None and self._remembers:
-            self._unread = self._rounds.length.tolist()
+            self._fall_behind(n_path)
         if self.window == 1:
             for index, end in enumerate(n_path):
                 self._pending[index, 0] = forward.path[index, end]
             self._rounds.n_total[:] = 1
 
+    def _fall_behind(self, n_path: Sequence[int]) -> None:
+        """The drafter does not read this run."""
+        if self._unread is None:
+            self._unread, self._lag = self._rounds.length.tolist(), 0
+        self._lag += max(n_path)
+
     def _draft(self, forward: Forward, rows: Sequence[Row], fed: int) -> None:
         """Run the drafter's own graph, over what it has missed where it has missed anything."""
-        draft, missed, read = forward.draft, self._missed(rows), fed
-        start = perf_counter()
-        if not missed:
-            draft()
-        elif self._reads_alone:
-            self._catch_up(missed, rows, forward.history)
-            self._unread, read = None, max(map(len, missed))
-        else:
+        if self._unread is not None and not self._reads_alone:
             return  # the target comes first: see `claim_unread`
+        draft, read = forward.draft if self._unread is None else None, fed
+        start = perf_counter()
+        if draft is not None:
+            draft()
+        else:
+            self._catch_up(rows, forward.history)
+            read = self._lag
         seconds = perf_counter() - start
         self._seconds["draft"] += seconds
         if self._adaptive and read:
@@ -132,20 +140,14 @@ class Drafting:
         elif self._adaptive:
             self.pace.drafted(seconds)
 
-    def _missed(self, rows: Sequence[Row]) -> list[range]:
-        """Of every row, the committed tokens that the drafter has not read; an ended row has none. Empty where it has
-        missed nothing."""
-        unread = self._unread or ()
-        return [
-            range(start, len(row) - 1) if row.active else range(0) for start, row in zip(unread, rows, strict=False)
-        ]
-
-    def _catch_up(self, missed: Sequence[range], rows: Sequence[Row], history: int) -> None:
-        """The drafter reads the tokens that it has missed in every row, then the pending one, after which it drafts.
+    def _catch_up(self, rows: Sequence[Row], history: int) -> None:
+        """The drafter reads what it has missed of every row's committed tokens, then the pending one, and drafts.
 
         Each run reads the token behind its part as well, as it does in a prefill, where the target has proposed it.
         """
-        rounds, texts = self._rounds, [row.text for row in rows]
+        rounds, texts, starts = self._rounds, [row.text for row in rows], self._unread or ()
+        pairs = zip(starts, rows, strict=False)
+        missed = [range(start, len(row) - 1) if row.active else range(0) for start, row in pairs]
         rounds.n_path[:] = rounds.length[:] = 0
         for parts in aligned_parts(missed, rounds.chunk):
             catch_up = rounds.catch_up(max(map(len, parts)), history)
@@ -153,3 +155,4 @@ class Drafting:
                 catch_up.path[index, : len(part) + 1] = text[part.start : part.stop + 1]
                 rounds.n_path[index], rounds.length[index] = len(part), part.start
             catch_up.run()
+        self._unread = None

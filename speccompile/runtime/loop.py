@@ -93,7 +93,7 @@ class Loop:
         forward.verify()
         self.seconds["verify"] += perf_counter() - start
         # as plain numbers: numpy's arithmetic on a few of them costs twenty times theirs
-        given, total, end = (each.tolist() for each in (self.rounds.n_given, self.rounds.n_total, self.rounds.n_path))
+        given, total, end = self.rounds.n_given.tolist(), self.rounds.n_total.tolist(), self.rounds.n_path.tolist()
         for index, row in enumerate(rows):
             if row.active:
                 tokens = forward.path[index, given[index] : end[index] + 1].tolist()

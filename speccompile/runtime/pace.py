@@ -129,14 +129,14 @@ class Pace:
         return SHARE * self._speed.single.least * self._horizon
 
     def single(self, seconds: float) -> None:
-        self._speed.single.add(seconds)
+        self._speed.add(self._speed.single, seconds)
         self._taken += 1
         self._waited += 1
         self._since_single = 0
 
     def verified(self, width: int, seconds: float, accepted: Sequence[int], without: int) -> None:
         speed, tokens = self._speed, 1 + sum(accepted) / (len(accepted) + without)
-        speed.windows[width].add(seconds)
+        speed.add(speed.windows[width], seconds)
         speed.acceptance.add(accepted, speed.accepts[width], without)
         self._lose(speed.windows[width].least - tokens * speed.single.least)
         self._taken += tokens
@@ -145,7 +145,7 @@ class Pace:
         self._tried = True
 
     def drafted(self, seconds: float) -> None:
-        self._speed.drafting.add(seconds)
+        self._speed.add(self._speed.drafting, seconds)
         self._lose(self._speed.drafting.least)
 
     def caught_up(self, tokens: int, seconds: float, lost: float) -> None:

@@ -46,11 +46,6 @@ class Rounds:
             self._catch_ups[width, history] = CatchUp(self.engine.bind("draft", widths), path)
         return self._catch_ups[width, history]
 
-    @property
-    def count(self) -> int:
-        """How many sets of widths there are."""
-        return len(self._forwards) + len(self._catch_ups)
-
 
 class Forward:
     """The target over a window, the arrays around it, and the draft that reads its path."""

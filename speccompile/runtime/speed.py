@@ -109,6 +109,15 @@ class Speed:
         """Rounds that draft, up to their tokens."""
         self.single, self.drafting = Times(), Times()
         self._reading = Times()
+        self.seconds = dict.fromkeys(self.accepts, 0.0)
+        """Of rounds that draft, in windows of each width."""
+
+    def add(self, times: Times, seconds: float) -> None:
+        """One of `windows`, `single` or `drafting` took so long."""
+        before = times.least
+        times.add(seconds)
+        if times.least != before:  # seldom: the least of many
+            self.seconds = {width: self._round_seconds(width) for width in self.accepts}
 
     def add_reading(self, tokens: int, seconds: float) -> None:
         """The drafter has caught up."""
@@ -129,28 +138,25 @@ class Speed:
         """The speed at the best width, as a multiple of that without drafts, and the width; the current one unless
         another is clearly better."""
         tokens, rows, rounds = self.acceptance.tokens(), self.acceptance.rows, self.acceptance.rounds
-        best, found = 0.0, current
+        without, best, found = (1 - rounds) * self.seconds[1], 0.0, current
         for width, limit in self.accepts.items():
             if limit:
-                seconds = rounds * self.seconds(width) + (1 - rounds) * self.seconds(1)
-                gain = (1 + rows * (tokens[limit] - 1)) * self.single.least / seconds
-                if gain > best * (1 if width == current else 1 + CLEARLY):
-                    best, found = gain, width
-        return best, found
+                speed = (1 + rows * (tokens[limit] - 1)) / (rounds * self.seconds[width] + without)
+                if speed > best * (1 if width == current else 1 + CLEARLY):
+                    best, found = speed, width
+        return best * self.single.least, found
 
     def price(self, lag: int) -> float:
-        """What is lost, in seconds, by a round whose drafts are all wrong, and for which the drafter catches up over
-        `lag` tokens."""
-        return lag * self._reading.least + self.seconds(self.full) - self.single.least
+        """Seconds that are lost by a round whose drafts are all wrong, when the drafter reads `lag` tokens for it."""
+        return lag * self._reading.least + self.seconds[self.full] - self.single.least
 
-    def seconds(self, width: int) -> float:
-        """Of a round that drafts, at this width."""
+    def _round_seconds(self, width: int) -> float:
+        """Of a round that drafts, at this width; between widths that were timed, on a line from one to the other."""
         if self._fused:
             return (self.windows[width] if self.windows[width].count else self.windows[self.full]).least
-        return self._on_a_line(width) + self.drafting.least
+        return self.drafting.least + self._on_a_line(width)
 
     def _on_a_line(self, width: int) -> float:
-        """Of the target at this width; between widths that were timed, on a line from one to the other."""
         before, least = 1, self.single.least
         for other, times in self.windows.items():
             if other > 1 and times.count:

@@ -15,7 +15,7 @@ from speccompile.runtime.options import Sampling
 from speccompile.runtime.text import Text
 from tests.light.fake_bundle import JSON_KEYS, toy_manifest, write_toy_bundle
 from tests.light.toy_engine import ToyEngine
-from tests.light.toy_models import autoregressive
+from tests.light.toy_models import autoregressive, path_lengths
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLING = {"sampling": True, "batch_size": 4}
@@ -127,6 +127,11 @@ def test_stop_and_chat_reach_the_bundle(folder, run):
     assert (code, out) == (0, toy_text(folder, 30)[:8] + "\n")
     chatted = json.loads(run(folder, "--prompt", "def", "--chat", "--json")[1])
     assert chatted["token_ids"] == autoregressive([*PROMPT_IDS, 0], 128)  # the toy template adds `!`, which is token 0
+
+
+def test_every_round_has_all_drafts_when_asked_for(folder, run):
+    code, out, _ = run(folder, "--prompt", "def", "--fixed-draft-length", "--max-new-tokens", 40, "--json")
+    assert (code, json.loads(out)["rounds"]) == (0, len(path_lengths(PROMPT_IDS, 40, 4)))
 
 
 def test_temperature_0_is_greedy(folder, run):

@@ -104,11 +104,11 @@ def test_a_drafter_that_fell_behind_reads_what_it_missed_alone():
     assert runs[22:27] == ["draft"] * 4 + ["verify"]  # 26 tokens in chunks of 8
     assert pace.lags[:24] == [5, 0, *range(6, 27), 0]
     assert pace.caught_up_with == [26]
-    bound = bundle._loop.rounds.count
+    bound = len(bundle._loop.rounds._catch_ups)
     for length in range(1, 9):  # catch-ups of every length share a few shapes
         force(bundle, [4, *[1] * length])
         bundle.generate(PROMPT, max_new_tokens=60)
-    assert bundle._loop.rounds.count - bound <= 3 + 4  # windows of 2 and 3; of 1, 2, 4 and 8
+    assert len(bundle._loop.rounds._catch_ups) - bound <= 3  # 1, 2 and 4 tokens; 8 is there
 
 
 def test_a_fused_drafter_reads_beside_the_target():
@@ -130,6 +130,14 @@ def test_a_generation_may_begin_without_the_drafter():
         force(bundle, [1, 1, 1, 4])
         assert bundle.generate(PROMPT * 3, max_new_tokens=28).token_ids == autoregressive(PROMPT * 3, 28)
         assert bundle.engine.runs[:4] == ["verify"] * 4
+
+
+@pytest.mark.parametrize("kind", [{}, {"fused": True}, {"tree": "static"}], ids=["chain", "fused", "static"])
+def test_log_probabilities_are_those_of_whole_windows(kind):
+    bundle = toy_bundle(**kind)
+    whole = bundle.generate(PROMPT, max_new_tokens=40, logprobs=True, adaptive=False)
+    force(bundle, [9, 9, 1, 1, 1, 9, 3])
+    assert bundle.generate(PROMPT, max_new_tokens=40, logprobs=True).logprobs == whole.logprobs
 
 
 def test_a_drafter_without_memory_has_nothing_to_read():

@@ -231,14 +231,14 @@ def test_widths_that_were_not_timed_lie_on_a_line():
     speed = Speed(CHAIN, fused=False)
     assert not speed.is_known
     for _ in range(2):
-        speed.single.add(1.0)
-    speed.windows[5].add(3.0)
+        speed.add(speed.single, 1.0)
+    speed.add(speed.windows[5], 3.0)
     assert not speed.is_known
-    speed.drafting.add(0.5)
+    speed.add(speed.drafting, 0.5)
     assert speed.is_known
-    assert [speed.seconds(width) for width in CHAIN] == [1.5, 2.0, 2.5, 3.0, 3.5]
-    speed.windows[3].add(1.2)
-    assert [speed.seconds(width) for width in CHAIN] == pytest.approx([1.5, 1.6, 1.7, 2.6, 3.5])
+    assert list(speed.seconds.values()) == [1.5, 2.0, 2.5, 3.0, 3.5]
+    speed.add(speed.windows[3], 1.2)
+    assert list(speed.seconds.values()) == pytest.approx([1.5, 1.6, 1.7, 2.6, 3.5])
     assert speed.price(0) == 2.5
     speed.add_reading(100, 10.0)
     speed.add_reading(3, 10.0)  # overhead
