@@ -9,6 +9,7 @@ from speccompile.errors import PromptError
 from speccompile.runtime import Bundle
 from tests import zoo
 from tests.compile.tiny_bundles import NEW_TOKENS, RECIPES
+from tests.light.forced_pace import forced_pace
 
 WITH_ENDS = ("model_4", "lookup_3")
 WITHOUT_ENDS = [name for name in RECIPES if name not in WITH_ENDS]
@@ -63,6 +64,18 @@ def test_a_drafter_that_is_the_target_is_always_right(built):
         generation = case.bundle.generate(prompt, max_new_tokens=1 + 3 * 17, adaptive=False)
         assert (generation.rounds, generation.mean_accepted) == (3, 17.0)
         assert generation.token_ids == case.reference(prompt, 1 + 3 * 17)
+
+
+@pytest.mark.parametrize("wanted", [[17, 1, 17, 5, *[1] * 4, 17], [1, 1, 17, *[1] * 40, 17, 17]], ids=["soon", "late"])
+def test_a_drafter_that_fell_behind_is_as_right_as_before(built, monkeypatch, wanted):
+    case = built("model_16")
+    monkeypatch.setattr(case.bundle._loop.drafting, "pace", forced_pace(case.bundle, wanted))
+    for prompt in (case.prompts()[0], case.prompts()[6]):
+        new_tokens = min(80, case.bundle.manifest.max_length - len(prompt))
+        generation = case.bundle.generate(prompt, max_new_tokens=new_tokens)
+        assert generation.token_ids == case.reference(prompt, new_tokens)
+        assert generation.path_lengths == [count + 1 for count in generation.draft_lengths]
+        assert set(generation.draft_lengths) >= {0, 16}
 
 
 @pytest.mark.parametrize("name", BATCHED)
