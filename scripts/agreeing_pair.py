@@ -11,8 +11,9 @@ For what speculation wins on a large target, where no trained pair of that shape
 - The layers of both are random and unrelated. What each adds (o_proj, down_proj) is scaled by FACTOR, so the target's
   attention and MLPs, at full size and cost, now and then overrule that choice. A larger factor means less agreement.
 
-At the default a round of 4 drafts gives about 3 tokens, the bonus token included. Such text does not loop: all
-or nearly all of 128 new tokens are different ones. Prompts are random tokens, 60 of 128.
+At the default a round of 4 drafts gave 3.08 tokens in float32 and 3.07 with both in int4, the bonus token included (12
+of the prompts, 128 new tokens each). The text hardly loops: most prompts got 128 different tokens, the least varied 50.
+Prompts are random tokens, 60 of 128.
 """
 
 import argparse
