@@ -15,7 +15,10 @@ from speccompile.runtime import Generation
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = sorted(file for folder in ("speccompile", "scripts", "tests") for file in (ROOT / folder).rglob("*.py"))
 SHELL_SCRIPTS = [
-    *(ROOT / "scripts" / name for name in ("setup", "demo", "check", "test", "gpu/check", "docker/lock", "peers/setup")),
+    *(
+        ROOT / "scripts" / name
+        for name in ("setup", "demo", "check", "test", "gpu/check", "docker/lock", "peers/setup")
+    ),
     ROOT / ".ci/run",
 ]
 LONGEST_FILE = 350
