@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Continue a prompt speculatively and autoregressively, in turn, and print how the two compare.
+"""Continue a prompt speculatively, with drafts in every round, and autoregressively, in turn, and compare the two.
 
 scripts/compare.py BUNDLE PROMPT      # exit code 1 when the tokens differ
 """
@@ -48,7 +48,9 @@ def main() -> int:
     runs: tuple[list[Generation], list[Generation]] = ([], [])
     for _ in range(REPEATS):
         for autoregressive in (False, True):
-            generation = bundle.generate(prompt, max_new_tokens=NEW_TOKENS, autoregressive=autoregressive)
+            generation = bundle.generate(
+                prompt, max_new_tokens=NEW_TOKENS, autoregressive=autoregressive, adaptive=False
+            )
             runs[autoregressive].append(generation)
     difference = describe_difference(runs[0][0].token_ids, runs[1][0].token_ids)
     print(render(*runs, difference))
