@@ -1,5 +1,6 @@
 """How many drafts a round verifies: as many as are fastest by what rounds cost and bring, none where drafting does not
-pay. Then it is tried again after gaps that double, as long as trials lose no more than a share of the generation.
+pay. Then it is tried again after gaps that double, as long as trials lose no more than a share of the generation, or a
+little that drafting has won before.
 
 Nothing here changes tokens: it decides when they come.
 """
@@ -25,7 +26,11 @@ HORIZON = 128
 """Tokens that a generation is expected to have, unless it may have fewer; later, half as many again as it has."""
 
 PATIENCE = 2.5
-"""Rounds without drafts in whose time drafting may fall behind before it stops; what it has won before is no excuse."""
+"""Rounds without drafts in whose time drafting may fall behind before it stops, beside half of what is saved."""
+
+SAVED = 6.0
+"""Rounds without drafts in whose time drafting may win before the rest is no longer kept for times in which it loses: a
+text that it can predict has such times, and one that it cannot may follow one that it can."""
 
 REFRESH = 32
 """Rounds of drafting after which one without it is timed again: the context grows."""
@@ -62,7 +67,7 @@ class Policy(Protocol):
 
 
 class Pace:
-    """Implements `Policy` by the clock. Times are kept from one generation to the next."""
+    """Implements `Policy` by the clock. Times and a little of what was won are kept for the next generation."""
 
     def __init__(self, accepts: Mapping[int, int], *, fused: bool = False) -> None:
         """As `Speed`."""
@@ -73,7 +78,8 @@ class Pace:
         self._rounds = self._since_single = 0
         self._room = self._taken = 0.0
         self._lost = self._streak = 0.0
-        """Seconds: in all, from generation to generation less what trials may cost; and since drafting last paid."""
+        """Seconds: in all, from generation to generation less what trials may cost, below zero where drafting has won;
+        and since drafting last paid."""
 
     def begin(self, prompt: int, room: int) -> int:
         self._lost -= SHARE * self._speed.single.least * self._taken
@@ -83,7 +89,7 @@ class Pace:
         self._width, self._tried, self._paused, self._streak = self._speed.full, False, self._speed.is_known, 0.0
         if not self._paused:
             return self._width
-        self._lost = max(self._lost, -self._speed.price(prompt))  # saved for one trial
+        self._lost = max(self._lost, -max(self._most_saved, self._speed.price(prompt)))
         return self.choose(prompt)
 
     def choose(self, lag: int) -> int:
@@ -121,7 +127,12 @@ class Pace:
 
     @property
     def _patience(self) -> float:
-        return PATIENCE * self._speed.single.least
+        single = self._speed.single.least
+        return PATIENCE * single + min(max(0.0, -self._lost), SAVED * single) / 2
+
+    @property
+    def _most_saved(self) -> float:
+        return max(SAVED * self._speed.single.least, self._speed.price(0))  # at least one trial
 
     @property
     def _budget(self) -> float:
@@ -153,5 +164,5 @@ class Pace:
         self._lose(lost)
 
     def _lose(self, seconds: float) -> None:
-        self._lost += seconds
+        self._lost = max(self._lost + seconds, -self._most_saved)
         self._streak = max(0.0, self._streak + seconds)

@@ -107,6 +107,17 @@ def test_short_generations_pay_for_trials_in_common(costs):
     assert speed >= 0.95 * simulation.fixed(128, 1.0) > 1
 
 
+def test_what_was_won_pays_for_stretches_that_lose_and_for_little_more():
+    """Of every 24 tokens six cannot be predicted. Then come texts of which nothing can be."""
+    simulation = Simulation((0.02, 0.95, 0.02))
+    speeds = [simulation.generate(512, lambda place: 0.95 if place % 24 >= 6 else 0.0) for _ in range(8)]
+    assert sum(speeds) / len(speeds) > 1.2
+    assert simulation.widths.count(5) > 2 * simulation.widths.count(1)
+    after = [simulation.generate(256, 0.0) for _ in range(8)]
+    assert min(after) >= 0.96
+    assert sum(after) / len(after) >= 0.97
+
+
 def test_a_text_that_becomes_predictable_is_found_out_and_one_that_ceases_to_be():
     simulation = Simulation((0.1, 0.1, 0.005))
     simulation.generate(3000, lambda place: 0.9 if 1000 <= place < 2000 else 0.0)
