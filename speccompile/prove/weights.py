@@ -171,7 +171,7 @@ def _packed(node: ir.Node) -> _Stored:
 
 
 def _by_column(node: ir.Node) -> _Stored:
-    """MatMulIntegerToFloat(x, numbers int8 [K, N], 1, scales [N], ..)."""
+    """MatMulIntegerToFloat(x, numbers int8 [K, N], the step of x, scales [N], ..)."""
     numbers, scales = _array(node.inputs[1]), _array(node.inputs[3])
     assert node.inputs[1] is not None
     return _Stored(str(node.inputs[1].name), len(numbers), lambda part: numbers[:, part] * scales[part])

@@ -99,10 +99,12 @@ def test_a_row_times_a_column_is_a_sum_of_integers():
     quantize(model := ir.from_proto(before), "int8", 0, "matmul_integer")
     w = normal(64, 40)
     scales = kernels.scales(w, kernels.INT8, 64)[0]
-    steps = np.maximum(np.abs(x).max(axis=1, keepdims=True) * np.float32(1 / 127), np.float32(1e-30))
-    sums = np.rint(x / steps).astype(np.int64) @ kernels.numbers(w, kernels.INT8, 64).astype(np.int64)
+    largest = np.maximum(np.abs(x).max(axis=1, keepdims=True), np.float32(1e-30))
+    sums = np.rint(x / largest / np.float32(1 / 127)).astype(np.int64) @ kernels.numbers(w, kernels.INT8, 64).astype(
+        np.int64
+    )
     got = run(ir.to_proto(model), {"x": x})
-    np.testing.assert_allclose(got, sums * scales * steps, rtol=1e-6, atol=0)
+    np.testing.assert_allclose(got, sums * scales * largest / 127, rtol=1e-6, atol=0)
     assert not got[-1].any()
 
 

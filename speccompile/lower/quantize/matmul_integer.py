@@ -12,7 +12,7 @@ from speccompile.lower.quantize.linear import HEAD, Linear, Weight
 from speccompile.lower.quantize.report import QuantizeReport
 
 _MIDDLE = 128  # what stands for zero: the kernels that use the processor's dot products take unsigned activations
-_LARGEST = 127.0
+_STEP = np.float32(1 / 127)  # between two numbers, where the largest activation of a row is 1
 _TINY = 1e-30  # so that a row of zeros is not divided by zero
 
 _FORMAT = "int8 by column"
@@ -21,9 +21,9 @@ _FORMAT = "int8 by column"
 def matmul_integer(graph: ir.Graph, linears: Sequence[Linear]) -> QuantizeReport:
     """Before: y = MatMul(x, weight). After, with one scale for every row of x and one for every column of the weight:
 
-        scale   = Max(ReduceMax(Abs(x)) / 127, tiny)
-        numbers = QuantizeLinear(x / scale)                                    uint8, 128 for zero
-        y       = scale * com.microsoft::MatMulIntegerToFloat(numbers, weight8, scales)
+        largest = Max(ReduceMax(Abs(x)), tiny)
+        numbers = QuantizeLinear(x / largest, 1 / 127)                         uint8, 128 for zero
+        y       = largest * com.microsoft::MatMulIntegerToFloat(numbers, weight8, 1 / 127, scales)
 
     The sums are exact integers: whatever kernel a window's width chooses, a row's result is the same, bit for bit. An
     activation that several MatMuls read is quantized once, and a weight that several MatMuls read is stored once. The
@@ -43,13 +43,15 @@ def matmul_integer(graph: ir.Graph, linears: Sequence[Linear]) -> QuantizeReport
     return report
 
 
-def _replace(graph: ir.Graph, linear: Linear, x: ir.Value, scale: ir.Value, weight: ir.Value, scales: ir.Value) -> None:
+def _replace(
+    graph: ir.Graph, linear: Linear, x: ir.Value, largest: ir.Value, weight: ir.Value, scales: ir.Value
+) -> None:
     node, made = linear.node, _Chain(graph, linear.node)
-    one, zero = made.constant(np.float32(1)), made.constant(np.uint8(_MIDDLE))
-    product = made("MatMulIntegerToFloat", x, weight, one, scales, zero, domain=ONNXRUNTIME)
+    step, zero = made.constant(_STEP), made.constant(np.uint8(_MIDDLE))
+    product = made("MatMulIntegerToFloat", x, weight, step, scales, zero, domain=ONNXRUNTIME)
     old = node.outputs[0]
     product.shape, product.type = old.shape, old.type
-    result = made("Mul", product, scale)
+    result = made("Mul", product, largest)
     result.shape, result.type, result.name = old.shape, old.type, old.name
     ir.convenience.replace_nodes_and_values(graph, node, [node], [], [old], [result])
 
@@ -77,21 +79,19 @@ class _Rows:
         self._made: dict[ir.Value, tuple[ir.Value, ir.Value]] = {}
 
     def quantized(self, reader: ir.Node) -> tuple[ir.Value, ir.Value]:
-        """uint8 of the shape of what `reader` reads first, and float32 scales with a last axis of one."""
+        """uint8 of the shape of what `reader` reads first, and each row's largest float32, with a last axis of one."""
         x = reader.inputs[0]
         assert x is not None
         if x not in self._made:
             made = _Chain(self._graph, reader)
-            largest = made("ReduceMax", made("Abs", x), made.constant(np.array([-1])), keepdims=1)
-            step = made("Mul", largest, made.constant(np.float32(1 / _LARGEST)))
-            scale = made("Max", step, made.constant(np.float32(_TINY)))
-            whole = made("Div", x, scale)
-            whole.type, whole.shape = x.type, x.shape
-            one, zero = made.constant(np.float32(1)), made.constant(np.uint8(_MIDDLE))
-            numbers = made("QuantizeLinear", whole, one, zero)
+            reduced = made("ReduceMax", made("Abs", x), made.constant(np.array([-1])), keepdims=1)
+            largest = made("Max", reduced, made.constant(np.float32(_TINY)))
+            share = made("Div", x, largest)
+            share.type, share.shape = x.type, x.shape
+            numbers = made("QuantizeLinear", share, made.constant(_STEP), made.constant(np.uint8(_MIDDLE)))
             numbers.type, numbers.shape = ir.TensorType(ir.DataType.UINT8), x.shape
-            scale.type = x.type
-            self._made[x] = numbers, scale
+            largest.type = x.type
+            self._made[x] = numbers, largest
         return self._made[x]
 
 
