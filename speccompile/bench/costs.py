@@ -45,6 +45,11 @@ class Costs:
         draft = self.draft if width > 1 and self.draft is not None else 0.0
         return self.verify[width] + draft + self.host
 
+    def scaled(self, factor: float) -> "Costs":
+        """The same on a machine that takes `factor` times as long for everything."""
+        draft = None if self.draft is None else factor * self.draft
+        return Costs({width: factor * seconds for width, seconds in self.verify.items()}, draft, factor * self.host)
+
 
 def expected_tokens(accepted_at_depth: Sequence[float]) -> float:
     """New tokens per round: 1 + sum(a_d), with a_d the share of rounds that accept the draft at depth d = 1, 2, ..

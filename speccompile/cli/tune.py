@@ -32,7 +32,7 @@ class Counts(click.ParamType):
 @click.option(
     "--max-new-tokens", metavar="N", type=click.IntRange(min=1), help="At most this many; by default as the proof."
 )
-@click.option("--repeats", type=click.IntRange(min=1), default=15, show_default=True, help="Runs of a graph and width.")
+@click.option("--repeats", type=click.IntRange(min=1), default=40, show_default=True, help="Runs of a graph and width.")
 @click.option("--threads", metavar="N,..", type=Counts(1024), default=(), help="By default 1, 2 and all cores.")
 @click.option("--drafts", metavar="K,..", type=Counts(16), default=(), help="Lengths of chains; default 1 to 6, 8.")
 @click.option(
@@ -63,9 +63,11 @@ def command(recipe: Path, overrides: tuple[str, ...], file: Path | None, as_json
     --drafts or --tree, those alone are tried. A recipe that samples is tuned for temperature 0 unless --temperature
     says otherwise. --write keeps no comments; relative paths lead to the same places.
 
-    Predicted is what `bench --fixed-draft-length` calls tokens/s without prefill. Of chains only the shortest and the
-    longest are built: what others accept follows from the longest's (at temperature 0, exactly, but for what lies
-    behind drafts that were all accepted), their time from its graph and from a line through both drafts.
+    Predicted is what `bench --fixed-draft-length` calls tokens/s without prefill. All times are scaled to those of
+    decoding without drafts, as a machine that does other things too is not always as fast. Of chains only the
+    shortest and the longest are built: what others accept follows from the longest's (at temperature 0, exactly,
+    but for what lies behind drafts that were all accepted), their time from its graph and from a line through both
+    drafts.
 
     \b
     The JSON object has the keys
@@ -90,7 +92,10 @@ def command(recipe: Path, overrides: tuple[str, ...], file: Path | None, as_json
       draft_lines  [{precision, threads, base, slope}]: a chain's draft takes
                    base + slope * drafts seconds
       check        null, or {predicted, measured, measured_autoregressive,
-                   error}: tokens per second, and error as a share
+                   error, predicted_speedup, measured_speedup, speedup_error}:
+                   tokens per second and multiples of those without drafts;
+                   errors as a share. The machine may be slower or faster
+                   than it was: the speedup tells less of that.
 
     \b
     Examples:

@@ -17,17 +17,29 @@ REPEATS = 3
 
 @dataclass(frozen=True)
 class Check:
-    """Tokens per second without prefill, in rounds of full length. measured: medians over prompts and repeats; None
-    where no generation had a round. error: of the prediction, as a share of what was measured."""
+    """Tokens per second without prefill, in rounds of full length, and as multiples of those without drafts.
+
+    measured: medians over prompts and repeats; None where no generation had a round. Errors are those of predictions,
+    as a share of what was measured. That of the speed is as large as the machine's speed has changed since: how fast
+    it was then and is now shows in the autoregressive generations, which the speedup is relative to.
+    """
 
     predicted: float
     measured: float | None
     measured_autoregressive: float | None
     error: float | None
+    predicted_speedup: float
+    measured_speedup: float | None
+    speedup_error: float | None
 
 
 def check(
-    source: Source, choice: Candidate, folder: Path, prompts: Sequence[str | list[int]], generating: dict[str, Any]
+    source: Source,
+    choice: Candidate,
+    autoregressive: Candidate,
+    folder: Path,
+    prompts: Sequence[str | list[int]],
+    generating: dict[str, Any],
 ) -> Check:
     """Build the choice in `folder` and run it as `speccompile bench --fixed-draft-length` does, both ways in turns."""
     from speccompile.builder import build  # imports torch
@@ -38,5 +50,8 @@ def check(
     cases = measure(bundle, prompts, repeats=REPEATS, adaptive=False, **generating)
     theirs = make_way([case.autoregressive for case in cases]).decode_tokens_per_second
     ours = make_way([case.speculative for case in cases]).decode_tokens_per_second if choice.drafts else theirs
-    error = choice.tokens_per_second / ours - 1 if ours else None
-    return Check(choice.tokens_per_second, ours, theirs, error)
+    expected, predicted = choice.tokens_per_second, choice.tokens_per_second / autoregressive.tokens_per_second
+    if not ours or not theirs:
+        return Check(expected, ours, theirs, None, predicted, None, None)
+    speedup = ours / theirs
+    return Check(expected, ours, theirs, expected / ours - 1, predicted, speedup, predicted / speedup - 1)

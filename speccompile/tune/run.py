@@ -16,7 +16,7 @@ from speccompile.tune.search import Search
 from speccompile.tune.space import Shape, Source, precisions, shapes
 from speccompile.tune.trial import Trials
 
-COST_REPEATS = 15
+COST_REPEATS = 40
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,11 @@ class Job:
             search = Search(trials, self.shapes)
             search.run()
             best = choose(search.candidates)
-            checked = check(self.source, best[0], Path(folder), self.prompts, generating) if options.check else None
+            checked = None
+            if options.check:
+                choice = best[0]
+                plain = next(each for each in best if not each.drafts and each.threads == choice.threads)
+                checked = check(self.source, choice, plain, Path(folder), self.prompts, generating)
         assert trials.context is not None, "something was measured"
         return Tuning(
             plan.name, self.source.engine.name, len(self.prompts), new_tokens, options.temperature, trials.context,

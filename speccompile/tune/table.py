@@ -71,8 +71,16 @@ def _choice(tuning: Tuning) -> Iterator[str]:
         yield f"speculation does not pay here: the choice is no drafter; run it with --threads {choice.threads}"
     found = tuning.check
     if found is not None:
-        error = "" if found.error is None else f": {found.error:+.1%}"
+        yield (
+            f"check: predicted {found.predicted_speedup:.2f} times as fast as without drafts, bench measures "
+            f"{cell(found.measured_speedup, '.2f')}{_error(found.speedup_error)}"
+        )
         yield (
             f"check: predicted {found.predicted:.1f} tokens/s without prefill, bench measures "
-            f"{cell(found.measured, '.1f')} ({cell(found.measured_autoregressive, '.1f')} without drafts){error}"
+            f"{cell(found.measured, '.1f')} ({cell(found.measured_autoregressive, '.1f')} without drafts)"
+            f"{_error(found.error)}"
         )
+
+
+def _error(share: float | None) -> str:
+    return "" if share is None else f": {share:+.1%}"

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import yaml
 
@@ -171,11 +172,11 @@ def test_a_choice_is_told_in_words(tune, recipe, monkeypatch):
     costs = {}
     monkeypatch.setattr("speccompile.tune.trial.measure_costs", lambda *_, **__: costs["now"])
     arguments = (recipe(LOOKUP), "--drafts", "2", "--threads", "1")
-    costs["now"] = Costs({1: 100.0, 3: 100.0}, 0.25, 0.0)
+    costs["now"] = Costs({1: 1.0, 3: 100.0}, 0.25, 0.0)
     _, out, err = tune(*arguments)
     assert out == "--set 'drafter={kind: none}'\n"
     assert "speculation does not pay here: the choice is no drafter; run it with --threads 1" in err
-    costs["now"] = Costs({1: 1e-9, 2: 1e-9, 3: 1e-9}, 0.0, 0.0)
+    costs["now"] = Costs({1: 1.0, 2: 1e-6, 3: 1e-6}, 0.0, 0.0)
     _, out, err = tune(*arguments)
     assert out == "--set drafter.tokens=2\n"
     assert "chosen: chain of 2, " in err
@@ -193,7 +194,24 @@ def test_the_check_builds_the_choice_and_compares(tune, plans, recipe):
     check = found["check"]
     assert check["predicted"] == found["choice"]["tokens_per_second"]
     assert check["error"] == pytest.approx(check["predicted"] / check["measured"] - 1)
-    assert "check: predicted " in err
+    plain = next(each for each in found["candidates"] if not each["drafts"])
+    assert check["predicted_speedup"] == pytest.approx(check["predicted"] / plain["tokens_per_second"])
+    assert check["measured_speedup"] == pytest.approx(check["measured"] / check["measured_autoregressive"])
+    assert check["speedup_error"] == pytest.approx(check["predicted_speedup"] / check["measured_speedup"] - 1)
+    assert err.count("check: predicted ") == 2
+
+
+def test_costs_are_those_of_a_machine_as_fast_as_without_drafts(tune, recipe, monkeypatch):
+    """One that is ten times slower while bundles are measured makes no difference."""
+    found = []
+    for slower in (1.0, 10.0):
+        costs = Costs({1: slower, 2: 2 * slower, 3: 3 * slower}, slower / 2, slower / 4)
+        monkeypatch.setattr("speccompile.tune.trial.measure_costs", lambda *_, costs=costs, **__: costs)
+        _, out, _ = tune(recipe(LOOKUP), "--drafts", "2", "--threads", "1", "--json")
+        (chain,) = (each for each in json.loads(out)["candidates"] if each["drafts"])
+        found.append([chain["draft_seconds"], chain["host_seconds"]] / np.float64(chain["verify_seconds"]))
+        assert chain["verify_seconds"] < 1
+    np.testing.assert_allclose(found, [[1 / 6, 1 / 12]] * 2)
 
 
 def test_the_written_recipe_plans_the_choice_from_another_folder(tune, recipe, tmp_path):
