@@ -1,12 +1,10 @@
 """A generation with the times of its rounds: what a reader of the stream waits for."""
 
 from dataclasses import dataclass
-from itertools import pairwise
-from time import perf_counter
 from typing import Any
 
 from speccompile.runtime import Bundle, Generation
-from speccompile.runtime.bundle import Prompt, _Batch
+from speccompile.runtime.bundle import Prompt
 
 
 @dataclass(frozen=True)
@@ -15,7 +13,7 @@ class Timed:
 
     generation: Generation
     first_token: float
-    """From the call, whose prompt is token ids, to the end of the prefill; the first draft is made in it."""
+    """Of the prefill; the first draft is made in it."""
     gaps: tuple[float, ...]
     """From the end of the prefill, or of a round, to the end of the next round, which gives all its tokens at once."""
 
@@ -28,8 +26,6 @@ class Timed:
 
 def generate_timed(bundle: Bundle, prompt: Prompt, **options: Any) -> Timed:
     """As `Bundle.generate`, with the times."""
-    start = perf_counter()
-    batch = _Batch(bundle, [prompt], **options)
-    prefill, *rounds = [perf_counter() for _ in batch.run()]
-    gaps = tuple(end - before for before, end in pairwise((prefill, *rounds)))
-    return Timed(batch.generations()[0], prefill - start, gaps)
+    generation = bundle.generate(prompt, **options)
+    gaps = generation.round_seconds
+    return Timed(generation, generation.seconds - sum(gaps), tuple(gaps))

@@ -201,7 +201,8 @@ class _Batch:
         if stop and bundle.text is None:
             raise PromptError("this bundle has no tokenizer, so no text to stop at", hint="leave --stop out")
         self.bundle, self.speculative, self.adaptive = bundle, bundle.speculative and not autoregressive, adaptive
-        self.seconds = 0.0
+        self.seconds: list[float] = []
+        """Of the prefill, and of every round."""
         all_ids = [ids for prompt in prompts for ids in [bundle.token_ids(prompt, chat=chat)] * sequences]
         self.rows = []
         for ids, sampling in zip(all_ids, samplings, strict=True):
@@ -222,7 +223,7 @@ class _Batch:
             try:
                 start = perf_counter()
                 for _ in bundle._loop.generate(self.rows, self.speculative, self.adaptive):
-                    self.seconds += perf_counter() - start
+                    self.seconds.append(perf_counter() - start)
                     yield
                     start = perf_counter()  # what the caller did in between is not ours
             finally:
@@ -233,14 +234,15 @@ class _Batch:
 
     def _generation(self, row: Row) -> Generation:
         n_new, rounds, spent = len(row.token_ids), max(0, len(row.path_lengths) - 1), self.bundle._loop.seconds
+        seconds = sum(self.seconds)
         return Generation(
             text=None if row.stream is None else "".join(row.pieces),
             token_ids=row.token_ids,
             prompt_tokens=len(row.prompt),
             rounds=rounds,
             mean_accepted=(n_new - 1) / rounds if rounds else None,
-            seconds=self.seconds,
-            tokens_per_second=n_new / self.seconds if self.seconds else 0.0,
+            seconds=seconds,
+            tokens_per_second=n_new / seconds if seconds else 0.0,
             finish_reason=row.finish_reason,
             mode="speculative" if self.speculative else "autoregressive",
             engine=self.bundle.engine_name,
@@ -252,6 +254,7 @@ class _Batch:
             draft_seconds=spent["draft"],
             path_lengths=row.path_lengths[1:],
             draft_lengths=row.draft_lengths[1:],
+            round_seconds=self.seconds[1 : 1 + rounds],
         )
 
 

@@ -43,6 +43,9 @@ class Generation:
     """Tokens that each round verified, the bonus token included, before the end cut any off."""
     draft_lengths: list[int] = field(kw_only=True)
     """Drafts that each round verified, of a tree all its nodes; 0 where there were none."""
+    round_seconds: list[float] = field(kw_only=True, default_factory=list)
+    """From the end of the prefill, or of a round, to the end of the next: until its tokens come, all at once. What is
+    left of `seconds` is the prefill, in which the first draft is made."""
 
     def to_json(self) -> dict[str, Any]:
         """The documented object of `generate --json`."""

@@ -8,7 +8,6 @@ from unittest.mock import patch
 import pytest
 
 from speccompile.bench import Case, make_report, measure, write_table
-from speccompile.bench import timed as timed_module
 from speccompile.bench.acceptance import Depth, acceptance_by_depth
 from speccompile.bench.measure import Difference, generations
 from speccompile.bench.report import mean_context
@@ -93,7 +92,7 @@ class SteppedEngine(ToyEngine):
 
 
 def test_rounds_are_timed_to_their_end(monkeypatch):
-    monkeypatch.setattr(timed_module, "perf_counter", lambda: SteppedEngine.now)
+    monkeypatch.setattr("speccompile.runtime.bundle.perf_counter", lambda: SteppedEngine.now)
     made = toy_manifest()
     bundle = Bundle(made, SteppedEngine(made), made.engines[0], None, None)
     prompt = [3, 1, 4] * 11  # three chunks, with drafts
