@@ -1,6 +1,6 @@
 """The bytes of weights that one run of an ONNX graph reads, from the file alone: the runtime has no `onnx` package.
 
-Only what is needed of the format is read: https://protobuf.dev/programming-guides/encoding, with the field numbers of
+Only what is needed of the format is read, by the field numbers of
 https://github.com/onnx/onnx/blob/main/onnx/onnx.proto3.
 """
 
@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import ceil, prod
 from pathlib import Path
+
+from speccompile.runtime.protobuf import read_fields, read_integer
 
 BITS = {1: 32, 2: 8, 3: 8, 4: 16, 5: 16, 6: 32, 7: 64, 9: 8, 10: 16, 11: 64, 12: 32, 13: 64, 14: 64, 15: 128, 16: 16,
         17: 8, 18: 8, 19: 8, 20: 8, 21: 4, 22: 4, 23: 4, 24: 8, 25: 2, 26: 2, 27: 6, 28: 6}  # fmt: skip
@@ -20,8 +22,6 @@ LOOKUPS = {"Gather": (0,), "GatherBlockQuantized": (0, 2, 3)}
 PASSED_ON = ("Cast", "DequantizeLinear", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
 """Operators whose result is computed once, when the graph is opened, where they have a weight: who reads that, reads
 the weight."""
-
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,9 @@ def weight_reads(path: Path) -> WeightReads:
     Nodes of subgraphs count as if they ran once.
     """
     graph = _Graph()
-    for number, value in _fields(memoryview(path.read_bytes())):
-        if number == 7:
-            _read_graph(_bytes(value), graph)
+    for found in read_fields(path.read_bytes()):
+        if found.number == 7:
+            _read_graph(found.value, graph)
     whole = row = 0
     for name, (size, rows) in graph.initializers.items():
         readers = list(_readers(graph, name))
@@ -67,86 +67,48 @@ def _readers(graph: _Graph, name: str) -> Iterator[bool]:
             yield place in LOOKUPS.get(operator, ())
 
 
-def _read_graph(data: memoryview, graph: _Graph) -> None:
-    for number, value in _fields(data):
-        if number == 1:
-            _read_node(_bytes(value), graph)
-        elif number == 5:
-            name, size, rows = _initializer(_bytes(value))
+def _read_graph(message: bytes, graph: _Graph) -> None:
+    for found in read_fields(message):
+        if found.number == 1:
+            _read_node(found.value, graph)
+        elif found.number == 5:
+            name, size, rows = _initializer(found.value)
             graph.initializers[name] = size, rows
 
 
-def _read_node(data: memoryview, graph: _Graph) -> None:
+def _read_node(message: bytes, graph: _Graph) -> None:
     inputs, outputs, operator = [], [], ""
-    for number, value in _fields(data):
-        if number == 1:
-            inputs.append(_text(value))
-        elif number == 2:
-            outputs.append(_text(value))
-        elif number == 4:
-            operator = _text(value)
-        elif number == 5:  # an attribute, which may be a graph, or several
-            for inner, content in _fields(_bytes(value)):
-                if inner in (6, 11):
-                    _read_graph(_bytes(content), graph)
+    for found in read_fields(message):
+        if found.number == 1:
+            inputs.append(found.value.decode())
+        elif found.number == 2:
+            outputs.append(found.value.decode())
+        elif found.number == 4:
+            operator = found.value.decode()
+        elif found.number == 5:  # an attribute, which may be a graph, or several
+            for inner in read_fields(found.value):
+                if inner.number in (6, 11):
+                    _read_graph(inner.value, graph)
     for place, name in enumerate(inputs):
         graph.uses[name].append((operator, place, outputs[0] if outputs else ""))
 
 
-def _initializer(data: memoryview) -> tuple[str, int, int]:
+def _initializer(message: bytes) -> tuple[str, int, int]:
     """Name, bytes and rows."""
     name, kind, shape = "", 0, list[int]()
-    for number, value in _fields(data):
-        if number == 1:
-            shape += [value] if isinstance(value, int) else _packed(value)
-        elif number == 2:
-            assert isinstance(value, int)
-            kind = value
-        elif number == 8:
-            name = _text(value)
+    for found in read_fields(message):
+        if found.number == 1:  # one dimension by itself, or all in a row
+            shape += _packed(found.value) or [found.integer]
+        elif found.number == 2:
+            kind = found.integer
+        elif found.number == 8:
+            name = found.value.decode()
     return name, ceil(prod(shape) * BITS.get(kind, 0) / 8), shape[0] if shape else 1
 
 
-def _fields(data: memoryview) -> Iterator[tuple[int, int | memoryview]]:
-    """The fields of a message: number, and what it holds."""
-    place = 0
-    while place < len(data):
-        key, place = _varint(data, place)
-        number, kind = key >> 3, key & 7
-        if kind == _VARINT:
-            value, place = _varint(data, place)
-            yield number, value
-            continue
-        if kind == _BYTES:
-            size, place = _varint(data, place)
-        else:
-            size = {_FIXED64: 8, _FIXED32: 4}[kind]
-        yield number, data[place : place + size]
-        place += size
-
-
-def _varint(data: memoryview, place: int) -> tuple[int, int]:
-    """A number of seven bits a byte, the lowest first, and the place behind it."""
-    value = shift = 0
-    while True:
-        byte = data[place]
-        value, shift, place = value | (byte & 127) << shift, shift + 7, place + 1
-        if byte < 128:
-            return value, place
-
-
-def _packed(data: memoryview) -> list[int]:
-    values, place = [], 0
-    while place < len(data):
-        value, place = _varint(data, place)
+def _packed(message: bytes) -> list[int]:
+    values, at = [], 0
+    while at < len(message):
+        value, at = read_integer(message, at)
         values.append(value)
     return values
-
-
-def _bytes(value: int | memoryview) -> memoryview:
-    assert isinstance(value, memoryview)
-    return value
-
-
-def _text(value: int | memoryview) -> str:
-    return bytes(_bytes(value)).decode()

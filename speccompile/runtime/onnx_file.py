@@ -1,11 +1,9 @@
-"""The little of ONNX's file format that mapping weights needs: where initializers lie. Protobuf alone, no onnx package.
-
-A message is a row of fields, each a tag (its number, and how its value is written) and the value: an integer of seven
-bits a byte, four or eight bytes, or a length and as many bytes, which may be a message again.
-"""
+"""The little of ONNX's file format that mapping weights needs: where initializers lie. No onnx package is needed."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+
+from speccompile.runtime.protobuf import bytes_field, integer_field, read_fields
 
 _GRAPH = 7  # of a ModelProto
 _INITIALIZER, _OUTPUT = 5, 12  # of a GraphProto
@@ -38,7 +36,7 @@ def with_carriers(model: bytes, locate: Callable[[bytes], bytes], carriers: Sequ
 
     def moved(entry: bytes) -> bytes:
         key, value = _entry(entry)
-        return _bytes(_KEY, key) + _bytes(_VALUE, locate(value)) if key == b"location" else entry
+        return bytes_field(_KEY, key) + bytes_field(_VALUE, locate(value)) if key == b"location" else entry
 
     def extended(graph: bytes) -> bytes:
         graph = _changed(graph, _INITIALIZER, lambda tensor: _changed(tensor, _EXTERNAL_DATA, moved))
@@ -50,14 +48,14 @@ def with_carriers(model: bytes, locate: Callable[[bytes], bytes], carriers: Sequ
 def _carrier(name: str, carrier: Carrier) -> bytes:
     entries = {"location": carrier.location, "offset": b"0", "length": b"1"}
     entries |= {key: value.encode() for key, value in carrier.entries.items()}
-    tensor = _integer(_DIMS, 1) + _integer(_DATA_TYPE, _UINT8) + _bytes(_TENSOR_NAME, name.encode())
+    tensor = integer_field(_DIMS, 1) + integer_field(_DATA_TYPE, _UINT8) + bytes_field(_TENSOR_NAME, name.encode())
     for key, value in entries.items():
-        tensor += _bytes(_EXTERNAL_DATA, _bytes(_KEY, key.encode()) + _bytes(_VALUE, value))
-    tensor += _integer(_DATA_LOCATION, _EXTERNAL)
-    shape = _bytes(2, _bytes(1, _integer(1, 1)))  # TypeProto.Tensor.shape: one dim, whose dim_value is 1
-    kind = _bytes(1, _integer(1, _UINT8) + shape)  # TypeProto.tensor_type: elem_type and shape
-    info = _bytes(1, name.encode()) + _bytes(2, kind)  # ValueInfoProto: name and type
-    return _bytes(_INITIALIZER, tensor) + _bytes(_OUTPUT, info)
+        tensor += bytes_field(_EXTERNAL_DATA, bytes_field(_KEY, key.encode()) + bytes_field(_VALUE, value))
+    tensor += integer_field(_DATA_LOCATION, _EXTERNAL)
+    shape = bytes_field(2, bytes_field(1, integer_field(1, 1)))  # TypeProto.Tensor.shape: one dim, whose dim_value is 1
+    kind = bytes_field(1, integer_field(1, _UINT8) + shape)  # TypeProto.tensor_type: elem_type and shape
+    info = bytes_field(1, name.encode()) + bytes_field(2, kind)  # ValueInfoProto: name and type
+    return bytes_field(_INITIALIZER, tensor) + bytes_field(_OUTPUT, info)
 
 
 def _entry(message: bytes) -> tuple[bytes, bytes]:
@@ -66,57 +64,12 @@ def _entry(message: bytes) -> tuple[bytes, bytes]:
 
 
 def _values(message: bytes, number: int) -> list[bytes]:
-    return [value for found, value, _ in _fields(message) if found == number]
+    return [field.value for field in read_fields(message) if field.number == number]
 
 
 def _changed(message: bytes, number: int, change: Callable[[bytes], bytes]) -> bytes:
     """The message with the values of all fields of a number changed."""
-    fields = _fields(message)
-    return b"".join(_bytes(number, change(value)) if found == number else whole for found, value, whole in fields)
-
-
-def _fields(message: bytes) -> Iterator[tuple[int, bytes, bytes]]:
-    """Number, value and whole of each field. The value of an integer is left out: none is asked for."""
-    at = 0
-    while at < len(message):
-        start = at
-        tag, at = _read_integer(message, at)
-        match tag & 7:
-            case 0:
-                size, (_, at) = 0, _read_integer(message, at)
-            case 1:
-                size = 8
-            case 2:
-                size, at = _read_integer(message, at)
-            case 5:
-                size = 4
-            case kind:
-                raise ValueError(f"no ONNX model: a field is written in the way {kind}, which protobuf does not have")
-        yield tag >> 3, message[at : at + size], message[start : at + size]
-        at += size
-
-
-def _read_integer(message: bytes, at: int) -> tuple[int, int]:
-    number = shift = 0
-    while True:
-        byte = message[at]
-        number |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 0x80:
-            return number, at
-
-
-def _write_integer(number: int) -> bytes:
-    written = bytearray()
-    while number >= 0x80:
-        written.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*written, number])
-
-
-def _integer(number: int, value: int) -> bytes:
-    return _write_integer(number << 3) + _write_integer(value)
-
-
-def _bytes(number: int, value: bytes) -> bytes:
-    return _write_integer(number << 3 | 2) + _write_integer(len(value)) + value
+    return b"".join(
+        bytes_field(number, change(field.value)) if field.number == number else field.whole
+        for field in read_fields(message)
+    )
