@@ -114,7 +114,7 @@ ROWS: dict[str, Row] = {
     "granite": _works("granite", **MULTIPLIERS),
     "stablelm": _works("stablelm", use_qkv_bias=True),
     "cohere": _works("cohere", logit_scale=0.5),
-    "smollm3": _works("smollm3", num_hidden_layers=4, no_rope_layers=[1, 0, 1, 0]),
+    "smollm3": _works("smollm3", no_rope_layers=[1, 0]),
     "glm4": _works("glm4"),
     "mixtral": _works("mixtral"),
     "qwen3_moe": _works("qwen3_moe"),
@@ -150,7 +150,7 @@ ROWS: dict[str, Row] = {
     "biogpt": _works("biogpt"),
     "bloom": _refused("bloom", "2 of its 2 layers do not go through"),
     "codegen": _refused("codegen", "2 of its 2 layers do not go through", rotary_dim=8),
-    "cohere2": _works("cohere2", num_hidden_layers=4, sliding_window=WINDOW, logit_scale=0.5),
+    "cohere2": _works("cohere2", sliding_window=WINDOW, layer_types=[SLIDING, FULL], logit_scale=0.5),
     "deepseek_v3": _refused(
         "deepseek_v3",
         "DeepseekV3Attention changes keys or values",
@@ -167,7 +167,7 @@ ROWS: dict[str, Row] = {
     "diffllama": _refused("diffllama", "DiffLlamaAttention changes keys or values"),
     "dots1": _works("dots1", n_shared_experts=1, first_k_dense_replace=1),
     "ernie4_5": _works("ernie4_5"),
-    "exaone4": _works("exaone4", num_hidden_layers=4, sliding_window=WINDOW),
+    "exaone4": _works("exaone4", sliding_window=WINDOW, layer_types=[SLIDING, FULL]),
     "falcon": _refused("falcon", "2 of its 2 layers do not go through", new_decoder_architecture=True),
     "falcon_alibi": _refused(
         "falcon",
@@ -198,7 +198,7 @@ ROWS: dict[str, Row] = {
     "mpt": _refused("mpt", "2 of its 2 layers do not go through"),
     "nemotron": _works("nemotron"),
     "olmo": _works("olmo"),
-    "olmo3": _works("olmo3", num_hidden_layers=4, sliding_window=WINDOW),
+    "olmo3": _works("olmo3", sliding_window=WINDOW, layer_types=[SLIDING, FULL]),
     "persimmon": _works("persimmon"),
     "phimoe": _works("phimoe"),
     "recurrent_gemma": _refused(

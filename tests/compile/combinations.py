@@ -70,7 +70,7 @@ WHERE = {
     ("static", "greedy"): Where("phi", "12.0", "float16"),
     ("static", "sampling"): Where("phi", "8.6", "float32"),
     ("dynamic", "greedy"): Where("mixtral", "8.9", "float16"),
-    ("dynamic", "sampling"): Where("gemma2", "12.0", "float32"),
+    ("dynamic", "sampling"): Where("mistral", "12.0", "float32"),
 }
 
 FUSED = (("model", "static"), ("models", "chain"), ("prompt_lookup", "chain"), ("layer_skip", "chain"))

@@ -46,7 +46,7 @@ WIDTHS = (7, 1, 5, 13, 2, 40, 1, 16, 6)
 
 MAX_LENGTH = {"phi3_longrope": 32}
 LONGEST = 120
-DRAFTS = 3
+DRAFTS = 2
 FORMS: dict[str, Callable[[Graph], str]] = {"neutral": neutral_file, "lowered": lambda graph: engine_file(graph, "cpu")}
 WORKING = zoo.names("works")
 REFUSED = [name for name in zoo.names() if name not in WORKING]
