@@ -17,6 +17,7 @@ where it is less than the threads the machine was busy; where it is more a peer 
 
 import argparse
 import json
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -125,7 +126,7 @@ def prepare(case: Case, model: Path) -> None:
         return
     say(f"preparing {case.title}")
     unfinished = case.folder.with_name(f"{case.folder.name}.unfinished")
-    subprocess.run(["rm", "-rf", unfinished], check=True)
+    shutil.rmtree(unfinished, ignore_errors=True)
     case.run("prepare", model, unfinished, case.name)
     if case.failed:
         say(f"{case.title}: {case.failed}")

@@ -31,7 +31,7 @@ class Way:
     decode_tokens_per_second: float | None
     """Prefill, and the token it gives, excluded."""
     first_token_seconds: float
-    """From the call, whose prompt is token ids, to the end of the prefill; the first draft is made in it."""
+    """Of the prefill; the first draft is made in it."""
     inter_token_seconds: Percentiles | None
     """Over all new tokens but the first: each of the n tokens that a round gives counts with an n-th of its time."""
     inter_token_distribution: tuple[float, ...]

@@ -65,7 +65,7 @@ def command(
         tokens_per_second, decode_tokens_per_second
                            "decode" leaves the prefill out
         first_token_seconds
-                           from the call, with token ids, to the first token
+                           from the start of the prefill to the first token
         inter_token_seconds
                            {p50, p90, p99} over all tokens but the first: each
                            of the n tokens that a round gives counts with an

@@ -13,8 +13,10 @@ import yaml
 
 from speccompile.bench.costs import Costs
 from speccompile.cli import main
+from speccompile.cli.tune import command
 from speccompile.errors import PromptError
 from speccompile.recipe import load_recipe, make_plan
+from speccompile.tune import Options
 from speccompile.tune.write import _moved, _references
 from tests.light.fake_bundle import toy_manifest, write_toy_bundle
 from tests.light.toy_engine import STATIC, ToyEngine
@@ -301,3 +303,9 @@ def test_a_prompt_that_does_not_fit_is_named(tune, recipe, tmp_path):
     code, _, err = tune(recipe(LOOKUP), "--drafts", "2", "--threads", "1", "--prompts", str(tmp_path / "long.jsonl"))
     assert code == 2
     assert "prompt 2: the prompt has 161 tokens, more than this bundle's capacity of 160" in err
+
+
+def test_the_command_and_the_library_repeat_as_often():
+    """The command line writes the number down once more, as help must not wait for what the other imports."""
+    (option,) = (each for each in command.params if each.name == "repeats")
+    assert option.default == Options().repeats
