@@ -1,0 +1,218 @@
+// Attention that reads the cache in place.
+//
+// What a query sees is a row of keys in the order of the text: those of the committed rows, then those of the in-step rows
+// that its bias does not hide. Nothing is computed for what is hidden. So a query's numbers are the same wherever the
+// border between committed and in-step rows lies, and wherever its ancestors stand in a tree's window.
+#pragma once
+
+#include "functions.h"
+#include "kernels.h"
+#include "scratch.h"
+#include "sums.h"
+#include SPECCOMPILE_LANES
+
+namespace speccompile {
+namespace SPECCOMPILE_PATH {
+
+// What a query sees: [begin, end) of the cache, then `in_step` rows, whose numbers and biases stand in order.
+struct Seen {
+  int64_t begin, end, in_step;
+  int64_t* rows;
+  float* bias;
+
+  int64_t committed() const { return end - begin; }
+  int64_t count() const { return committed() + in_step; }
+};
+
+// The keys, or the values, of a group of heads.
+struct Rows {
+  const float *cache, *in_step;
+  int64_t width;
+
+  const float* at(const Seen& seen, int64_t i) const {
+    const int64_t committed = seen.committed();
+    return i < committed ? cache + (seen.begin + i) * width : in_step + seen.rows[i - committed] * width;
+  }
+};
+
+static void look(const Attention& a, int64_t b, int64_t token, Seen& seen) {
+  const int64_t position = a.positions[b * a.tokens + token];
+  const int64_t first = a.window > 0 && position >= a.window ? position - a.window + 1 : 0;
+  seen.end = a.length[b];
+  seen.begin = first < seen.end ? first : seen.end;
+  seen.in_step = 0;
+  const float* bias = a.bias + (b * a.tokens + token) * a.rows;
+  for (int64_t row = 0; row < a.rows; ++row) {
+    if (bias[row] <= kHidden / 2) continue;
+    seen.rows[seen.in_step] = row;
+    seen.bias[seen.in_step++] = bias[row];
+  }
+}
+
+// Products of a query with kWidth keys. kTiles: of their width, or 0 for any width. key: where each begins.
+template <int kTiles, class F>
+SPC_INLINE Vector products(const float* query, int64_t width, F key) {
+  Vector sums[kWidth];
+  const int64_t rest = kTiles ? 0 : width % kTile, whole = kTiles ? kTiles * kTile : width - rest;
+#pragma GCC unroll 16
+  for (int i = 0; i < kWidth; ++i) {
+    const float* own = key(i);
+    Lanes sum = no_lanes();
+#pragma GCC unroll 8
+    for (int64_t d = 0; d < whole; d += kTile) add_product(sum, load_lanes(query + d), load_lanes(own + d));
+    if (rest) add_product(sum, load_lanes(query + whole, rest), load_lanes(own + whole, rest));
+    sums[i] = halved(sum);
+  }
+  return fold(sums);
+}
+
+// Scores of what a query sees, filled up to whole tiles with what is hidden.
+template <int kTiles>
+static __attribute__((noinline)) void score(const Attention& a, const float* query, const Rows& keys, const Seen& seen,
+                                            float* scores) {
+  const Vector scale = broadcast(a.scale), cap = broadcast(a.softcap);
+  const int64_t count = seen.count(), committed = seen.committed(), width = kTiles ? kTiles * kTile : keys.width;
+  const float* cached = keys.cache + seen.begin * width;
+  int64_t first = 0;
+  for (; first + kWidth <= committed; first += kWidth, cached += kWidth * width)
+    store(scores + first, multiply(products<kTiles>(query, width, [&](int i) { return cached + i * width; }), scale));
+  for (; first < count; first += kWidth) {
+    const auto key = [&](int i) { return keys.at(seen, first + i < count ? first + i : first); };
+    store(scores + first, multiply(products<kTiles>(query, width, key), scale));
+  }
+  if (a.softcap > 0.0f) {
+    for (int64_t i = 0; i < count; i += kWidth) store(scores + i, multiply(cap, tangent(divide(load(scores + i), cap))));
+  }
+  for (int64_t i = 0; i < seen.in_step; ++i) scores[committed + i] += seen.bias[i];
+  for (int64_t i = count; i < tiles(count) * kTile; ++i) scores[i] = kHidden;
+}
+
+static void score_any(const Attention& a, const float* query, const Rows& keys, const Seen& seen, float* scores) {
+  switch (keys.width) {
+    case 64:
+      return score<4>(a, query, keys, seen, scores);
+    case 128:
+      return score<8>(a, query, keys, seen, scores);
+    default:
+      return score<0>(a, query, keys, seen, scores);
+  }
+}
+
+// Scores become e^(score - largest). Returns one over their sum. count: a multiple of sixteen.
+static float soften(float* scores, int64_t count) {
+  Vector most = load(scores);
+  for (int64_t i = kWidth; i < count; i += kWidth) most = largest(most, load(scores + i));
+  float all[kWidth];
+  store(all, most);
+  float top = all[0];
+  for (float each : all) top = top > each ? top : each;
+  const Vector shift = broadcast(top);
+  Lanes sum = no_lanes();
+  for (int64_t i = 0; i < count; i += kTile) {
+    const Lanes weights = lanewise(load_lanes(scores + i), [&](Vector x) { return exponential(subtract(x, shift)); });
+    store_lanes(scores + i, weights);
+    sum = lanewise(sum, weights, [](Vector x, Vector y) { return add(x, y); });
+  }
+  return 1.0f / sum_of(sum);
+}
+
+// The weights [heads, per_head] of what is seen, and what the sums over them are multiplied by.
+struct Weights {
+  const float *weights, *factors;
+  int64_t per_head;
+};
+
+// C vectors of the contexts of H heads, from a column on: values, weighted.
+template <int H, int C>
+static void mix(const Rows& values, const Seen& seen, const Weights& by, int64_t column, float* context) {
+  Vector sums[H][C];
+  for (int h = 0; h < H; ++h)
+    for (int c = 0; c < C; ++c) sums[h][c] = zero();
+  const int64_t count = seen.count();
+  for (int64_t i = 0; i < count; ++i) {
+    const float* value = values.at(seen, i) + column;
+    Vector columns[C];
+    for (int c = 0; c < C; ++c) columns[c] = load(value + c * kWidth);
+    for (int h = 0; h < H; ++h) {
+      const Vector weight = broadcast(by.weights[h * by.per_head + i]);
+      for (int c = 0; c < C; ++c) sums[h][c] = fma(weight, columns[c], sums[h][c]);
+    }
+  }
+  for (int h = 0; h < H; ++h)
+    for (int c = 0; c < C; ++c)
+      store(context + h * values.width + column + c * kWidth, multiply(sums[h][c], broadcast(by.factors[h])));
+}
+
+// The columns behind the last whole vector, of one head.
+static void mix_rest(const Rows& values, const Seen& seen, const Weights& by, int64_t column, float* context) {
+  const int left = static_cast<int>(values.width - column);
+  const int64_t count = seen.count();
+  Vector sum = zero();
+  for (int64_t i = 0; i < count; ++i)
+    sum = fma(broadcast(by.weights[i]), load_some(values.at(seen, i) + column, left), sum);
+  store_some(context + column, multiply(sum, broadcast(by.factors[0])), left);
+}
+
+template <int H>
+static void mix_heads(const Rows& values, const Seen& seen, const Weights& by, float* context) {
+  int64_t column = 0;
+  for (; column + 4 * kWidth <= values.width; column += 4 * kWidth) mix<H, 4>(values, seen, by, column, context);
+  for (; column + kWidth <= values.width; column += kWidth) mix<H, 1>(values, seen, by, column, context);
+  for (int h = 0; column < values.width && h < H; ++h) {
+    const Weights own{by.weights + h * by.per_head, by.factors + h, by.per_head};
+    mix_rest(values, seen, own, column, context + h * values.width);
+  }
+}
+
+// All query heads of a group, for one token. weights: room for [heads of the group, what is seen, filled up].
+static void attend_group(const Attention& a, int64_t b, int64_t token, int64_t group, const Seen& seen, float* weights,
+                         float* factors) {
+  const int64_t shared = a.heads / a.groups, first = b * a.groups + group;
+  const Rows keys{a.key_cache + first * a.capacity * a.key_width, a.key_rows + first * a.rows * a.key_width, a.key_width};
+  const Rows values{a.value_cache + first * a.capacity * a.value_width, a.value_rows + first * a.rows * a.value_width,
+                    a.value_width};
+  const int64_t head = (b * a.tokens + token) * a.heads + group * shared;
+  float* context = a.context + head * a.value_width;
+  if (seen.count() == 0) {
+    for (int64_t i = 0; i < shared * a.value_width; ++i) context[i] = 0.0f;
+    return;
+  }
+  const int64_t per_head = tiles(seen.count()) * kTile;
+  for (int64_t h = 0; h < shared; ++h) {
+    score_any(a, a.query + (head + h) * a.key_width, keys, seen, weights + h * per_head);
+    factors[h] = soften(weights + h * per_head, per_head);
+  }
+  int64_t h = 0;
+  for (; h + 2 <= shared; h += 2)
+    mix_heads<2>(values, seen, {weights + h * per_head, factors + h, per_head}, context + h * a.value_width);
+  if (h < shared)
+    mix_heads<1>(values, seen, {weights + h * per_head, factors + h, per_head}, context + h * a.value_width);
+}
+
+static bool attend(const Attention& a, int64_t first, int64_t last) {
+  const int64_t shared = a.heads / a.groups, apart = attention_groups(a), together = a.groups / apart;
+  const int64_t blocks = (a.tokens + kTokensTogether - 1) / kTokensTogether;
+  int64_t longest = 0;
+  for (int64_t b = 0; b < a.batch; ++b) longest = a.length[b] > longest ? a.length[b] : longest;
+  const Scratch<int64_t> rows(kTokensTogether * a.rows);
+  const Scratch<float> bias(kTokensTogether * a.rows), factors(shared);
+  const Scratch<float> weights(shared * tiles(longest + a.rows) * kTile);
+  if (!rows.data || !bias.data || !factors.data || !weights.data) return false;
+  for (int64_t unit = first; unit < last; ++unit) {
+    const int64_t group = unit % apart, block = unit / apart % blocks, b = unit / apart / blocks;
+    const int64_t token = block * kTokensTogether;
+    const int64_t count = a.tokens - token < kTokensTogether ? a.tokens - token : kTokensTogether;
+    Seen seen[kTokensTogether];
+    for (int64_t t = 0; t < count; ++t) {
+      seen[t].rows = rows.data + t * a.rows;
+      seen[t].bias = bias.data + t * a.rows;
+      look(a, b, token + t, seen[t]);
+    }
+    for (int64_t g = group * together; g < (group + 1) * together; ++g)
+      for (int64_t t = 0; t < count; ++t) attend_group(a, b, token + t, g, seen[t], weights.data, factors.data);
+  }
+  return true;
+}
+
+}  // namespace SPECCOMPILE_PATH
+}  // namespace speccompile

@@ -1,0 +1,34 @@
+// How many rows and columns a product computes together: as many sums as the processor has registers for.
+#pragma once
+
+#include "kernels.h"
+#include SPECCOMPILE_LANES
+
+namespace speccompile {
+namespace SPECCOMPILE_PATH {
+
+constexpr int kParts = kTile / kWidth;          // vectors of a tile
+constexpr bool kManyRegisters = kWidth != 8;    // 32 vector registers, 16 with AVX2
+
+// The most rows of each kind of product.
+constexpr int kFloatRows = 6, kInt8Rows = kManyRegisters ? 8 : 5, kInt4Rows = kManyRegisters ? 8 : 5;
+
+// Vectors of columns beside each other, for a number of rows.
+constexpr int float_columns(int rows) { return kManyRegisters || rows < 3 ? 4 : 2; }
+constexpr int int8_columns(int rows) { return kManyRegisters ? (rows < 6 ? 4 : 2) : (rows < 2 ? 2 : 1); }
+constexpr int int4_columns(int rows) { return kManyRegisters && rows < 3 ? 2 : 1; }
+
+// f(first, count) for groups of at most `most` rows, as equal as can be.
+template <class F>
+static void for_groups(int64_t rows, int64_t most, F f) {
+  const int64_t groups = (rows + most - 1) / most;
+  int64_t first = 0;
+  for (int64_t group = 0; group < groups; ++group) {
+    const int64_t count = rows / groups + (group < rows % groups);
+    f(first, count);
+    first += count;
+  }
+}
+
+}  // namespace SPECCOMPILE_PATH
+}  // namespace speccompile

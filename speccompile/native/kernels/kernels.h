@@ -1,0 +1,129 @@
+// What a path offers: functions over a range of rows, of tiles of columns, or of units of attention, which threads share.
+//
+// Whatever the range, the rows beside a row, the path and the number of threads: a number is made by the same operations
+// in the same order, so its bits are the same.
+#pragma once
+
+#include <cstdint>
+
+namespace speccompile {
+
+constexpr int64_t kTile = 16;  // columns that lie side by side in a weight; a last tile is filled up
+
+constexpr int64_t kTilesTogether = 4;  // of a weight that stay in the cache while many rows of x pass by
+
+constexpr float kHidden = -1e30f;  // a score that must not be seen: step/ops.py, HIDDEN
+
+static inline int64_t tiles(int64_t columns) { return (columns + kTile - 1) / kTile; }
+
+// Rows in eight bits: numbers [rows, depth]; scales and sums, of a block's numbers, [depth / block, rows]. Rows that hold
+// an infinity or what is no number have the scale NaN in every block.
+struct QuantizedRows {
+  int64_t rows, depth, block;  // depth is filled up with zeros to a multiple of block, rows of more than 8 to one of 16
+  int8_t* numbers;
+  float* scales;
+  float* sums;  // integers
+};
+
+// y [rows, columns] = product + bias, bias [columns] or null.
+struct Output {
+  float* y;
+  int64_t rows, columns;
+  const float* bias;
+};
+
+// weight [tiles, depth, 16], float32 or bfloat16; panels: x as `pack` wrote it, a single row as it is.
+struct FloatProduct {
+  const float* panels;
+  const void* weight;
+  int64_t depth;
+  Output out;
+};
+
+// numbers [tiles, depth / 4, 16, 4], 128 for zero, depth a multiple of 64; scales [columns, filled up to tiles].
+struct Int8Product {
+  QuantizedRows x;  // one block a row
+  const uint8_t* numbers;
+  const float* scales;
+  Output out;
+};
+
+// numbers [tiles, depth / 8, 16, 4], of eight numbers of a column the first four in the low halves of bytes, the others in
+// the high ones; scales (float16) and zero_points [tiles, depth / block, 16]; factors [columns, filled up to tiles].
+struct Int4Product {
+  QuantizedRows x;
+  const uint8_t* numbers;
+  const uint16_t* scales;
+  const uint8_t* zero_points;
+  const float* factors;
+  Output out;
+};
+
+// Attention over [committed rows | in-step rows]: step/ops.py, attend. query [B, T, N, D], key_rows [B, G, R, D],
+// value_rows [B, G, R, E], key_cache [B, G, S, D], value_cache [B, G, S, E], length [B], positions [B, T], bias
+// [B, 1, T, R], context [B, T, N, E]. A unit is a few tokens of a row of the batch, of one group of query heads where the
+// tokens are few: see `attention_units`.
+struct Attention {
+  const float *query, *key_rows, *value_rows, *key_cache, *value_cache, *bias;
+  const int64_t *length, *positions;
+  float* context;
+  int64_t batch, tokens, heads, groups, rows, capacity, key_width, value_width;
+  float scale, softcap;
+  int64_t window;  // 0: none
+};
+
+// Rows [rows, width], each normalized; their sum with `residual` first, where there is one. RMS: y = x / rms(x) * weight;
+// mean: y = (x - mean) / deviation * weight + bias.
+struct Normalization {
+  const float *x, *residual, *weight, *bias;  // residual, bias: or null
+  float *y, *sum;                             // sum: of x and residual, or null
+  int64_t width;
+  float epsilon;
+  bool subtracts_mean;
+};
+
+constexpr int64_t kTokensTogether = 8;
+
+static inline int64_t attention_groups(const Attention& a) { return a.tokens > kTokensTogether ? 1 : a.groups; }
+
+static inline int64_t attention_units(const Attention& a) {
+  return a.batch * ((a.tokens + kTokensTogether - 1) / kTokensTogether) * attention_groups(a);
+}
+
+enum class Activation : int64_t { kSilu = 0, kGeluTanh = 1 };
+
+// y [rows, width] = activation(gate) * up; gate and up are columns of rows with `stride` numbers.
+struct Gated {
+  const float *gate, *up;
+  float* y;
+  int64_t gate_stride, up_stride, width;
+  Activation activation;
+};
+
+// Columns of projections as rows of heads. Of query, key and value [B, T, *_stride]: query heads into [B, T, N, D], key and
+// value heads into [B, G, T, D] and [B, G, T, E]. Queries and keys are normalized first (weights [D], or null), then their
+// first `turned` columns are turned by the angles whose cosines and sines [B, T, turned / 2] are given.
+struct Heads {
+  const float *query, *key, *value, *cosines, *sines, *query_weight, *key_weight;
+  float *queries, *keys, *values;
+  int64_t batch, tokens, heads, groups, key_width, value_width, turned;
+  int64_t query_stride, key_stride, value_stride;
+  float epsilon;
+  bool interleaved;  // neighbours are turned into each other, not halves
+};
+
+struct Kernels {
+  const char* name;
+  void (*pack)(const float* x, int64_t rows, int64_t depth, float* panels);  // [rows, depth] numbers
+  void (*quantize)(const float* x, int64_t depth, const QuantizedRows& out, int64_t first, int64_t last);  // rows
+  void (*product_float32)(const FloatProduct&, int64_t first, int64_t last);                               // tiles
+  void (*product_bfloat16)(const FloatProduct&, int64_t first, int64_t last);
+  bool (*product_int8)(const Int8Product&, int64_t first, int64_t last);  // false: out of memory
+  bool (*product_int4)(const Int4Product&, int64_t first, int64_t last);
+  bool (*attend)(const Attention&, int64_t first, int64_t last);           // units; false: out of memory
+  void (*normalize)(const Normalization&, int64_t first, int64_t last);    // rows
+  void (*gate)(const Gated&, int64_t first, int64_t last);                 // rows
+  void (*make_heads)(const Heads&, int64_t first, int64_t last);           // tokens of the batch
+};
+
+}  // namespace speccompile

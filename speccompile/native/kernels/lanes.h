@@ -1,0 +1,33 @@
+// What the kernels are written in: vectors of kWidth columns, whose every operation rounds as IEEE 754 says.
+//
+// A path (scalar, AVX2, AVX-VNNI, AVX-512, NEON) defines, in a namespace of its own:
+//
+//   Vector          kWidth floats: zero, broadcast, load, load_some (zeros behind the first `count`), store, store_some,
+//                   add, subtract, multiply, divide, root, round (to even), power_of_two (of an integer, -126 to 127),
+//                   fma (a * b + c, rounded once), fma_less (c - a * b, rounded once),
+//                   largest, smallest (b where either is no number), choose_less (a, b, then, otherwise),
+//                   from_bfloat16, from_float16, from_bytes (unsigned)
+//   Integers        kWidth of 32 bits: to_floats, add, largest, sum_of, largest_of (over all lanes)
+//   magnitudes      the bits of floats without their signs: ordered as the numbers are, what is no number last
+//   store_int8      floats from -127 to 127 as bytes, rounded to even; returns the integers
+//   fold            lane i is the sum of the kWidth lanes of the i-th of kWidth vectors: the halves are added, then the
+//                   quarters of that, and so on
+//   Bytes           4 * kWidth bytes, four a column: load_bytes, low_nibbles, high_nibbles
+//   ByteSum         the sum of x * (w - 128), x signed and w unsigned bytes, exact: start (with the sum of x), add (four
+//                   of x, and the four of each column), flush (after every 32), finish
+//   NibbleSum       the same of x * w, w from 0 to 15
+//   fetch_ahead     of a place in a weight that is read from its beginning to its end
+//
+// How wide a vector is decides nothing but speed. In products a lane is a column, whose sum is made in the order of its
+// rows. What is summed over lanes has sixteen of them on every path: `Lanes`, in sums.h.
+//
+// Every function is inlined and static: a copy that was compiled for one processor must not serve another.
+#pragma once
+
+#if !defined(SPECCOMPILE_PATH) || !defined(SPECCOMPILE_LANES)
+#error "path_NAME.cpp says which path is compiled, and includes its lanes"
+#endif
+
+constexpr int kSoon = 1024, kLater = 4096;  // bytes of a weight that are fetched ahead
+
+#define SPC_INLINE static inline __attribute__((always_inline, unused))

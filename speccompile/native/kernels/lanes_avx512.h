@@ -1,0 +1,145 @@
+// Vectors of sixteen columns: AVX-512 with VNNI. See lanes.h for what each function means.
+#pragma once
+
+// GCC 12 takes what its own header leaves undefined on purpose for a mistake.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#include <immintrin.h>
+#pragma GCC diagnostic pop
+
+#include <cstdint>
+#include <cstring>
+
+#include "lanes.h"
+
+namespace speccompile {
+namespace SPECCOMPILE_PATH {
+
+constexpr int kWidth = 16;
+
+struct Vector {
+  __m512 v;
+};
+
+SPC_INLINE Vector zero() { return {_mm512_setzero_ps()}; }
+SPC_INLINE Vector broadcast(float x) { return {_mm512_set1_ps(x)}; }
+SPC_INLINE Vector load(const float* p) { return {_mm512_loadu_ps(p)}; }
+SPC_INLINE Vector load_some(const float* p, int count) {
+  return {_mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << count) - 1), p)};
+}
+SPC_INLINE void store(float* p, Vector x) { _mm512_storeu_ps(p, x.v); }
+SPC_INLINE void store_some(float* p, Vector x, int count) {
+  _mm512_mask_storeu_ps(p, static_cast<__mmask16>((1u << count) - 1), x.v);
+}
+SPC_INLINE Vector add(Vector a, Vector b) { return {_mm512_add_ps(a.v, b.v)}; }
+SPC_INLINE Vector subtract(Vector a, Vector b) { return {_mm512_sub_ps(a.v, b.v)}; }
+SPC_INLINE Vector multiply(Vector a, Vector b) { return {_mm512_mul_ps(a.v, b.v)}; }
+SPC_INLINE Vector divide(Vector a, Vector b) { return {_mm512_div_ps(a.v, b.v)}; }
+SPC_INLINE Vector root(Vector x) { return {_mm512_sqrt_ps(x.v)}; }
+SPC_INLINE Vector fma(Vector a, Vector b, Vector c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
+SPC_INLINE Vector fma_less(Vector a, Vector b, Vector c) { return {_mm512_fnmadd_ps(a.v, b.v, c.v)}; }
+SPC_INLINE Vector largest(Vector a, Vector b) { return {_mm512_max_ps(a.v, b.v)}; }
+SPC_INLINE Vector smallest(Vector a, Vector b) { return {_mm512_min_ps(a.v, b.v)}; }
+SPC_INLINE Vector choose_less(Vector a, Vector b, Vector then, Vector otherwise) {
+  return {_mm512_mask_blend_ps(_mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ), otherwise.v, then.v)};
+}
+SPC_INLINE Vector round(Vector x) {
+  return {_mm512_roundscale_ps(x.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
+}
+SPC_INLINE Vector power_of_two(Vector n) {
+  return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n.v), _mm512_set1_epi32(127)), 23))};
+}
+SPC_INLINE Vector from_bfloat16(const uint16_t* p) {
+  const __m256i half = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16))};
+}
+SPC_INLINE Vector from_float16(const uint16_t* p) {
+  return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
+}
+SPC_INLINE Vector from_bytes(const uint8_t* p) {
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return {_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes))};
+}
+
+SPC_INLINE Vector fold(const Vector* rows) {
+  __m512 x[kWidth];
+  for (int i = 0; i < kWidth; ++i) x[i] = rows[i / 4 + i % 4 * 4].v;  // the shuffles put them back into order
+  for (int i = 0; i < 8; ++i) {
+    x[i] = _mm512_add_ps(_mm512_shuffle_f32x4(x[2 * i], x[2 * i + 1], 0x44),
+                         _mm512_shuffle_f32x4(x[2 * i], x[2 * i + 1], 0xee));
+  }
+  for (int i = 0; i < 4; ++i) {
+    x[i] = _mm512_add_ps(_mm512_shuffle_f32x4(x[2 * i], x[2 * i + 1], 0x88),
+                         _mm512_shuffle_f32x4(x[2 * i], x[2 * i + 1], 0xdd));
+  }
+  for (int i = 0; i < 2; ++i) {
+    x[i] = _mm512_add_ps(_mm512_shuffle_ps(x[2 * i], x[2 * i + 1], 0x44), _mm512_shuffle_ps(x[2 * i], x[2 * i + 1], 0xee));
+  }
+  return {_mm512_add_ps(_mm512_shuffle_ps(x[0], x[1], 0x88), _mm512_shuffle_ps(x[0], x[1], 0xdd))};
+}
+
+struct Integers {
+  __m512i v;
+};
+
+SPC_INLINE Vector to_floats(Integers x) { return {_mm512_cvtepi32_ps(x.v)}; }
+
+SPC_INLINE Integers store_int8(int8_t* p, Vector x) {
+  const __m512i numbers = _mm512_cvtps_epi32(x.v);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(numbers));
+  return {numbers};
+}
+SPC_INLINE Integers magnitudes(Vector x) {
+  return {_mm512_and_si512(_mm512_castps_si512(x.v), _mm512_set1_epi32(0x7fffffff))};
+}
+SPC_INLINE Integers add(Integers a, Integers b) { return {_mm512_add_epi32(a.v, b.v)}; }
+SPC_INLINE Integers largest(Integers a, Integers b) { return {_mm512_max_epi32(a.v, b.v)}; }
+SPC_INLINE int32_t largest_of(Integers x) { return _mm512_reduce_max_epi32(x.v); }
+SPC_INLINE int32_t sum_of(Integers x) { return _mm512_reduce_add_epi32(x.v); }
+
+struct Bytes {
+  __m512i v;
+};
+
+SPC_INLINE Bytes load_bytes(const uint8_t* p) { return {_mm512_loadu_si512(p)}; }
+SPC_INLINE Bytes low_nibbles(Bytes x) { return {_mm512_and_si512(x.v, _mm512_set1_epi8(15))}; }
+SPC_INLINE Bytes high_nibbles(Bytes x) {
+  return {_mm512_and_si512(_mm512_srli_epi16(x.v, 4), _mm512_set1_epi8(15))};
+}
+
+SPC_INLINE __m512i broadcast_four(const int8_t* x) {
+  int32_t four;
+  std::memcpy(&four, x, sizeof four);
+  return _mm512_set1_epi32(four);
+}
+
+struct ByteSum {
+  __m512i v;
+};
+
+SPC_INLINE void start(ByteSum& sum, int32_t row_sum) { sum.v = _mm512_set1_epi32(-128 * row_sum); }
+SPC_INLINE void add(ByteSum& sum, Bytes w, const int8_t* x) {
+  sum.v = _mm512_dpbusd_epi32(sum.v, w.v, broadcast_four(x));
+}
+SPC_INLINE void flush(ByteSum&) {}
+SPC_INLINE Integers finish(const ByteSum& sum) { return {sum.v}; }
+
+struct NibbleSum {
+  __m512i v;
+};
+
+SPC_INLINE void start(NibbleSum& sum) { sum.v = _mm512_setzero_si512(); }
+SPC_INLINE void add(NibbleSum& sum, Bytes w, const int8_t* x) {
+  sum.v = _mm512_dpbusd_epi32(sum.v, w.v, broadcast_four(x));
+}
+SPC_INLINE void flush(NibbleSum&) {}
+SPC_INLINE Integers finish(const NibbleSum& sum) { return {sum.v}; }
+
+SPC_INLINE void fetch_ahead(const void* p) {
+  _mm_prefetch(static_cast<const char*>(p) + kSoon, _MM_HINT_T0);
+  _mm_prefetch(static_cast<const char*>(p) + kLater, _MM_HINT_T1);
+}
+
+}  // namespace SPECCOMPILE_PATH
+}  // namespace speccompile

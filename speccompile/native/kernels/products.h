@@ -1,0 +1,253 @@
+// Products of a window's rows with a weight of many columns.
+//
+// A lane is a column, and its sum is made in the order of the weight's rows, so nothing depends on how many rows or
+// columns are computed together. That is decided in groups.h; here stand the sums.
+#pragma once
+
+#include "groups.h"
+#include "kernels.h"
+#include SPECCOMPILE_LANES
+
+namespace speccompile {
+namespace SPECCOMPILE_PATH {
+
+constexpr int64_t kFloatDepth = 1024;  // rows of a float weight that stay in the cache while many rows of x pass by
+
+// Where the columns of a vector begin in a weight of `depth` rows, each with `size` elements a column.
+template <class T>
+SPC_INLINE const T* at_vector(const T* weight, int64_t vector, int64_t depth, int64_t size) {
+  return weight + (vector / kParts * depth * kTile + vector % kParts * kWidth) * size;
+}
+
+SPC_INLINE int columns_left(const Output& out, int64_t vector) {
+  const int64_t left = out.columns - vector * kWidth;
+  return static_cast<int>(left < kWidth ? left : kWidth);
+}
+
+SPC_INLINE void put(const Output& out, int64_t row, int64_t vector, Vector value, bool complete = true) {
+  const int count = columns_left(out, vector);
+  const float* bias = out.bias && complete ? out.bias + vector * kWidth : nullptr;
+  float* y = out.y + row * out.columns + vector * kWidth;
+  if (count == kWidth) {
+    store(y, bias ? add(value, load(bias)) : value);
+  } else if (count > 0) {
+    store_some(y, bias ? add(value, load_some(bias, count)) : value, count);
+  }
+}
+
+SPC_INLINE Vector taken_up(const Output& out, int64_t row, int64_t vector) {
+  const int count = columns_left(out, vector);
+  const float* y = out.y + row * out.columns + vector * kWidth;
+  return count == kWidth ? load(y) : count > 0 ? load_some(y, count) : zero();
+}
+
+SPC_INLINE Vector load_weight(const float* p) { return load(p); }
+SPC_INLINE Vector load_weight(const uint16_t* p) { return from_bfloat16(p); }
+
+// Where a block of a product stands: rows of x, vectors of columns, and rows of the weight.
+struct Place {
+  int64_t row, vector, begin, end;
+};
+
+template <class T, int M, int C>
+static __attribute__((noinline)) void float_block(const FloatProduct& p, const Place& at) {
+  const float* panel = p.panels + at.row * p.depth;
+  const T* w[C];
+  Vector sums[M][C];
+  for (int c = 0; c < C; ++c) w[c] = at_vector(static_cast<const T*>(p.weight), at.vector + c, p.depth, 1);
+  for (int m = 0; m < M; ++m)
+    for (int c = 0; c < C; ++c) sums[m][c] = at.begin ? taken_up(p.out, at.row + m, at.vector + c) : zero();
+  for (int64_t k = at.begin; k < at.end; ++k) {
+    Vector columns[C];
+    for (int c = 0; c < C; ++c) {
+      columns[c] = load_weight(w[c] + k * kTile);
+      fetch_ahead(w[c] + k * kTile);
+    }
+    for (int m = 0; m < M; ++m) {
+      const Vector x = broadcast(panel[k * M + m]);
+      for (int c = 0; c < C; ++c) sums[m][c] = fma(x, columns[c], sums[m][c]);
+    }
+  }
+  for (int m = 0; m < M; ++m)
+    for (int c = 0; c < C; ++c) put(p.out, at.row + m, at.vector + c, sums[m][c], at.end == p.depth);
+}
+
+template <int M, int C>
+static __attribute__((noinline)) void int8_block(const Int8Product& p, const Place& at) {
+  ByteSum sums[M][C];
+  const uint8_t* w[C];
+  const int8_t* x[M];
+  for (int c = 0; c < C; ++c) w[c] = at_vector(p.numbers, at.vector + c, p.x.depth / 4, 4);
+  for (int m = 0; m < M; ++m) {
+    x[m] = p.x.numbers + (at.row + m) * p.x.depth;
+    for (int c = 0; c < C; ++c) start(sums[m][c], static_cast<int32_t>(p.x.sums[at.row + m]));
+  }
+  for (int64_t k = 0; k < p.x.depth; k += 32) {
+#pragma GCC unroll 8
+    for (int i = 0; i < 32; i += 4) {
+      for (int c = 0; c < C; ++c) {
+        const Bytes numbers = load_bytes(w[c] + i * kTile);
+        fetch_ahead(w[c] + i * kTile);
+        for (int m = 0; m < M; ++m) add(sums[m][c], numbers, x[m] + i);
+      }
+    }
+    for (int c = 0; c < C; ++c) {
+      for (int m = 0; m < M; ++m) flush(sums[m][c]);
+      w[c] += 32 * kTile;
+    }
+    for (int m = 0; m < M; ++m) x[m] += 32;
+  }
+  for (int c = 0; c < C; ++c) {
+    const Vector scales = load(p.scales + (at.vector + c) * kWidth);
+    for (int m = 0; m < M; ++m) {
+      const Vector scale = multiply(broadcast(p.x.scales[at.row + m]), scales);
+      put(p.out, at.row + m, at.vector + c, multiply(to_floats(finish(sums[m][c])), scale));
+    }
+  }
+}
+
+// sum: of a block, without its zero point.
+SPC_INLINE Vector add_block(Vector total, Vector sum, Vector scale, float x_scale) {
+  return fma(sum, multiply(scale, broadcast(x_scale)), total);
+}
+
+template <int M, int C>
+static __attribute__((noinline)) void int4_block(const Int4Product& p, const Place& at) {
+  const int64_t block = p.x.block, blocks = p.x.depth / block;
+  Vector totals[M][C];
+  const uint8_t *w[C], *zero_points[C];
+  const uint16_t* scales[C];
+  const int8_t* x[M];
+  for (int m = 0; m < M; ++m) {
+    x[m] = p.x.numbers + (at.row + m) * p.x.depth;
+    for (int c = 0; c < C; ++c) totals[m][c] = zero();
+  }
+  for (int c = 0; c < C; ++c) {
+    w[c] = at_vector(p.numbers, at.vector + c, p.x.depth / 8, 4);
+    scales[c] = at_vector(p.scales, at.vector + c, blocks, 1);
+    zero_points[c] = at_vector(p.zero_points, at.vector + c, blocks, 1);
+  }
+  for (int64_t b = 0; b < blocks; ++b) {
+    NibbleSum sums[M][C];
+    for (int m = 0; m < M; ++m)
+      for (int c = 0; c < C; ++c) start(sums[m][c]);
+    for (int64_t k = 0; k < block; k += 32) {
+      for (int c = 0; c < C; ++c) {
+#pragma GCC unroll 4
+        for (int i = 0; i < 32; i += 8) {
+          const Bytes both = load_bytes(w[c] + i / 2 * kTile);
+          fetch_ahead(w[c] + i / 2 * kTile);
+          const Bytes low = low_nibbles(both), high = high_nibbles(both);
+          for (int m = 0; m < M; ++m) {
+            add(sums[m][c], low, x[m] + i);
+            add(sums[m][c], high, x[m] + i + 4);
+          }
+        }
+        for (int m = 0; m < M; ++m) flush(sums[m][c]);
+        w[c] += 16 * kTile;
+      }
+      for (int m = 0; m < M; ++m) x[m] += 32;
+    }
+    for (int c = 0; c < C; ++c) {
+      const Vector scale = from_float16(scales[c] + b * kTile), zero_point = from_bytes(zero_points[c] + b * kTile);
+      fetch_ahead(scales[c] + b * kTile);
+      fetch_ahead(zero_points[c] + b * kTile);
+      for (int m = 0; m < M; ++m) {
+        const int64_t of_x = b * p.x.rows + at.row + m;
+        // Integers below 2^24, all three: nothing is rounded.
+        const Vector sum = fma_less(zero_point, broadcast(p.x.sums[of_x]), to_floats(finish(sums[m][c])));
+        totals[m][c] = add_block(totals[m][c], sum, scale, p.x.scales[of_x]);
+      }
+    }
+  }
+  for (int c = 0; c < C; ++c) {
+    const Vector factor = load(p.factors + (at.vector + c) * kWidth);
+    for (int m = 0; m < M; ++m) put(p.out, at.row + m, at.vector + c, multiply(totals[m][c], factor));
+  }
+}
+
+// How one kind of product is cut into blocks: C vectors beside each other for M rows, at most kRows of them.
+template <class T>
+struct FloatBlocks {
+  using Product = FloatProduct;
+  static constexpr int kRows = kFloatRows;
+  static constexpr int columns(int rows) { return float_columns(rows); }
+  template <int M, int C>
+  static void compute(const Product& p, const Place& at) {
+    float_block<T, M, C>(p, at);
+  }
+};
+
+struct Int8Blocks {
+  using Product = Int8Product;
+  static constexpr int kRows = kInt8Rows;
+  static constexpr int columns(int rows) { return int8_columns(rows); }
+  template <int M, int C>
+  static void compute(const Product& p, const Place& at) {
+    int8_block<M, C>(p, at);
+  }
+};
+
+struct Int4Blocks {
+  using Product = Int4Product;
+  static constexpr int kRows = kInt4Rows;
+  static constexpr int columns(int rows) { return int4_columns(rows); }
+  template <int M, int C>
+  static void compute(const Product& p, const Place& at) {
+    int4_block<M, C>(p, at);
+  }
+};
+
+// The vectors [at.vector, last) for a group of rows.
+template <class Blocks, int M>
+static void compute_rows(const typename Blocks::Product& p, Place at, int64_t last) {
+  constexpr int C = Blocks::columns(M);
+  for (; at.vector + C <= last; at.vector += C) Blocks::template compute<M, C>(p, at);
+  for (; at.vector < last; ++at.vector) Blocks::template compute<M, 1>(p, at);
+}
+
+template <class Blocks, int M = Blocks::kRows>
+static void compute_group(const typename Blocks::Product& p, const Place& at, int64_t last, int64_t rows) {
+  if constexpr (M > 1) {
+    if (rows < M) return compute_group<Blocks, M - 1>(p, at, last, rows);
+  }
+  compute_rows<Blocks, M>(p, at, last);
+}
+
+// Tiles [first, last), so many columns at a time that they stay in the cache while all rows of x pass by.
+template <class Blocks>
+static void compute_tiles(const typename Blocks::Product& p, int64_t depth, int64_t step, int64_t first, int64_t last) {
+  const bool in_one_go = p.out.rows <= Blocks::kRows;
+  const int64_t tiles_together = in_one_go ? last - first : kTilesTogether;
+  for (int64_t tile = first; tile < last; tile += tiles_together) {
+    const int64_t end = (tile + tiles_together < last ? tile + tiles_together : last) * kParts;
+    const int64_t rows = in_one_go ? depth : step;
+    for (int64_t begin = 0; begin < depth; begin += rows) {
+      const int64_t stop = begin + rows < depth ? begin + rows : depth;
+      for_groups(p.out.rows, Blocks::kRows, [&](int64_t row, int64_t count) {
+        compute_group<Blocks>(p, Place{row, tile * kParts, begin, stop}, end, count);
+      });
+    }
+  }
+}
+
+static void product_float32(const FloatProduct& p, int64_t first, int64_t last) {
+  compute_tiles<FloatBlocks<float>>(p, p.depth, kFloatDepth, first, last);
+}
+
+static void product_bfloat16(const FloatProduct& p, int64_t first, int64_t last) {
+  compute_tiles<FloatBlocks<uint16_t>>(p, p.depth, kFloatDepth, first, last);
+}
+
+static bool product_int8(const Int8Product& p, int64_t first, int64_t last) {
+  compute_tiles<Int8Blocks>(p, p.x.depth, p.x.depth, first, last);
+  return true;
+}
+
+static bool product_int4(const Int4Product& p, int64_t first, int64_t last) {
+  compute_tiles<Int4Blocks>(p, p.x.depth, p.x.depth, first, last);
+  return true;
+}
+
+}  // namespace SPECCOMPILE_PATH
+}  // namespace speccompile

@@ -1,0 +1,72 @@
+// Activations in eight bits, and in the order in which products of floats read them.
+#pragma once
+
+#include <cstring>
+
+#include "groups.h"
+#include "kernels.h"
+#include SPECCOMPILE_LANES
+
+namespace speccompile {
+namespace SPECCOMPILE_PATH {
+
+// Below this a block counts as zeros: 127 divided by it must stay a number.
+constexpr float kTiny = 1e-30f;
+
+// The bits of the largest magnitude: as integers they are ordered like the numbers, what is no number above infinity.
+static int32_t largest_bits(const float* x, int64_t count) {
+  Integers most = magnitudes(zero());
+  int64_t i = 0;
+  for (; i + kWidth <= count; i += kWidth) most = largest(most, magnitudes(load(x + i)));
+  if (i < count) most = largest(most, magnitudes(load_some(x + i, static_cast<int>(count - i))));
+  return largest_of(most);
+}
+
+// numbers [block] of x [count], count <= block, and their sum. factor: 127 / the largest magnitude.
+static float quantize_block(const float* x, int64_t count, int64_t block, float factor, int8_t* numbers) {
+  const Vector factors = broadcast(factor);
+  Integers sum = magnitudes(zero());
+  int64_t i = 0;
+  for (; i + kWidth <= count; i += kWidth) sum = add(sum, store_int8(numbers + i, multiply(load(x + i), factors)));
+  if (i < count) {  // the block ends with a whole vector
+    const Vector some = load_some(x + i, static_cast<int>(count - i));
+    sum = add(sum, store_int8(numbers + i, multiply(some, factors)));
+    i += kWidth;
+  }
+  std::memset(numbers + i, 0, static_cast<size_t>(block - i));
+  return static_cast<float>(sum_of(sum));
+}
+
+static void quantize(const float* x, int64_t depth, const QuantizedRows& out, int64_t first, int64_t last) {
+  const int64_t blocks = out.depth / out.block;
+  for (int64_t row = first; row < last; ++row) {
+    bool finite = true;
+    for (int64_t b = 0; b < blocks; ++b) {
+      const int64_t start = b * out.block, count = depth - start < out.block ? depth - start : out.block;
+      int8_t* numbers = out.numbers + row * out.depth + start;
+      const int32_t bits = largest_bits(x + row * depth + start, count);
+      float largest;
+      std::memcpy(&largest, &bits, sizeof largest);
+      finite = finite && bits < 0x7f800000;
+      const bool empty = !finite || largest < kTiny;
+      out.scales[b * out.rows + row] = empty ? 0.0f : largest / 127.0f;
+      out.sums[b * out.rows + row] =
+          empty ? 0.0f : quantize_block(x + row * depth + start, count, out.block, 127.0f / largest, numbers);
+      if (empty) std::memset(numbers, 0, static_cast<size_t>(out.block));
+    }
+    if (finite) continue;
+    for (int64_t b = 0; b < blocks; ++b) out.scales[b * out.rows + row] = __builtin_nanf("");
+  }
+}
+
+// Groups of rows, each as [depth, rows of the group]: what is read together lies together.
+static void pack(const float* x, int64_t rows, int64_t depth, float* panels) {
+  for_groups(rows, kFloatRows, [&](int64_t first, int64_t count) {
+    float* panel = panels + first * depth;
+    for (int64_t k = 0; k < depth; ++k)
+      for (int64_t m = 0; m < count; ++m) panel[k * count + m] = x[(first + m) * depth + k];
+  });
+}
+
+}  // namespace SPECCOMPILE_PATH
+}  // namespace speccompile

@@ -1,0 +1,93 @@
+// Sixteen lanes, on every path: what is summed over the elements of a row has its order from them.
+//
+// Element i of a row goes into lane i % 16. The lanes are then added in halves: eight pairs at a distance of eight, four at
+// a distance of four, two at two, and one.
+#pragma once
+
+#include "kernels.h"
+#include SPECCOMPILE_LANES
+
+namespace speccompile {
+namespace SPECCOMPILE_PATH {
+
+struct Lanes {
+  static constexpr int kVectors = kTile / kWidth;
+  Vector part[kVectors];
+};
+
+SPC_INLINE Lanes no_lanes() {
+  Lanes x;
+  for (Vector& part : x.part) part = zero();
+  return x;
+}
+
+SPC_INLINE Lanes load_lanes(const float* p) {
+  Lanes x;
+  for (int i = 0; i < Lanes::kVectors; ++i) x.part[i] = load(p + i * kWidth);
+  return x;
+}
+
+SPC_INLINE Lanes load_lanes(const float* p, int64_t count) {
+  if (count >= kTile) return load_lanes(p);
+  Lanes x;
+  for (int i = 0; i < Lanes::kVectors; ++i) {
+    const int64_t left = count - i * kWidth;
+    x.part[i] = left <= 0 ? zero() : left >= kWidth ? load(p + i * kWidth) : load_some(p + i * kWidth, static_cast<int>(left));
+  }
+  return x;
+}
+
+SPC_INLINE void store_lanes(float* p, const Lanes& x) {
+  for (int i = 0; i < Lanes::kVectors; ++i) store(p + i * kWidth, x.part[i]);
+}
+
+SPC_INLINE void store_lanes(float* p, const Lanes& x, int64_t count) {
+  if (count >= kTile) return store_lanes(p, x);
+  for (int i = 0; i < Lanes::kVectors; ++i) {
+    const int64_t left = count - i * kWidth;
+    if (left >= kWidth) {
+      store(p + i * kWidth, x.part[i]);
+    } else if (left > 0) {
+      store_some(p + i * kWidth, x.part[i], static_cast<int>(left));
+    }
+  }
+}
+
+template <class F>
+SPC_INLINE Lanes lanewise(const Lanes& a, F make) {
+  Lanes x;
+  for (int i = 0; i < Lanes::kVectors; ++i) x.part[i] = make(a.part[i]);
+  return x;
+}
+
+template <class F>
+SPC_INLINE Lanes lanewise(const Lanes& a, const Lanes& b, F make) {
+  Lanes x;
+  for (int i = 0; i < Lanes::kVectors; ++i) x.part[i] = make(a.part[i], b.part[i]);
+  return x;
+}
+
+SPC_INLINE void add_product(Lanes& sum, const Lanes& a, const Lanes& b) {
+  for (int i = 0; i < Lanes::kVectors; ++i) sum.part[i] = fma(a.part[i], b.part[i], sum.part[i]);
+}
+
+// The first foldings, down to one vector.
+SPC_INLINE Vector halved(const Lanes& x) {
+  Vector part[Lanes::kVectors];
+  for (int i = 0; i < Lanes::kVectors; ++i) part[i] = x.part[i];
+  for (int n = Lanes::kVectors / 2; n > 0; n /= 2)
+    for (int i = 0; i < n; ++i) part[i] = add(part[i], part[i + n]);
+  return part[0];
+}
+
+SPC_INLINE float sum_of(const Lanes& x) {
+  Vector rows[kWidth];
+  for (Vector& row : rows) row = zero();
+  rows[0] = halved(x);
+  float sums[kWidth];
+  store(sums, fold(rows));
+  return sums[0];
+}
+
+}  // namespace SPECCOMPILE_PATH
+}  // namespace speccompile

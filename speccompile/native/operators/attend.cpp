@@ -1,0 +1,125 @@
+#include "attend.h"
+
+#include <string>
+
+#include "../kernels/angles.h"
+#include "../kernels/choose.h"
+
+namespace speccompile {
+namespace {
+
+void expect(bool holds, const char* what, const Shape& received) {
+  if (!holds) throw OperatorError(std::string(what) + ": received the shape " + describe(received) + ", which does not fit the others");
+}
+
+constexpr int64_t kTokensApart = 4;  // of which a thread makes the heads
+
+// Fills in what is read and written where, and makes the rows of heads.
+void make_heads(Context& context, const HeadColumns& columns, Heads h) {
+  const Tensor query = context.input(0), key = context.input(1), value = context.input(2);
+  const Shape& shape = query.shape(3, "the query");
+  h.batch = shape[0], h.tokens = shape[1];
+  h.heads = columns.heads, h.groups = columns.groups, h.key_width = columns.key_width, h.value_width = columns.value_width;
+  const auto place = [&](const Tensor& tensor, int64_t offset, int64_t wanted, const char* name, int64_t& stride) {
+    const Shape& its = tensor.shape(3, name);
+    expect(its[0] == h.batch && its[1] == h.tokens && offset + wanted <= its[2], name, its);
+    stride = its[2];
+    return tensor.data<float>() + offset;
+  };
+  h.query = place(query, columns.query_offset, h.heads * h.key_width, "the query", h.query_stride);
+  h.key = place(key, columns.key_offset, h.groups * h.key_width, "the key", h.key_stride);
+  h.value = place(value, columns.value_offset, h.groups * h.value_width, "the value", h.value_stride);
+  h.queries = context.output<float>(0, Shape{{h.batch, h.tokens, h.heads * h.key_width}, 3});
+  h.keys = context.output<float>(1, Shape{{h.batch, h.groups, h.tokens, h.key_width}, 4});
+  h.values = context.output<float>(2, Shape{{h.batch, h.groups, h.tokens, h.value_width}, 4});
+  context.parallel(h.batch * h.tokens, kTokensApart, [&](int64_t first, int64_t last) {
+    kernels().make_heads(h, first, last);
+    return true;
+  });
+}
+
+// Cosines and sines, as inputs 3 and 4.
+Heads with_tables(Context& context, int64_t turned, bool interleaved) {
+  const Tensor query = context.input(0), cosines = context.input(3), sines = context.input(4);
+  const Shape& tokens = query.shape(3, "the query");
+  for (const Tensor* table : {&cosines, &sines}) {
+    const Shape& shape = table->shape(3, "a table of angles");
+    expect(shape[0] == tokens[0] && shape[1] == tokens[1] && shape[2] == turned / 2, "a table of angles", shape);
+  }
+  Heads h{};
+  h.cosines = cosines.data<float>(), h.sines = sines.data<float>(), h.turned = turned, h.interleaved = interleaved;
+  return h;
+}
+
+}  // namespace
+
+HeadColumns::HeadColumns(const Info& info)
+    : heads(info.integer("heads")), groups(info.integer("groups")), key_width(info.integer("key_width")),
+      value_width(info.integer("value_width")), query_offset(info.integer("query_offset")), key_offset(info.integer("key_offset")),
+      value_offset(info.integer("value_offset")) {}
+
+void SplitHeads::compute(Context& context) const { make_heads(context, columns, Heads{}); }
+
+RotaryHeads::RotaryHeads(const Info& info)
+    : columns(info), turned(info.integer("turned")), interleaved(info.integer("interleaved") != 0) {
+  if (turned % 2 || turned > columns.key_width) throw OperatorError("RotaryHeads: expected an even number of turned columns of a key");
+}
+
+void RotaryHeads::compute(Context& context) const { make_heads(context, columns, with_tables(context, turned, interleaved)); }
+
+NormRotaryHeads::NormRotaryHeads(const Info& info) : rotary(info), epsilon(info.number("epsilon")) {}
+
+void NormRotaryHeads::compute(Context& context) const {
+  const Tensor query_weight = context.input(5), key_weight = context.input(6);
+  Heads h = with_tables(context, rotary.turned, rotary.interleaved);
+  for (const Tensor* weight : {&query_weight, &key_weight})
+    expect(weight->shape().count() == rotary.columns.key_width, "the weight of a normalization", weight->shape());
+  h.query_weight = query_weight.data<float>(), h.key_weight = key_weight.data<float>(), h.epsilon = epsilon;
+  make_heads(context, rotary.columns, h);
+}
+
+void RotaryTables::compute(Context& context) const {
+  const Tensor positions = context.input(0), frequencies = context.input(1);
+  const Shape& shape = positions.shape(2, "the positions");
+  const int64_t width = frequencies.shape().count();
+  const Shape table{{shape[0], shape[1], width}, 3};
+  float *cosines = context.output<float>(0, table), *sines = context.output<float>(1, table);
+  for (int64_t i = 0; i < shape.count(); ++i) {
+    const float position = static_cast<float>(positions.data<int64_t>()[i]);
+    for (int64_t k = 0; k < width; ++k) {
+      const SineCosine found = sine_cosine(position * frequencies.data<float>()[k]);
+      cosines[i * width + k] = found.cosine * scale;
+      sines[i * width + k] = found.sine * scale;
+    }
+  }
+}
+
+Attend::Attend(const Info& info) : scale(info.number("scale")), softcap(info.number("softcap")), window(info.integer("window")) {}
+
+void Attend::compute(Context& context) const {
+  const Tensor query = context.input(0), key_rows = context.input(1), value_rows = context.input(2), key_cache = context.input(3),
+               value_cache = context.input(4), length = context.input(5), positions = context.input(6), bias = context.input(7);
+  const Shape &q = query.shape(3, "the query"), &k = key_rows.shape(4, "the rows of keys"), &v = value_rows.shape(4, "the rows of values"),
+              &cache = key_cache.shape(4, "the cache of keys"), &value = value_cache.shape(4, "the cache of values"),
+              &seen = bias.shape(4, "the bias");
+  expect(q[2] % k[3] == 0 && q[2] / k[3] % k[1] == 0 && q[0] == k[0], "the query", q);
+  expect(v[0] == k[0] && v[1] == k[1] && v[2] == k[2], "the rows of values", v);
+  expect(cache[0] == k[0] && cache[1] == k[1] && cache[3] == k[3], "the cache of keys", cache);
+  expect(value[0] == k[0] && value[1] == k[1] && value[2] == cache[2] && value[3] == v[3], "the cache of values", value);
+  expect(seen[0] == q[0] && seen[1] == 1 && seen[2] == q[1] && seen[3] == k[2], "the bias", seen);
+  expect(length.shape().count() == q[0], "the length", length.shape());
+  expect(positions.shape().count() == q[0] * q[1], "the positions", positions.shape());
+  const int64_t heads = q[2] / k[3];
+  for (int64_t b = 0; b < q[0]; ++b) {
+    const int64_t committed = length.data<int64_t>()[b];
+    if (committed < 0 || committed > cache[2])
+      throw OperatorError("received the length " + std::to_string(committed) + ", expected 0 to " + std::to_string(cache[2]));
+  }
+  const Attention a{query.data<float>(), key_rows.data<float>(), value_rows.data<float>(), key_cache.data<float>(), value_cache.data<float>(),
+                    bias.data<float>(), length.data<int64_t>(), positions.data<int64_t>(),
+                    context.output<float>(0, Shape{{q[0], q[1], heads * v[3]}, 3}),
+                    q[0], q[1], heads, k[1], k[2], cache[2], k[3], v[3], scale, softcap, window};
+  context.parallel(attention_units(a), 1, [&](int64_t first, int64_t last) { return kernels().attend(a, first, last); });
+}
+
+}  // namespace speccompile

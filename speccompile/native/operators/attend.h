@@ -1,0 +1,69 @@
+// Attention and what leads to it: the rows of heads, and the tables by which they are turned.
+#pragma once
+
+#include "operator.h"
+
+namespace speccompile {
+
+// (query [B, T, N * D], key_rows [B, G, R, D], value_rows [B, G, R, E], key_cache [B, G, S, D], value_cache [B, G, S, E],
+// length [B], positions [B, T], bias [B, 1, T, R]) -> context [B, T, N * E]
+struct Attend {
+  static constexpr const char* kName = "Attend";
+  static constexpr std::array kInputs{ort::kFloat, ort::kFloat, ort::kFloat, ort::kFloat, ort::kFloat, ort::kInt64, ort::kInt64, ort::kFloat};
+  static constexpr std::array kOutputs{ort::kFloat};
+  explicit Attend(const Info& info);
+  void compute(Context& context) const;
+  float scale, softcap;
+  int64_t window;
+};
+
+// Where the columns of queries, keys and values stand in what holds them, and what they are.
+struct HeadColumns {
+  explicit HeadColumns(const Info& info);
+  int64_t heads, groups, key_width, value_width, query_offset, key_offset, value_offset;
+};
+
+// (query, key, value [B, T, *]) -> queries [B, T, N * D], keys [B, G, T, D], values [B, G, T, E]
+struct SplitHeads {
+  static constexpr const char* kName = "SplitHeads";
+  static constexpr std::array kInputs{ort::kFloat, ort::kFloat, ort::kFloat};
+  static constexpr std::array kOutputs{ort::kFloat, ort::kFloat, ort::kFloat};
+  explicit SplitHeads(const Info& info) : columns(info) {}
+  void compute(Context& context) const;
+  HeadColumns columns;
+};
+
+// The same with cosines and sines [B, T, turned / 2]: queries and keys are turned.
+struct RotaryHeads {
+  static constexpr const char* kName = "RotaryHeads";
+  static constexpr std::array kInputs{ort::kFloat, ort::kFloat, ort::kFloat, ort::kFloat, ort::kFloat};
+  static constexpr std::array kOutputs{ort::kFloat, ort::kFloat, ort::kFloat};
+  explicit RotaryHeads(const Info& info);
+  void compute(Context& context) const;
+  HeadColumns columns;
+  int64_t turned;
+  bool interleaved;
+};
+
+// The same with weights [D], by which queries and keys are normalized first.
+struct NormRotaryHeads {
+  static constexpr const char* kName = "NormRotaryHeads";
+  static constexpr std::array kInputs{ort::kFloat, ort::kFloat, ort::kFloat, ort::kFloat, ort::kFloat, ort::kFloat, ort::kFloat};
+  static constexpr std::array kOutputs{ort::kFloat, ort::kFloat, ort::kFloat};
+  explicit NormRotaryHeads(const Info& info);
+  void compute(Context& context) const;
+  RotaryHeads rotary;
+  float epsilon;
+};
+
+// (positions [B, T], frequencies [turned / 2]) -> cosines and sines [B, T, turned / 2] of their products, times a scale
+struct RotaryTables {
+  static constexpr const char* kName = "RotaryTables";
+  static constexpr std::array kInputs{ort::kInt64, ort::kFloat};
+  static constexpr std::array kOutputs{ort::kFloat, ort::kFloat};
+  explicit RotaryTables(const Info& info) : scale(info.number("scale")) {}
+  void compute(Context& context) const;
+  float scale;
+};
+
+}  // namespace speccompile

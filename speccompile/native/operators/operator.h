@@ -1,0 +1,177 @@
+// What every operator of the library shares: its description for ONNX Runtime, its tensors, threads and errors.
+//
+// An operator is a class with kName, kInputs, kOutputs (types), a constructor that takes `Info`, and
+// `compute(Context&) const`. Both may throw: `register_operator` makes errors of ONNX Runtime of it.
+#pragma once
+
+#include <array>
+#include <exception>
+#include <initializer_list>
+#include <stdexcept>
+#include <string>
+
+#include "ort.h"
+
+namespace speccompile {
+
+struct Shape {
+  int64_t sizes[8];
+  size_t rank;
+
+  int64_t operator[](size_t axis) const { return sizes[axis]; }
+  int64_t last() const { return sizes[rank - 1]; }
+  int64_t count() const { return product(rank); }
+  int64_t rows() const { return product(rank - 1); }  // all axes but the last
+
+ private:
+  int64_t product(size_t axes) const {
+    int64_t all = 1;
+    for (size_t i = 0; i < axes; ++i) all *= sizes[i];
+    return all;
+  }
+};
+
+std::string describe(const Shape& shape);
+
+// What went wrong, as the text of ONNX Runtime's error.
+class OperatorError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// Throws where ONNX Runtime itself refuses something.
+void check(const OrtApi* api, OrtStatus* status);
+
+class Tensor {
+ public:
+  Tensor(const OrtApi* api, const OrtValue* value);
+
+  template <class T>
+  const T* data() const {
+    return static_cast<const T*>(data_);
+  }
+  // Throws unless the tensor has so many axes.
+  const Shape& shape(size_t rank, const char* name) const;
+  const Shape& shape() const& { return shape_; }
+  const Shape& shape() const&& = delete;
+
+ private:
+  const void* data_ = nullptr;
+  Shape shape_{};
+};
+
+// What a node of the graph says when its session is opened.
+class Info {
+ public:
+  Info(const OrtApi* api, const OrtKernelInfo* info, const char* name) : api_(api), info_(info), name_(name) {}
+
+  int64_t integer(const char* attribute) const;
+  float number(const char* attribute) const;
+  // Throws unless the input is a constant: weights are read where they lie.
+  Tensor constant(size_t index, const char* input) const;
+  const OrtApi* api() const { return api_; }
+
+ private:
+  const OrtApi* api_;
+  const OrtKernelInfo* info_;
+  const char* name_;
+};
+
+// One run of a node.
+class Context {
+ public:
+  Context(const OrtApi* api, OrtKernelContext* context) : api_(api), context_(context) {}
+
+  Tensor input(size_t index) const;
+
+  template <class T>
+  T* output(size_t index, const Shape& shape) {
+    return static_cast<T*>(allocate(index, shape));
+  }
+
+  // f(first, last) over parts of [0, count), on the threads of the session; at least `grain` of them a part. What f
+  // throws, or a false that it returns, is thrown here.
+  template <class F>
+  void parallel(int64_t count, int64_t grain, const F& f) const {
+    const Part part{[](const void* function, int64_t first, int64_t last) { return (*static_cast<const F*>(function))(first, last); },
+                    &f, count, grain < 1 ? 1 : grain};
+    run(part);
+  }
+
+ private:
+  struct Part {
+    bool (*call)(const void* function, int64_t first, int64_t last);
+    const void* function;
+    int64_t count, grain;
+  };
+
+  void* allocate(size_t index, const Shape& shape);
+  void run(const Part& part) const;
+
+  const OrtApi* api_;
+  OrtKernelContext* context_;
+};
+
+constexpr const char* kDomain = "speccompile.native";
+
+// A description that ONNX Runtime keeps for as long as the process lives.
+template <class Operator>
+const OrtCustomOp* description();
+
+template <class Operator>
+struct Bridge {
+  struct Kernel {
+    const OrtApi* api;
+    Operator op;
+  };
+
+  template <class F>
+  static OrtStatus* guarded(const OrtApi* api, F f) noexcept {
+    try {
+      f();
+      return nullptr;
+    } catch (const std::exception& error) {
+      return ort::CreateStatus(api, ort::kFail, error.what());
+    } catch (...) {
+      return ort::CreateStatus(api, ort::kFail, Operator::kName);
+    }
+  }
+
+  static OrtStatus* create(const OrtCustomOp*, const OrtApi* api, const OrtKernelInfo* info, void** kernel) {
+    return guarded(api, [&] { *kernel = new Kernel{api, Operator(Info(api, info, Operator::kName))}; });
+  }
+  static OrtStatus* compute(void* kernel, OrtKernelContext* context) {
+    const Kernel* self = static_cast<const Kernel*>(kernel);
+    return guarded(self->api, [&] {
+      Context run(self->api, context);
+      self->op.compute(run);
+    });
+  }
+  static void destroy(void* kernel) { delete static_cast<Kernel*>(kernel); }
+};
+
+template <class Operator>
+const OrtCustomOp* description() {
+  static const OrtCustomOp described = [] {
+    OrtCustomOp op{};
+    op.version = ort::kVersion;
+    op.GetName = [](const OrtCustomOp*) { return Operator::kName; };
+    op.GetExecutionProviderType = [](const OrtCustomOp*) { return "CPUExecutionProvider"; };
+    op.GetInputType = [](const OrtCustomOp*, size_t i) { return static_cast<int>(Operator::kInputs[i]); };
+    op.GetInputTypeCount = [](const OrtCustomOp*) { return Operator::kInputs.size(); };
+    op.GetOutputType = [](const OrtCustomOp*, size_t i) { return static_cast<int>(Operator::kOutputs[i]); };
+    op.GetOutputTypeCount = [](const OrtCustomOp*) { return Operator::kOutputs.size(); };
+    op.GetInputCharacteristic = op.GetOutputCharacteristic = [](const OrtCustomOp*, size_t) { return 0; };  // required
+    op.GetInputMemoryType = [](const OrtCustomOp*, size_t) { return 0; };                                     // default
+    op.GetVariadicInputMinArity = op.GetVariadicInputHomogeneity = [](const OrtCustomOp*) { return 1; };
+    op.GetVariadicOutputMinArity = op.GetVariadicOutputHomogeneity = [](const OrtCustomOp*) { return 1; };
+    op.GetStartVersion = op.GetEndVersion = [](const OrtCustomOp*) { return 1; };
+    op.CreateKernelV2 = Bridge<Operator>::create;
+    op.KernelComputeV2 = Bridge<Operator>::compute;
+    op.KernelDestroy = Bridge<Operator>::destroy;
+    return op;
+  }();
+  return &described;
+}
+
+}  // namespace speccompile

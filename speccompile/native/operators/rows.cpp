@@ -1,0 +1,73 @@
+#include "rows.h"
+
+#include <string>
+
+#include "../kernels/choose.h"
+
+namespace speccompile {
+namespace {
+
+constexpr int64_t kNumbersApart = 1 << 14;  // less is not worth another thread
+
+void normalize(Context& context, Normalization n, const Shape& shape, const Tensor& weight) {
+  n.width = shape.last();
+  if (weight.shape().count() != n.width)
+    throw OperatorError("received a weight " + describe(weight.shape()) + ", expected " + std::to_string(n.width) + " numbers");
+  n.weight = weight.data<float>();
+  context.parallel(shape.rows(), 1 + kNumbersApart / n.width, [&](int64_t first, int64_t last) {
+    kernels().normalize(n, first, last);
+    return true;
+  });
+}
+
+void expect_same(const Shape& one, const Shape& other) {
+  bool same = one.rank == other.rank && one.rank > 0;
+  for (size_t i = 0; same && i < one.rank; ++i) same = one[i] == other[i];
+  if (!same) throw OperatorError("received the shapes " + describe(one) + " and " + describe(other) + ", expected equal ones");
+}
+
+}  // namespace
+
+void RmsNorm::compute(Context& context) const {
+  const Tensor x = context.input(0);
+  Normalization n{};
+  n.x = x.data<float>(), n.y = context.output<float>(0, x.shape()), n.epsilon = epsilon;
+  normalize(context, n, x.shape(), context.input(1));
+}
+
+void SkipRmsNorm::compute(Context& context) const {
+  const Tensor x = context.input(0), residual = context.input(1);
+  expect_same(x.shape(), residual.shape());
+  Normalization n{};
+  n.x = x.data<float>(), n.residual = residual.data<float>(), n.epsilon = epsilon;
+  n.y = context.output<float>(0, x.shape()), n.sum = context.output<float>(1, x.shape());
+  normalize(context, n, x.shape(), context.input(2));
+}
+
+void LayerNorm::compute(Context& context) const {
+  const Tensor x = context.input(0), bias = context.input(2);
+  if (bias.shape().count() != x.shape().last())
+    throw OperatorError("received a bias " + describe(bias.shape()) + ", expected " + std::to_string(x.shape().last()) + " numbers");
+  Normalization n{};
+  n.x = x.data<float>(), n.y = context.output<float>(0, x.shape()), n.bias = bias.data<float>();
+  n.epsilon = epsilon, n.subtracts_mean = true;
+  normalize(context, n, x.shape(), context.input(1));
+}
+
+void Gate::compute(Context& context, Activation activation) const {
+  const Tensor gate = context.input(0), up = context.input(1);
+  Shape shape = gate.shape();
+  if (shape.rank == 0 || up.shape().rank == 0 || shape.rows() != up.shape().rows() || gate_offset + width > shape.last() || up_offset + width > up.shape().last())
+    throw OperatorError("received a gate " + describe(shape) + " beside " + describe(up.shape()) + ", expected rows of " + std::to_string(width) +
+                        " columns from " + std::to_string(gate_offset) + " and " + std::to_string(up_offset) + " on");
+  Gated g{gate.data<float>() + gate_offset, up.data<float>() + up_offset, nullptr, shape.last(), up.shape().last(), width, activation};
+  const int64_t rows = shape.rows();
+  shape.sizes[shape.rank - 1] = width;
+  g.y = context.output<float>(0, shape);
+  context.parallel(rows, 1 + kNumbersApart / width, [&](int64_t first, int64_t last) {
+    kernels().gate(g, first, last);
+    return true;
+  });
+}
+
+}  // namespace speccompile

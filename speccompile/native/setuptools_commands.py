@@ -1,0 +1,49 @@
+"""setuptools' commands, with the library compiled on the way. Read by pyproject.toml; imported where setuptools is."""
+
+import os
+import sys
+from pathlib import Path
+
+from setuptools.command.bdist_wheel import bdist_wheel
+from setuptools.command.build_py import build_py
+
+from speccompile.native.packaging import FOLDER, TARGET, VARIABLE, CannotCompileError, compile_into
+
+
+class BuildPy(build_py):
+    """The package's files, and the library among them: for an editable install, in the source folder."""
+
+    def run(self) -> None:
+        super().run()
+        wanted = os.environ.get(VARIABLE, "")
+        folder = FOLDER if self.editable_mode else Path(self.build_lib) / "speccompile" / "native"
+        for left in folder.glob(f"lib{TARGET}.*"):  # by an earlier build, perhaps of other sources
+            left.unlink()
+        if wanted == "skip":
+            return
+        try:
+            compile_into(folder)
+        except CannotCompileError as error:
+            if wanted == "require":
+                raise
+            sys.stderr.write(
+                f"speccompile: the kernels could not be compiled: {error}\n"
+                "speccompile: it is installed without them, and runs as exactly, but slower: `speccompile doctor`\n"
+            )
+
+
+class BdistWheel(bdist_wheel):
+    """A wheel for this platform where it holds the library, for any where it does not."""
+
+    def run(self) -> None:
+        self.run_command("build")
+        built = Path(self.get_finalized_command("build_py").build_lib) / "speccompile" / "native"
+        self.root_is_pure = not any(built.glob(f"lib{TARGET}.*"))
+        # What setuptools asks before it decides that a package belongs to one platform.
+        self.distribution.has_ext_modules = lambda: not self.root_is_pure  # type: ignore[method-assign]
+        super().run()
+
+    def get_tag(self) -> tuple[str, str, str]:
+        """Any Python 3: the library knows none."""
+        _, _, platform = super().get_tag()
+        return "py3", "none", platform
