@@ -44,7 +44,8 @@ def proof_engine(lowered: Lowered, folder: Path) -> ProofEngine:
     """The lowered graphs, or what computes the same where ONNX Runtime's CPU kernels lack a dtype."""
     pairs = [stand_in(graph, lowered.files[graph.name], folder) for graph in lowered.graphs]
     graphs, files = tuple(graph for graph, _ in pairs), {graph.name: file for graph, file in pairs}
-    entry = EngineEntry(lowered.name, "onnxruntime", "cpu", files, lowered.precision.words(), graphs)
+    backend = "onnxruntime" if lowered.form is CPU else f"{lowered.form.name} on a CPU"
+    entry = EngineEntry(lowered.name, backend, "cpu", files, lowered.precision.words(), graphs)
     return ProofEngine(lowered, entry)
 
 
@@ -53,7 +54,7 @@ def prove_weights(engines: Iterable[ProofEngine], parts: Iterable[Part], folder:
     known, rows = {part.graph.name: part.graph for part in parts}, []
     found = {(name, engine.lowered.numbers(name)): None for engine in engines for name in known}
     for name, numbers in found:
-        if numbers.word != TRACED:
+        if not numbers.is_traced:
             with step(f"proving the weights of {name} in {numbers.name}"):
                 files = (folder / neutral_file(known[name]), folder / neutral_file(known[name], numbers))
                 rows.append(check_weights(*files, name, numbers.word))
@@ -95,7 +96,7 @@ def _compare(engine: ProofEngine, part: Part, folder: Path, level: str) -> dict[
     graph, reference = neutral(part.graph, numbers, folder)
     row = compare_graphs(
         folder / reference, folder / engine.entry.files[graph.name], graph, part.script,
-        level=level, tolerance=NOISE[numbers.word], exact=numbers.word == TRACED,
+        level=level, tolerance=NOISE[numbers.arithmetic], exact=numbers.arithmetic == TRACED,
     )  # fmt: skip
     return row | {"precision": numbers.word, "other_drafts": row["tokens"] - row["same_tokens"]}
 
@@ -106,10 +107,11 @@ def _drive(engine: ProofEngine, graph: Graph, known: dict[str, Part], folder: Pa
     running = engine.open(folder, graph.name)
     script = parts[0].script
     outputs = drive(running, script, [graph])
-    word = max((each.word for each in numbers.values()), key=NOISE.__getitem__)
+    word = max((each.arithmetic for each in numbers.values()), key=NOISE.__getitem__)
     if word != TRACED:
         return graph_proof.check_near(outputs, _round(parts, numbers, folder), graph.name, level, word)
-    expected = parts[0].outputs if len(parts) == 1 else _round(parts, numbers, folder)
+    is_traced = all(each.word == TRACED for each in numbers.values())
+    expected = parts[0].outputs if len(parts) == 1 and is_traced else _round(parts, numbers, folder)
     return graph_proof.check_same(outputs, expected, graph.name, level, word)
 
 

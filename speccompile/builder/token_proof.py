@@ -72,6 +72,6 @@ def prove_tokens(
             release()
     with step("proving tokens against transformers"):
         model = load_model(plan.target.folder, plan.max_length)
-        for row, cases in zip(rows, cases_of, strict=True):
-            row["transformers"] = reference.check_cases(model, cases, row["precision"]["target"])
+        for row, cases, engine in zip(rows, cases_of, engines, strict=True):
+            row["transformers"] = reference.check_cases(model, cases, engine.entry)
     return rows

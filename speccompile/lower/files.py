@@ -9,7 +9,7 @@ from onnx_ir.passes import common
 
 from speccompile.contract import Graph
 from speccompile.errors import BuildError
-from speccompile.lower.forms import FLOATS, Form, Numbers
+from speccompile.lower.forms import Form, Numbers
 from speccompile.lower.passes.reduce_precision import reduce_precision
 from speccompile.lower.passes.transposed_weights import transposed_weights
 from speccompile.lower.quantize import QuantizeReport, quantize
@@ -25,7 +25,7 @@ _SMALLEST_EXTERNAL = 1024  # bytes: scalars and short tables stay in the graph
 
 def neutral_file(graph: Graph, numbers: Numbers | None = None) -> str:
     """Where a neutral graph lies while a bundle is built, as traced or in other numbers: no part of the bundle."""
-    if numbers is None or numbers.word == "float32":
+    if numbers is None or numbers.is_traced:
         return f"{GRAPHS}/{graph.name}.neutral.onnx"
     return f"{GRAPHS}/{graph.name}.{numbers.name}.neutral.onnx"
 
@@ -51,14 +51,14 @@ def write_neutral(model: ir.Model, graph: Graph, folder: Path, weights: str) -> 
 def write_numbers(
     graph: Graph, part: str, numbers: Numbers, folder: Path, ranges: Ranges | None = None
 ) -> QuantizeReport | None:
-    """Write the neutral graph of a part in other numbers, with a weights file of its own. float32 is there already.
+    """Write the neutral graph of a part in other numbers, with a weights file of its own. What was traced is there.
 
     ranges: of activations, for w8a8 and fp8. Returns what was quantized, None for plain dtypes.
     """
-    if numbers.word == "float32":
+    if numbers.is_traced:
         return None
     model, report = ir.load(folder / neutral_file(graph)), None
-    if numbers.word not in FLOATS:
+    if not numbers.is_dtype:
         report = quantize(model, numbers.word, numbers.block_size or 0, numbers.weights, ranges)
     if numbers.compute != "float32":
         reduce_precision(model, ir.DataType[numbers.compute.upper()])

@@ -12,6 +12,9 @@ from speccompile.recipe.plan import EnginePlan, PrecisionPlan
 FLOATS = ("float32", "float16", "bfloat16")
 """Precisions that are a dtype of their own; all others are formats of weights."""
 
+NATIVE = "native"
+"""How weights are written for the kernels of `native/`, which compute in float32 whatever they are."""
+
 
 @dataclass(frozen=True)
 class Form:
@@ -29,10 +32,10 @@ class Form:
 
     def compute_dtype(self, word: str) -> str:
         """The dtype that caches and activations have in a precision."""
-        return word if word in FLOATS else self.compute
+        return word if word in FLOATS and self.weights != NATIVE else self.compute
 
 
-CPU = Form("onnxruntime-cpu", onnxruntime.lower, "matmul_integer", "float32")
+CPU = Form("onnxruntime-cpu", onnxruntime.lower, NATIVE, "float32")
 CUDA = Form("onnxruntime-cuda", masked.lower, "matmul_nbits", "float16")
 TENSORRT = Form("tensorrt", masked.lower, "qdq", "float16")
 
@@ -61,9 +64,24 @@ class Numbers:
     compute: str
 
     @property
+    def is_dtype(self) -> bool:
+        """Whether the word is the dtype of everything, and weights are written as they were traced."""
+        return self.word in FLOATS and self.weights != NATIVE
+
+    @property
+    def is_traced(self) -> bool:
+        """Whether the graph is the one that was traced."""
+        return self.word == "float32" and self.is_dtype
+
+    @property
+    def arithmetic(self) -> str:
+        """The precision whose rounding decides how far two computations may lie apart."""
+        return self.compute if self.word in FLOATS else self.word
+
+    @property
     def name(self) -> str:
         """ "float16", or "int4-32.qdq.float16"."""
-        if self.word in FLOATS:
+        if self.is_dtype:
             return self.word
         size = f"-{self.block_size}" if self.word == "int4" else ""
         return f"{self.word}{size}.{self.weights}.{self.compute}"

@@ -1,5 +1,7 @@
 """How far two right computations of the same logits may lie apart."""
 
+from speccompile.bundle.manifest import EngineEntry
+
 NOISE = {
     "float32": 2e-4,
     "float16": 2e-2,
@@ -24,6 +26,15 @@ LOSS = {"float32": 2e-4, "float16": 5e-2}
 What other precisions lose is counted and not bounded: their tokens are those of other weights, or rounded too coarsely.
 Measured, root mean square over the test zoo: float16 up to 1.6e-2, bfloat16 up to 0.1, with experts 0.4.
 """
+
+
+def rounding(entry: EngineEntry) -> str:
+    """The precision that decides how far logits of an engine's target lie apart.
+
+    ONNX Runtime on the CPU has no arithmetic in bfloat16: there it is what weights are stored as.
+    """
+    word = entry.precision["target"]
+    return "float32" if word == "bfloat16" and (entry.backend, entry.provider) == ("onnxruntime", "cpu") else word
 
 
 def within_noise(difference: float, largest: float, precision: str) -> bool:

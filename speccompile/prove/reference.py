@@ -9,8 +9,9 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from speccompile.bundle.manifest import EngineEntry
 from speccompile.errors import ProofError
-from speccompile.prove.noise import LOSS
+from speccompile.prove.noise import LOSS, rounding
 from speccompile.prove.tokens import Case
 
 Logits = NDArray[np.float32]
@@ -60,13 +61,17 @@ def check_greedy(logits: Logits, tokens: list[int], precision: str, where: str, 
     return ties
 
 
-def check_cases(model: nn.Module, cases: Sequence[Case], precision: str) -> dict[str, Any]:
-    """Check what a bundle generated against the eager float32 model. Raises ProofError; returns what the proof says.
+def check_cases(model: nn.Module, cases: Sequence[Case], entry: EngineEntry) -> dict[str, Any]:
+    """Check what an engine generated against the eager float32 model. Raises ProofError; returns what the proof says.
 
     Where the method is approximate, that is what it generated autoregressively.
 
-    Precisions with fewer bits are counted: how many tokens are the reference's choice.
+    Precisions with fewer bits are counted: how many tokens are the reference's choice. bfloat16 has as many as a model
+    that was stored in it.
     """
+    precision = entry.precision["target"]
+    if rounding(entry) == "float32" and _is_lossless(model, precision):
+        precision = "float32"
     if precision not in LOSS:
         return _agreement(model, cases)
     ties: list[dict[str, Any]] = []
@@ -75,6 +80,13 @@ def check_cases(model: nn.Module, cases: Sequence[Case], precision: str) -> dict
         found = check_greedy(logits, new, precision, case.where, who)
         ties += [{"prompt": case.number, **tie.to_json()} for tie in found]
     return {"prompts": len(cases), "equal": len(cases) - len({tie["prompt"] for tie in ties}), "near_ties": ties}
+
+
+def _is_lossless(model: nn.Module, precision: str) -> bool:
+    """Whether the model's matrices are the same in a precision that is a dtype."""
+    dtype = getattr(torch, precision)
+    matrices = (parameter for parameter in model.parameters() if parameter.dim() > 1)
+    return all(torch.equal(matrix, matrix.to(dtype).to(matrix.dtype)) for matrix in matrices)
 
 
 def _agreement(model: nn.Module, cases: Sequence[Case]) -> dict[str, Any]:

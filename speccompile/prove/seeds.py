@@ -13,7 +13,7 @@ import numpy as np
 from speccompile.errors import ProofError
 from speccompile.prove import tokens
 from speccompile.prove.filters import described, options, unfiltered
-from speccompile.prove.noise import NOISE
+from speccompile.prove.noise import NOISE, rounding
 from speccompile.prove.tokens import Case, Prompt
 from speccompile.runtime import Bundle, first_difference
 from speccompile.runtime.options import Sampling
@@ -36,7 +36,7 @@ def check(bundle: Bundle, prompts: Sequence[Prompt], max_new_tokens: int) -> dic
     """What the proof says of equal seeds. Raises ProofError at a difference that is no near-tie, or at too many."""
     cases = list(tokens.run(bundle, prompts, max_new_tokens, seed=SAMPLING.seed, **options(SAMPLING)))
     ties = [tie for case in cases if (tie := check_equal(bundle, case))]
-    if bundle.entry.precision["target"] == "float32" and len(ties) > max(1, MOST_TIES * len(cases)):
+    if rounding(bundle.entry) == "float32" and len(ties) > max(1, MOST_TIES * len(cases)):
         raise ProofError(
             f"with equal seeds {len(ties)} of {len(cases)} prompts part at near-ties between speculative and "
             f"autoregressive sampling, expected at most {max(1, int(MOST_TIES * len(cases)))} in float32",
@@ -60,7 +60,7 @@ def check_equal(bundle: Bundle, case: Case) -> dict[str, Any] | None:
     uniform = float(Uniforms(SAMPLING.seed, 0, Purpose.NEW_TOKEN).draw(index + 1)[index])
     distance = max(_distance(uniform, ends, token) for token in (a[index], b[index]))
     # Logits that move by n, some up and some down, move a sum c of probabilities by 2 n c (1 - c), at most n / 2.
-    noise = NOISE[bundle.entry.precision["target"]] * max(float(np.abs(logits).max()), 1.0)
+    noise = NOISE[rounding(bundle.entry)] * max(float(np.abs(logits).max()), 1.0)
     if distance <= noise / (2 * SAMPLING.temperature):
         return {"prompt": case.number, "index": index, "tokens": [a[index], b[index]], "distance": f"{distance:.0e}"}
     raise ProofError(

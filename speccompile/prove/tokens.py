@@ -8,7 +8,7 @@ import numpy as np
 
 from speccompile.errors import ProofError
 from speccompile.prove.filters import Reference
-from speccompile.prove.noise import within_noise
+from speccompile.prove.noise import rounding, within_noise
 from speccompile.runtime import Bundle, Generation, first_difference
 from speccompile.runtime.engine import Array
 
@@ -80,7 +80,7 @@ def check_equal(bundle: Bundle, case: Case) -> dict[str, Any] | None:
     logits = next_logits(bundle, case.prompt_ids + a[:index])
     margin, best = abs(float(logits[a[index]] - logits[b[index]])), int(logits.argmax())
     second, first = np.partition(logits, -2)[-2:]
-    precision = bundle.entry.precision["target"]
+    precision = rounding(bundle.entry)
     if best in (a[index], b[index]) and within_noise(margin, float(np.abs(logits).max()), precision):
         return {"prompt": case.number, "index": index, "tokens": [a[index], b[index]], "margin": f"{margin:.0e}"}
     raise ProofError(

@@ -14,8 +14,10 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from speccompile.errors import ProofError
+from speccompile.lower.native import layouts
 from speccompile.lower.quantize.gemm import split_gemm
 from speccompile.lower.quantize.linear import find_linears
+from speccompile.lower.quantize.native import JOINED
 
 Floats = NDArray[np.float32]
 
@@ -27,6 +29,7 @@ _LARGEST_ERROR = {
     "8bits": 1 / 115,
     "float16": 2**-11,
     "bfloat16": 2**-8,
+    "float32": 0.0,
 }
 """How a weight is stored, as its name ends -> largest error of a number, as a part of the largest one in its block.
 
@@ -67,10 +70,13 @@ def check_weights(traced: Path, converted: Path, graph: str, precision: str) -> 
     originals |= {linear.weight.name: linear.weight.numpy for linear in find_linears(before.graph)}
     compared = 0
     for stored in _stored(after.graph):
-        name, _, form = stored.name.rpartition(".")
-        if name in originals and form in _LARGEST_ERROR:
-            _check(originals[name](), stored, _LARGEST_ERROR[form], f"{graph} in {precision}")
-            compared += 1
+        names, _, form = stored.name.rpartition(".")
+        start = 0
+        for name in names.split(JOINED) if form in _LARGEST_ERROR else ():
+            if name in originals:
+                _check(originals[name](), stored, start, form, f"{graph} in {precision}")
+                compared += 1
+                start += originals[name]().shape[-1]
         for tensor in mapped[0]:
             tensor.release()
         del stored  # it reads mapped memory
@@ -89,7 +95,9 @@ def _mapped(graph: ir.Graph) -> list[ir.ExternalTensor]:
     return [tensor for tensor in tensors if isinstance(tensor, ir.ExternalTensor)]
 
 
-def _check(weight: Floats, stored: _Stored, limit: float, where: str) -> None:
+def _check(weight: Floats, stored: _Stored, first: int, form: str, where: str) -> None:
+    """Compare a weight with the columns from `first` on."""
+    limit, tiny = _LARGEST_ERROR[form], 0.0 if form == "float32" else _TINY
     original = weight.reshape(-1, weight.shape[-1])
     rows, columns = original.shape
     step = max(1, _AT_A_TIME // rows)
@@ -97,8 +105,9 @@ def _check(weight: Floats, stored: _Stored, limit: float, where: str) -> None:
         wanted = original[:, part]
         filled = np.pad(np.abs(wanted), ((0, -rows % stored.block_size), (0, 0)))
         largest = filled.reshape(-1, stored.block_size, wanted.shape[1]).max(axis=1)
-        allowed = 1.001 * limit * largest.repeat(stored.block_size, axis=0)[:rows] + _TINY
-        error = np.abs(stored.restored(part) - wanted)
+        allowed = 1.001 * limit * largest.repeat(stored.block_size, axis=0)[:rows] + tiny
+        restored = stored.restored(slice(first + part.start, first + min(part.stop, columns)))
+        error = np.abs(restored - wanted)
         if not (error <= allowed).all():
             raise ProofError(
                 f"{where}: weight {stored.name} is off by {error.max():.3g} where the model's largest is "
@@ -117,11 +126,10 @@ def _stored(graph: ir.Graph) -> Iterator[_Stored]:
         weight = node.inputs[place] if read else None
         if read is None or weight is None or weight.name not in constants or weight.name in seen:
             continue
-        if node.op_type != "Gather" or weight.dtype == ir.DataType.INT8:
-            seen.add(str(weight.name))
-            yield read(node)
+        seen.add(str(weight.name))
+        yield read(node)
     for name, value in constants.items():
-        if value.dtype in (ir.DataType.FLOAT16, ir.DataType.BFLOAT16) and value.shape:
+        if name not in seen and value.dtype in (ir.DataType.FLOAT16, ir.DataType.BFLOAT16) and value.shape:
             yield _low(str(name), _array(value))
 
 
@@ -170,26 +178,37 @@ def _packed(node: ir.Node) -> _Stored:
     return _Stored(str(node.inputs[1].name), block, restored)
 
 
-def _by_column(node: ir.Node) -> _Stored:
-    """MatMulIntegerToFloat(x, numbers int8 [K, N], the step of x, scales [N], ..)."""
-    numbers, scales = _array(node.inputs[1]), _array(node.inputs[3])
+def _native(node: ir.Node) -> _Stored:
+    """Linear..(x, numbers, .., bias) or Embed..(ids, numbers, ..): see `lower.quantize.formats`."""
+    numbers, *beside = (_array(value) for value in node.inputs[1:])
+    depth, form = node.attributes["depth"].as_int(), node.op_type.removeprefix("Linear").removeprefix("Embed")
+
+    def restored(part: slice) -> Floats:
+        # Tiles begin at every sixteenth column.
+        start = part.start // layouts.TILE * layouts.TILE
+        whole, wanted = slice(start, part.stop), slice(part.start - start, None)
+        if form == "Int8":
+            return layouts.unpacked_int8(numbers, depth, whole)[:, wanted] * beside[0][part]
+        if form == "Int4":
+            scales, zeros, factors = beside[0], beside[1], beside[2]
+            block = node.attributes["block_size"].as_int()
+            codes = layouts.unpacked_int4(numbers, whole)[:depth, wanted].astype(np.float32)
+            middle = layouts.unpacked_blocks(zeros, whole)[:, wanted].repeat(block, axis=0)[:depth]
+            steps = layouts.unpacked_blocks(scales, whole)[:, wanted].astype(np.float32) * factors[part]
+            products: Floats = (codes - middle) * steps.repeat(block, axis=0)[:depth]
+            return products
+        return layouts.unpacked_floats(numbers, whole)[:, wanted]
+
+    block_size = {"Int8": depth, "Int4": node.attributes.get_int("block_size", 0)}.get(form, 1)
     assert node.inputs[1] is not None
-    return _Stored(str(node.inputs[1].name), len(numbers), lambda part: numbers[:, part] * scales[part])
+    return _Stored(str(node.inputs[1].name), block_size, restored)
 
 
-def _by_row(node: ir.Node) -> _Stored:
-    """Gather(numbers int8 [V, H], ids), beside Gather(scales [V], ids): a matrix with scaled columns, transposed."""
-    numbers = node.inputs[0]
-    assert numbers is not None
-    assert node.graph is not None
-    table, factors = _array(numbers), _array(node.graph.initializers[f"{numbers.name}.scales"])
-    return _Stored(str(numbers.name), table.shape[1], lambda part: (table[part] * factors[part, None]).T)
-
+_NATIVE = [f"{kind}{form}" for kind in ("Linear", "Embed") for form in ("Float32", "BFloat16", "Int8", "Int4")]
 
 _READERS: dict[str, tuple[int, Callable[[ir.Node], _Stored]]] = {
     "MatMulNBits": (1, _packed),
-    "MatMulIntegerToFloat": (1, _by_column),
     "DequantizeLinear": (0, _by_scale),
-    "Gather": (0, _by_row),
+    **dict.fromkeys(_NATIVE, (1, _native)),
 }
 """Operator -> the place of its weight, and how it reads it."""

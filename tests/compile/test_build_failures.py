@@ -15,7 +15,7 @@ import torch
 
 from speccompile.errors import BuildError
 from speccompile.lower import files, neutral
-from speccompile.lower.passes import attend_sliced
+from speccompile.lower.passes import attend_kernel
 from speccompile.step import verify
 from speccompile.step.draft.prompt_lookup import PromptLookup
 from speccompile.step.verify.rules import Exact
@@ -116,7 +116,15 @@ def test_a_neutral_graph_that_computes_something_else_fails_the_proof(cli, built
 
 
 def test_a_lowered_graph_that_computes_something_else_fails_the_proof(cli, built, output, monkeypatch):
-    monkeypatch.setattr(attend_sliced, "HIDDEN", 0.0)
+    right = attend_kernel._attend
+
+    def twice_as_sharp(nodes, node):
+        context = right(nodes, node)
+        found = next(made for made in nodes.nodes if made.op_type == "Attend")
+        found.attributes["scale"] = ir.AttrFloat32("scale", 2 * found.attributes["scale"].as_float())
+        return context
+
+    monkeypatch.setattr(attend_kernel, "_attend", twice_as_sharp)
     code, err = failure(cli, built, output)
     assert code == 3
     assert re.search(r"^error: verify, onnxruntime-cpu against neutral, (logits|path) after window \d: differs by", err)

@@ -3,8 +3,8 @@
 import pytest
 
 from speccompile.lower.passes.layer_normalization import layer_normalization
+from speccompile.lower.passes.norm_kernels import norm_kernels
 from speccompile.lower.passes.rms_normalization import rms_normalization
-from speccompile.lower.passes.skip_normalization import skip_normalization
 from tests.compile.test_passes import check, normal, unchanged
 
 RMS = """(float[1, T, 8] x, float[{scale}] w) => (float[1, T, 8] y) <int64[1] axes = {{{axis}}}> {{
@@ -29,15 +29,39 @@ SKIP = """(float[1, T, 8] x, float[{residual}] r, float[8] w) => (float[1, T, 8]
     s = Add(x, r)  n = RMSNormalization<axis = -1, epsilon = 1e-5>(s, w)  y = Relu(n)  z = Sqrt(s) }}"""
 
 
-def test_skip_normalization():
-    feeds = {"x": normal(1, 3, 8) ** 2, "r": normal(1, 5, 8)[:, :3] ** 2, "w": normal(8)}
-    ops = {"SkipSimplifiedLayerNormalization": 1, "Relu": 1, "Sqrt": 1}
-    check(skip_normalization, text=SKIP.format(residual="1, T, 8"), feeds=feeds, ops=ops)
+SKIPPED = {"x": normal(1, 3, 8) ** 2, "r": normal(1, 5, 8)[:, :3] ** 2, "w": normal(8)}
+
+
+def test_a_sum_is_normalized_in_one_node():
+    ops = {"SkipRmsNorm": 1, "Relu": 1, "Sqrt": 1}
+    check(norm_kernels, text=SKIP.format(residual="1, T, 8"), feeds=SKIPPED, ops=ops)
 
 
 @pytest.mark.parametrize("residual", ["8", "1, 1, 8"])
 def test_a_sum_that_broadcasts_stays(residual):
-    unchanged(skip_normalization, text=SKIP.format(residual=residual))
+    sizes = [int(size) for size in residual.split(",")]
+    ops = {"Add": 1, "RmsNorm": 1, "Relu": 1, "Sqrt": 1}
+    check(norm_kernels, text=SKIP.format(residual=residual), feeds=SKIPPED | {"r": normal(*sizes) ** 2}, ops=ops)
+
+
+def test_a_sum_that_is_normalized_twice_is_added_once():
+    text = """(float[1, T, 8] x, float[1, T, 8] r, float[8] w) => (float[1, T, 8] y, float[1, T, 8] z) {
+        s = Add(x, r)  y = RMSNormalization<axis = -1, epsilon = 1e-5>(s, w)
+        z = RMSNormalization<axis = -1, epsilon = 1e-3>(s, w) }"""
+    check(norm_kernels, text=text, feeds=SKIPPED, ops={"SkipRmsNorm": 1, "RmsNorm": 1}, fired=2)
+
+
+@pytest.mark.parametrize("bias", [", b", ""])
+def test_a_layer_normalization_is_a_kernel(bias):
+    text = f"""(float[1, T, 20] x, float[20] w, float[20] b) => (float[1, T, 20] y) {{
+        y = LayerNormalization<axis = -1, epsilon = 1e-5>(x, w{bias}) }}"""
+    feeds = {"x": 3 * normal(1, 4, 20) + 2, "w": normal(20), "b": normal(20)[::-1].copy()}
+    check(norm_kernels, text=text, feeds=feeds, ops={"LayerNorm": 1})
+
+
+@pytest.mark.parametrize("node", ["RMSNormalization<axis = 1>(x, w)", "LayerNormalization<axis = 1>(x, w)"])
+def test_a_normalization_over_several_axes_stays(node):
+    unchanged(norm_kernels, text=f"(float[1, 4, 8] x, float[4, 8] w) => (float[1, 4, 8] y) {{ y = {node} }}")
 
 
 @pytest.mark.parametrize("change", [{"axis": "1"}, {"scale": "1, 1, 8"}, {"weight": "y = Add(scaled, w)"}])

@@ -7,17 +7,16 @@ from collections.abc import Callable
 import numpy as np
 import onnx
 import onnx_ir as ir
-import onnxruntime as ort
 import pytest
 from onnx.reference import ReferenceEvaluator
 
+from speccompile import native
 from speccompile.lower import neutral
+from speccompile.lower.native.functions import add_functions
 from speccompile.lower.passes import static_size
 from speccompile.lower.passes.argmax_blocks import argmax_blocks
 from speccompile.lower.passes.argmax_wanted import argmax_wanted
-from speccompile.lower.passes.attend_sliced import attend_sliced
 from speccompile.lower.passes.cast_like import cast_like
-from speccompile.lower.passes.commit_scatter import commit_scatter
 from speccompile.lower.passes.fold_constants import fold_constants
 from speccompile.lower.passes.gather_rows import gather_rows
 from speccompile.lower.passes.merge_reshapes import merge_reshapes
@@ -26,6 +25,7 @@ from speccompile.lower.passes.partial_rotary_embedding import partial_rotary_emb
 from speccompile.lower.passes.rotary_embedding import rotary_embedding
 from speccompile.lower.passes.topk_blocks import topk_blocks
 from speccompile.lower.passes.transposed_weights import transposed_weights
+from tests.compile.kernel_runs import KernelRuns, run_bodies
 
 Feeds = dict[str, np.ndarray]
 HEADER = f'<ir_version: 10, opset_import: ["" : {neutral.OPSET}, "{neutral.DOMAIN}" : 1]>'
@@ -43,8 +43,7 @@ def graph(text: str) -> onnx.ModelProto:
 
 
 def run(model: onnx.ModelProto, feeds: Feeds) -> list[np.ndarray]:
-    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    return session.run(None, feeds)
+    return run_bodies(model, feeds)
 
 
 def apply(*passes: Callable[[ir.Model], int], before: onnx.ModelProto) -> tuple[int, onnx.ModelProto, dict[str, int]]:
@@ -53,18 +52,24 @@ def apply(*passes: Callable[[ir.Model], int], before: onnx.ModelProto) -> tuple[
     fired = [each(model) for each in passes][-1]
     ir.passes.common.RemoveUnusedNodesPass()(model)
     ir.passes.common.TopologicalSortPass()(model)
+    add_functions(model)
     ops = [node.op_type for node in model.graph if node.op_type != "Constant"]
     return fired, ir.to_proto(model), {op: ops.count(op) for op in ops}
 
 
 def check(*passes: Callable[[ir.Model], int], text: str, feeds: Feeds, ops: dict[str, int], fired: int = 1) -> None:
-    """The passes turn the graph into these ops, and onnxruntime then gives what onnx's reference gave before."""
+    """The passes turn the graph into these ops, and onnxruntime then gives what onnx's reference gave before, with the
+    kernels of the library and without them."""
     before = graph(text)
     count, after, found = apply(*passes, before=before)
     assert (count, found) == (fired, ops)
     onnx.checker.check_model(after)
-    for got, expected in zip(run(after, feeds), ReferenceEvaluator(before).run(None, feeds), strict=True):
-        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
+    expected = ReferenceEvaluator(before).run(None, feeds)
+    calls_kernels = any(node.domain == native.DOMAIN for node in after.graph.node)
+    found = [run(after, feeds), *([KernelRuns(after).run(feeds)] if calls_kernels and native.library() else [])]
+    for each in found:
+        for got, wanted in zip(each, expected, strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
 
 
 def unchanged(*passes: Callable[[ir.Model], int], text: str) -> None:
@@ -275,32 +280,3 @@ def test_transposed_weights():
         column = Unsqueeze(row, last)  z = Sub(two, column) }}"""
     ops = {"MatMul": 3, "Transpose": 1, "Gather": 1, "Unsqueeze": 1, "Sub": 1}
     check(transposed_weights, text=text, feeds={"x": normal(5, 4)}, ops=ops)
-
-
-ATTEND = """(float[{batch}, 4, T, 8] query, float[{batch}, 2, T, 8] rows, float[{batch}, 2, 20, 8] cache,
-    int64[{batch}] length, int64[{batch}, T] positions, float[{batch}, 1, T, T] bias)
-    => (float[{batch}, 4, T, 8] context, float[{batch}, 2, 20, 8] updated) {{
-    context = speccompile.Attend<scale = 0.3, softcap = 0.0, window = {window}>(
-        query, rows, rows, cache, cache, length, positions, bias)
-    updated = speccompile.Commit<axis = 2>(cache, rows, length) }}"""
-
-
-@pytest.mark.parametrize(("batch", "window", "concats"), [(1, 0, 2), (1, 4, 3), (2, 0, 5)])
-def test_attend_reads_the_rows_where_they_are_committed(batch, window, concats):
-    """In a batch of one. In larger ones, rows of different lengths are joined with the cache by two Concats."""
-    length = np.array([7, 3][:batch])
-    places = np.arange(5)
-    visible = (places <= places[:, None]) & ((places[:, None] - places < window) | (window == 0))
-    feeds = {
-        "query": normal(batch, 4, 5, 8),
-        "rows": normal(batch, 2, 5, 8),
-        "cache": normal(batch, 2, 20, 8),
-        "length": length,
-        "positions": length[:, None] + places,
-        "bias": np.broadcast_to(np.where(visible, 0, -1e30), (batch, 1, 5, 5)).astype(np.float32),
-    }
-    before = graph(ATTEND.format(batch=batch, window=window))
-    fired, after, ops = apply(attend_sliced, commit_scatter, before=before)
-    assert (fired, ops["TensorScatter"], ops["Slice"], ops["Concat"]) == (1, 1, 2, concats)
-    for got, expected in zip(run(after, feeds), run(before, feeds), strict=True):
-        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)

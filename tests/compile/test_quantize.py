@@ -74,41 +74,6 @@ def test_matmul_nbits(word, block, bits, tolerance):
 
 
 @pytest.mark.parametrize(
-    ("word", "formats", "tolerance"),
-    [
-        ("int4", ["4 bits in blocks of 32", "4 bits in blocks of 32", "int8 by column"], 0.15),
-        ("int8", ["int8 by column"] * 3, 0.02),
-    ],
-)
-def test_matmul_integer(word, formats, tolerance):
-    before = graph()
-    report = quantize(model := ir.from_proto(before), word, 32, "matmul_integer")
-    assert list(report.quantized.values()) == formats
-    by_column = formats.count("int8 by column")
-    found = ops(model)
-    assert (found["MatMulIntegerToFloat"], found["QuantizeLinear"], found["MatMul"]) == (by_column, by_column, 0)
-    assert 0 < error(model, before, X) < tolerance
-
-
-def test_a_row_times_a_column_is_a_sum_of_integers():
-    """Against numpy's integers: a scale a row of the activation, a scale a column of the weight; zeros stay zeros."""
-    x = np.concatenate([normal(4, 64) * np.array([[1], [1e-3], [50], [1e-20]], np.float32), np.zeros((1, 64))])
-    x = x.astype(np.float32)
-    text = "(float[T, 64] x) => (float[T, 40] y) { y = MatMul(x, w) }"
-    before = graph(text, {"w": (64, 40)})
-    quantize(model := ir.from_proto(before), "int8", 0, "matmul_integer")
-    w = normal(64, 40)
-    scales = kernels.scales(w, kernels.INT8, 64)[0]
-    largest = np.maximum(np.abs(x).max(axis=1, keepdims=True), np.float32(1e-30))
-    sums = np.rint(x / largest / np.float32(1 / 127)).astype(np.int64) @ kernels.numbers(w, kernels.INT8, 64).astype(
-        np.int64
-    )
-    got = run(ir.to_proto(model), {"x": x})
-    np.testing.assert_allclose(got, sums * scales * largest / 127, rtol=1e-6, atol=0)
-    assert not got[-1].any()
-
-
-@pytest.mark.parametrize(
     ("word", "block", "formats", "tolerance"),
     [
         ("int4", 32, ["int4 in blocks of 32", "int4 in blocks of 32", "int8 by column"], 0.15),
@@ -164,40 +129,20 @@ def test_a_tied_head_is_a_quantized_copy(form):
     assert error(model, before, {"ids": np.arange(7)}) < 0.02
 
 
-def test_a_tied_head_reads_the_numbers_of_its_table():
-    before = graph(TIED.replace("<int64[2] order = {1, 0}>", ""), {"table": (50, 32), "w": (32, 32)})
-    report = quantize(model := ir.from_proto(before), "int8", 0, "matmul_integer")
-    assert report.quantized == {"w": "int8 by column", "table.T": "int8 by column", "table": "int8 by row"}
-    assert not report.left
-    assert sorted(model.graph.initializers) == ["table.T.int8", "table.T.int8.scales", "w.int8", "w.int8.scales"]
-    assert error(model, before, {"ids": np.arange(7)}) < 0.03
-
-
-def test_a_table_of_positions_stays_as_it_is():
-    text = """(int64[T] ids, int64[T] places) => (float[T, 50] logits) {
-        x = Gather(table, ids)  p = Gather(positions, places)  h = Add(x, p)  logits = MatMul(h, head) }"""
-    before = graph(text, {"table": (50, 32), "positions": (40, 32), "head": (32, 50)})
-    report = quantize(model := ir.from_proto(before), "int8", 0, "matmul_integer")
-    assert report.quantized == {"head": "int8 by column", "table": "int8 by row"}
-    assert report.left == {"positions": "read by Gather"}
-    assert error(model, before, {"ids": np.arange(7), "places": np.arange(7)}) < 0.03
-
-
 PASSES = """(int64[1] ids) => (int64[1] third) {
     x = Gather(table, ids)  h = MatMul(x, w)  score = MatMul(h, head)  next = ArgMax<axis = 1, keepdims = 0>(score)
     x2 = Gather(table, next)  h2 = MatMul(x2, w)  score2 = MatMul(h2, head)
     third = ArgMax<axis = 1, keepdims = 0>(score2) }"""
 
 
-@pytest.mark.parametrize("form", ["matmul_nbits", "matmul_integer", "qdq"])
+@pytest.mark.parametrize("form", ["matmul_nbits", "qdq"])
 def test_the_passes_of_a_drafter_share_their_weights(form):
     model = ir.from_proto(graph(PASSES, {"table": (50, 32), "w": (32, 32), "head": (32, 50)}))
     assert [linear.role for linear in find_linears(model.graph)] == ["layer", "head"] * 2
     report = quantize(model, "int4", 32, form)
-    tables = {"table"} if form == "matmul_integer" else set()
-    assert report.quantized.keys() == {"w", "head"} | tables
-    # numbers and scales of two weights, zero points of 4 bits, and the table, or its numbers and their scales
-    assert len(model.graph.initializers) == 5 + len(tables) + (form != "qdq")
+    assert report.quantized.keys() == {"w", "head"}
+    # numbers and scales of two weights, zero points of 4 bits, and the table
+    assert len(model.graph.initializers) == 5 + (form != "qdq")
     assert ops(model)["DequantizeLinear"] == (2 if form == "qdq" else 0)
 
 
@@ -216,7 +161,7 @@ def experts() -> onnx.ModelProto:
     return model
 
 
-@pytest.mark.parametrize("form", ["matmul_nbits", "matmul_integer", "qdq"])
+@pytest.mark.parametrize("form", ["matmul_nbits", "qdq"])
 def test_experts_are_quantized_and_their_router_is_not(form):
     before = experts()
     report = quantize(model := ir.from_proto(before), "int8", 0, form)

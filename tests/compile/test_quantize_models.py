@@ -18,6 +18,7 @@ from speccompile.lower.passes.reduce_precision import reduce_precision
 from speccompile.lower.quantize import Ranges, calibrate, quantize
 from speccompile.models.load import load_model
 from speccompile.models.probe import probe
+from speccompile.runtime.sessions import session_options
 from speccompile.step.decoder import CacheShape, Decoder
 from speccompile.step.draft.model import ModelDrafter
 from speccompile.step.verify import Verify
@@ -64,9 +65,8 @@ Arrays = dict[str, np.ndarray]
 def session(model: ir.Model, folder: Path) -> ort.InferenceSession:
     """Computes what the graph says: onnxruntime may not quantize what the graph does not, nor drop a Relu."""
     ir.save(model, folder / "model.onnx", external_data="model.weights", size_threshold_bytes=256)
-    options = ort.SessionOptions()
-    options.intra_op_num_threads, options.log_severity_level = 1, 3
-    options.add_session_config_entry("session.disable_quant_qdq", "1")
+    options = session_options(1)
+    options.log_severity_level = 3
     return ort.InferenceSession(
         str(folder / "model.onnx"), options, ["CPUExecutionProvider"], disabled_optimizers=["ReluQuantRewrite"]
     )
@@ -104,7 +104,7 @@ def quantized(neutral: Neutral, word: str, form: str, folder: Path) -> ort.Infer
 ERRORS = {"int4": 0.9, "int8": 0.1, "w8a8": 0.15, "fp8": 0.4}
 """Word -> standard deviation of an error, relative to that of logits: several times what trained weights have."""
 
-FORMS = [("int4", "matmul_integer"), ("int8", "matmul_integer"), *((word, "qdq") for word in ERRORS)]
+FORMS = [("int4", "native"), ("int8", "native"), *((word, "qdq") for word in ERRORS)]
 TOKENS = PROMPTS[-1]
 WIDE, SINGLE = [20, 5, 5, 5, 5], [20, *[1] * 20]
 
@@ -119,8 +119,10 @@ def test_logits_stay_near_those_of_the_float_graph(verify, word, form, tmp_path)
 @pytest.mark.parametrize(
     ("word", "form", "tolerance"), [(*FORMS[0], 0), (*FORMS[1], 0), (*FORMS[2], 1e-5), (*FORMS[3], 1e-5)]
 )
-def test_a_token_does_not_depend_on_its_window(verify, word, form, tolerance, tmp_path):
+@pytest.mark.parametrize("kernels", ["", "none"])
+def test_a_token_does_not_depend_on_its_window(verify, word, form, tolerance, kernels, tmp_path, monkeypatch):
     """Where activations are quantized with a scale of their own, a difference in the last bit may become a step."""
+    monkeypatch.setenv("SPECCOMPILE_KERNELS", kernels)
     engine = quantized(verify, word, form, tmp_path)
     wide, single = (logits(engine, verify.graph, TOKENS, widths) for widths in (WIDE, SINGLE))
     np.testing.assert_allclose(single, wide, rtol=0, atol=tolerance * np.abs(wide).max())

@@ -42,8 +42,8 @@ def converted(before: onnx.ModelProto, word: str, form: str, compute: str, folde
 
 
 FORMS = [("int4", "qdq", "float16"), ("int8", "qdq", "float16"), ("w8a8", "qdq", "float16"), ("fp8", "qdq", "float16"),
-         ("int4", "matmul_nbits", "float32"), ("int4", "matmul_integer", "float32"),
-         ("int8", "matmul_integer", "float32"), ("int8", "matmul_nbits", "float16"), ("float16", "", "float16"),
+         ("int4", "matmul_nbits", "float32"), ("int4", "native", "float32"),
+         ("int8", "native", "float32"), ("int8", "matmul_nbits", "float16"), ("float16", "", "float16"),
          ("bfloat16", "", "bfloat16")]  # fmt: skip
 
 
@@ -142,9 +142,9 @@ TIED = EMBEDDED.replace("logits = ", "head = Transpose<perm = [1, 0]>(table)  lo
 def test_a_table_of_embeddings_is_compared(is_tied, tmp_path, monkeypatch):
     sizes = {"table": (50, 32), "w": (32, 32)}
     before = graph(TIED, sizes) if is_tied else graph(EMBEDDED, sizes | {"head": (32, 50)})
-    row = check_weights(*converted(before, "int8", "matmul_integer", "float32", tmp_path), "verify", "int8")
+    row = check_weights(*converted(before, "int8", "native", "float32", tmp_path), "verify", "int8")
     assert row["weights"] == (2 if is_tied else 3)
     spoil(monkeypatch, "scales", lambda right, w, *rest: right(w, *rest) * np.float32(1.1 if w.shape[1] == 50 else 1))
-    paths = converted(before, "int8", "matmul_integer", "float32", tmp_path)
+    paths = converted(before, "int8", "native", "float32", tmp_path)
     with pytest.raises(ProofError, match=r"^verify in int8: weight (table\.T|head)\.int8 is off by"):
         check_weights(*paths, "verify", "int8")

@@ -111,6 +111,13 @@ def replace_each(model: ir.Model, domain: str, op: str, rewrite: Rewrite) -> int
     return fired
 
 
+def stand_in(old: ir.Value, new: ir.Value) -> None:
+    """Let a value take the place of another one everywhere, its name and its type with it."""
+    new.type, new.shape = old.type or new.type, old.shape or new.shape
+    new.name, old.name = old.name, None
+    ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
+
+
 def static_size(value: ir.Value | None, axis: int) -> int:
     """The size along an axis that the trace knows to be a number. Raises TypeError when it does not."""
     assert value is not None

@@ -5,9 +5,11 @@ import onnx_ir as ir
 
 from speccompile.lower import neutral
 from speccompile.lower.passes import Nodes, replace_each, static_size
-from speccompile.lower.passes.attend_sliced import HIDDEN, written
 
 _FLOAT = ir.DataType.FLOAT
+
+HIDDEN = -1e30
+"""step/ops.py, HIDDEN."""
 
 
 def attend_masked(model: ir.Model) -> int:
@@ -32,7 +34,7 @@ def _attend(nodes: Nodes, node: ir.Node) -> ir.Value:
     query, key_rows, value_rows, key_cache, value_cache, length, _, _ = node.inputs
     heads, groups, batch = static_size(query, 1), static_size(key_rows, 1), static_size(key_cache, 0)
     scale, softcap = node.attributes["scale"].as_float(), node.attributes["softcap"].as_float()
-    key, value = written(key_cache, key_rows, length), written(value_cache, value_rows, length)
+    key, value = _written(key_cache, key_rows, length), _written(value_cache, value_rows, length)
     if key is not None and value is not None:
         keys, values, mask = key, value, _mask_in_place(nodes, node)
     else:
@@ -96,3 +98,10 @@ def _columns(nodes: Nodes, count: int) -> ir.Value:
 def _start(nodes: Nodes, node: ir.Node) -> ir.Value:
     """int64 [B, 1, 1, 1]: the column of the first in-step row."""
     return nodes("Reshape", node.inputs[5], nodes.integers(-1, 1, 1, 1))
+
+
+def _written(cache: ir.Value, rows: ir.Value, length: ir.Value) -> ir.Value | None:
+    """The updated cache, where these rows are committed as they are: they then lie in their place. Else None."""
+    commits = (node for node in cache.consumers() if (node.domain, node.op_type) == (neutral.DOMAIN, "Commit"))
+    found = next((node for node in commits if node.inputs == (cache, rows, length)), None)
+    return None if found is None or found.attributes["axis"].as_int() != 2 else found.outputs[0]

@@ -1,8 +1,9 @@
 """Fewer bits for the linear layers of a neutral float32 graph. Everything else stays as it is.
 
 form             word   linear layers              head                      what goes into them
-matmul_integer   int8   int8, a scale a column     the same                  int8, a scale a row
+native           int8   int8, a scale a column     the same                  int8, a scale a row
 (CPU)            int4   4 bits, a scale a block    int8, a scale a column    int8, a scale a block; the head's a row
+                 bfloat16, float32                 the same                  as it is
 matmul_nbits     int8   8 bits, a scale for 32     the same                  as it is
 (CUDA)           int4   4 bits, a scale a block    8 bits, a scale for 32    as it is
 qdq              int8   int8, a scale a column     the same                  as it is
@@ -10,8 +11,9 @@ qdq              int8   int8, a scale a column     the same                  as 
                  w8a8   int8, a scale a column     the same                  int8, one fixed scale
                  fp8    float8, a scale a column   the same                  float8, one fixed scale
 
-float8 is float8_e4m3fn. Routers of experts stay floats. On a CPU the embedding of tokens is int8 as well, with a scale
-a row, and a tied head reads the same numbers; elsewhere embeddings stay floats, and a tied head gets a copy.
+float8 is float8_e4m3fn. Routers of experts stay floats. On a CPU the embedding of tokens has the format of the head, a
+row in the place of a column, and a tied head reads the same numbers; elsewhere embeddings stay floats, and a tied head
+gets a copy. On a CPU even float32 has a layout of its own: `speccompile.lower.native`.
 
 The head is worth 8 bits (KL divergence from float32 on the demo's prompts: layers in 4 bits 0.010, head in 8 bits the
 same, head in 4 bits 0.018), and it is worth quantizing at all: for a large vocabulary it is the largest weight.
@@ -23,9 +25,9 @@ from onnx_ir.passes import common
 from speccompile.lower.passes import ONNXRUNTIME
 from speccompile.lower.quantize.calibrate import calibrate
 from speccompile.lower.quantize.gemm import split_gemm
-from speccompile.lower.quantize.linear import HEAD, ROUTER, find_linears, matrices, readers
-from speccompile.lower.quantize.matmul_integer import matmul_integer
+from speccompile.lower.quantize.linear import ROUTER, find_linears, matrices, readers
 from speccompile.lower.quantize.matmul_nbits import matmul_nbits
+from speccompile.lower.quantize.native import native
 from speccompile.lower.quantize.qdq import ACTIVATIONS, Ranges, qdq
 from speccompile.lower.quantize.report import QuantizeReport
 
@@ -41,18 +43,18 @@ def quantize(model: ir.Model, word: str, block_size: int, form: str, ranges: Ran
     split_gemm(model)
     linears, before = find_linears(model.graph), matrices(model.graph)
     chosen = [linear for linear in linears if linear.role != ROUTER]
-    if form == "matmul_integer":
-        in_blocks = [linear for linear in chosen if linear.role != HEAD] if word == "int4" else []
-        report = matmul_nbits(model.graph, in_blocks, word, block_size)
-        by_column = chosen if word == "int8" else [linear for linear in chosen if linear.role == HEAD]
-        report.quantized |= matmul_integer(model.graph, by_column).quantized
-    elif form == "matmul_nbits":
-        report = matmul_nbits(model.graph, chosen, word, block_size)
-    else:
-        report = qdq(model.graph, chosen, word, block_size, ranges or {})
-    report.left |= {linear.weight.name: "chooses experts" for linear in linears if linear.role == ROUTER}
-    if form != "qdq":
-        model.opset_imports[ONNXRUNTIME] = 1
+    match form:
+        case "native":
+            report = native(model, linears, word, block_size)
+        case "matmul_nbits":
+            report = matmul_nbits(model.graph, chosen, word, block_size)
+            model.opset_imports[ONNXRUNTIME] = 1
+        case "qdq":
+            report = qdq(model.graph, chosen, word, block_size, ranges or {})
+        case _:
+            raise ValueError(f"received the form {form!r}, expected native, matmul_nbits or qdq")
+    if form != "native":  # which has routers in float32
+        report.left |= {linear.weight.name: "chooses experts" for linear in linears if linear.role == ROUTER}
     common.RemoveUnusedNodesPass()(model)
     reported = {linear.weight.source for linear in linears if linear.weight.name in report.left}
     report.left |= {str(value.name): readers(value) for value in before if value.uses() and value not in reported}

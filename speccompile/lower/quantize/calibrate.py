@@ -9,6 +9,7 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 from onnx_ir.passes import common
 
+from speccompile import native
 from speccompile.contract import Graph
 from speccompile.lower import onnxruntime
 from speccompile.lower.quantize.gemm import split_gemm
@@ -61,6 +62,8 @@ def _observe(model: ir.Model, names: Sequence[str]) -> None:
 def _session(path: Path) -> ort.InferenceSession:
     options = ort.SessionOptions()
     options.log_severity_level = 3  # it warns of every cache that is not updated in place
+    if (library := native.library()) is not None:
+        options.register_custom_ops_library(str(library))
     return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
 

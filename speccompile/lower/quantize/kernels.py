@@ -54,6 +54,37 @@ def nbits(weight: Floats, bits: int, block_size: int) -> Blocks:
     return Blocks(packed, found, zero_points)
 
 
+class Int4(NamedTuple):
+    """What a weight [K, N] is in 4 bits: numbers uint8 [K filled up to whole blocks, N], 0 to 15; scales float32 and
+    zero_points uint8 [blocks, N]. A number q stands for (q - zero_point) * scale."""
+
+    numbers: NDArray[np.uint8]
+    scales: Floats
+    zero_points: NDArray[np.uint8]
+
+
+def int4(weight: Floats, block_size: int) -> Int4:
+    """The same numbers as `nbits`, a column of the weight in a column."""
+    blocks = nbits(weight, 4, block_size)
+    columns, count = blocks.scales.shape
+    numbers = _halves(blocks.numbers).reshape(columns, -1)
+    zero_points = _halves(blocks.zero_points).reshape(columns, -1)[:, :count]
+    return Int4(numbers.T, blocks.scales.T, zero_points.T)
+
+
+def _halves(packed: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """The two halves of every byte, the low one first, on a last axis."""
+    return np.stack([packed & 15, packed >> 4], -1)
+
+
+def column_factors(scales: Floats) -> Floats:
+    """A power of two for every column of scales [blocks, N]: what is left, divided by it, fits float16 with room below,
+    so that nothing but rounding to float16 is lost. Multiplying by it is exact."""
+    largest = np.abs(scales).max(axis=0)
+    exponents = np.floor(np.log2(largest, out=np.zeros_like(largest), where=largest > 0))
+    return np.where(largest > 0, np.exp2(exponents - 14), 1).astype(np.float32)
+
+
 def scales(weight: Floats, kind: ir.DataType, block_size: int) -> Floats:
     """Scales [K / block_size, N] of blocks along K, for numbers of a kind; symmetric, and positive as TensorRT asks.
 

@@ -1,0 +1,369 @@
+"""What the operators compute, as ONNX functions: their meaning, and what runs where the library is not.
+
+Weights come in the kernels' layout. What turns them depends on constants alone, so ONNX Runtime does it once, when a
+session is opened. The products are forms of ONNX Runtime's whose rows do not depend on the rows beside them: unsigned
+times unsigned bytes, which no processor saturates, and 8 bits in blocks of 32 for int4.
+"""
+
+import onnx
+import onnx.parser
+import onnx_ir as ir
+
+from speccompile.lower.native import DOMAIN, VERSION
+from speccompile.lower.passes import ONNXRUNTIME
+
+_OPSET = 24
+
+# floats [tiles, K, 16] -> [K, columns], and the product.
+_PRODUCT = """
+    turned = Transpose <perm = [1, 0, 2]> (floats)
+    whole = Constant <value_ints = [0, -1]> ()
+    filled = Reshape (turned, whole)
+    none = Constant <value_ints = [0]> ()
+    one = Constant <value_ints = [1]> ()
+    columns_0d = Constant <value_int: int = @columns> ()
+    end = Unsqueeze (columns_0d, none)
+    matrix = Slice (filled, none, end, one)
+    product = MatMul (x, matrix)
+    y = Add (product, bias)
+"""
+
+# floats [tiles, K, 16] -> [tokens, K], and the rows of some.
+_ROWS = """
+    turned = Transpose <perm = [0, 2, 1]> (floats)
+    none = Constant <value_ints = [0]> ()
+    all = Constant <value_ints = [-1]> ()
+    depth_0d = Constant <value_int: int = @depth> ()
+    width = Unsqueeze (depth_0d, none)
+    shape = Concat <axis = 0> (all, width)
+    table = Reshape (turned, shape)
+    y = Gather <axis = 0> (table, ids)
+"""
+
+# numbers uint8 [tiles, K / 4, 16, 4], a scale a column; x in eight bits, a scale a row.
+_INT8 = """
+    turned = Transpose <perm = [1, 3, 0, 2]> (numbers)
+    all = Constant <value_ints = [-1]> ()
+    filled_columns = Shape (scales)
+    as_matrix = Concat <axis = 0> (all, filled_columns)
+    filled = Reshape (turned, as_matrix)
+    none = Constant <value_ints = [0]> ()
+    both = Constant <value_ints = [0, 0]> ()
+    axes = Constant <value_ints = [0, 1]> ()
+    columns_0d = Constant <value_int: int = @columns> ()
+    depth_0d = Constant <value_int: int = @depth> ()
+    end = Unsqueeze (columns_0d, none)
+    depth_1d = Unsqueeze (depth_0d, none)
+    ends = Concat <axis = 0> (depth_1d, end)
+    matrix = Slice (filled, both, ends, axes)
+    own_scales = Slice (scales, none, end, none)
+
+    magnitude = Abs (x)
+    most = ReduceMax <keepdims = 1> (magnitude, all)
+    tiny = Constant <value_float = 1e-30> ()
+    largest = Max (most, tiny)
+    share = Div (x, largest)
+    steps = Constant <value_float = 127.0> ()
+    step = Reciprocal (steps)
+    middle = Constant <value = uint8 {128}> ()
+    rows = QuantizeLinear (share, step, middle)
+    sums = MatMulInteger (rows, matrix, middle, middle)
+    whole = Cast <to = 1> (sums)
+    by_column = Mul (whole, own_scales)
+    row_scales = Mul (largest, step)
+    product = Mul (by_column, row_scales)
+    y = Add (product, bias)
+"""
+
+_EMBED_INT8 = """
+    turned = Transpose <perm = [0, 2, 1, 3]> (numbers)
+    tokens = Shape (scales)
+    all = Constant <value_ints = [-1]> ()
+    shape = Concat <axis = 0> (tokens, all)
+    table = Reshape (turned, shape)
+    found = Gather <axis = 0> (table, ids)
+    none = Constant <value_ints = [0]> ()
+    depth_0d = Constant <value_int: int = @depth> ()
+    end = Unsqueeze (depth_0d, none)
+    rows = Slice (found, none, end, all)
+    bytes = Cast <to = 1> (rows)
+    middle = Constant <value_float = 128.0> ()
+    centred = Sub (bytes, middle)
+    factors = Gather <axis = 0> (scales, ids)
+    spread = Unsqueeze (factors, all)
+    y = Mul (centred, spread)
+"""
+
+# Numbers from 0 to 15, and their zero points, are written in eight bits, in blocks of 32 whatever theirs are.
+_INT4 = """
+    low_bits = Constant <value = uint8 {15}> ()
+    four = Constant <value = uint8 {4}> ()
+    low = BitwiseAnd (numbers, low_bits)
+    high = BitShift <direction = "RIGHT"> (numbers, four)
+    two = Constant <value_ints = [2]> ()
+    low_5d = Unsqueeze (low, two)
+    high_5d = Unsqueeze (high, two)
+    halves = Concat <axis = 2> (low_5d, high_5d)
+    by_column = Transpose <perm = [0, 3, 1, 2, 4]> (halves)
+    filled_columns = Shape (factors)
+    all = Constant <value_ints = [-1]> ()
+    small = Constant <value_ints = [32]> ()
+    as_blocks = Concat <axis = 0> (filled_columns, all, small)
+    blocks = Reshape (by_column, as_blocks)
+
+    none = Constant <value_ints = [0]> ()
+    one = Constant <value_ints = [1]> ()
+    small_0d = Constant <value_int = 32> ()
+    block_0d = Constant <value_int: int = @block_size> ()
+    each_0d = Div (block_0d, small_0d)
+    each = Unsqueeze (each_0d, none)
+    as_column = Concat <axis = 0> (filled_columns, all, one)
+    as_each = Concat <axis = 0> (one, one, each)
+    as_matrix = Concat <axis = 0> (filled_columns, all)
+    turned_zeros = Transpose <perm = [0, 2, 1]> (zero_points)
+    own_zeros = Reshape (turned_zeros, as_column)
+    spread_zeros = Expand (own_zeros, as_each)
+    small_zeros = Reshape (spread_zeros, as_matrix)
+    scales_f = Cast <to = 1> (scales)
+    turned_scales = Transpose <perm = [0, 2, 1]> (scales_f)
+    own_scales = Reshape (turned_scales, as_column)
+    as_factors = Concat <axis = 0> (filled_columns, one, one)
+    factors_3d = Reshape (factors, as_factors)
+    scaled = Mul (own_scales, factors_3d)
+    spread_scales = Expand (scaled, as_each)
+    small_scales = Reshape (spread_scales, as_matrix)
+
+    depth_0d = Constant <value_int: int = @depth> ()
+    rounding = Constant <value_int = 31> ()
+    rounded = Add (depth_0d, rounding)
+    used_0d = Div (rounded, small_0d)
+    used = Unsqueeze (used_0d, none)
+    columns_0d = Constant <value_int: int = @columns> ()
+    end = Unsqueeze (columns_0d, none)
+    both = Constant <value_ints = [0, 0]> ()
+    axes = Constant <value_ints = [0, 1]> ()
+    ends = Concat <axis = 0> (end, used)
+    weight = Slice (blocks, both, ends, axes)
+    weight_scales = Slice (small_scales, both, ends, axes)
+    weight_zeros = Slice (small_zeros, both, ends, axes)
+    product = com.microsoft.MatMulNBits
+        <K: int = @depth, N: int = @columns, bits = 8, block_size = 32, accuracy_level = 4>
+        (x, weight, weight_scales, weight_zeros)
+    y = Add (product, bias)
+"""
+
+# Keys and values `[committed | in-step]` on one axis: two partial sums added afterwards would round differently with
+# the width of the window.
+_ATTEND = """
+    axis = Constant <value_ints = [2]> ()
+    none = Constant <value_ints = [0]> ()
+    committed = ReduceMax <keepdims = 1> (length)
+    committed_keys = Slice (key_cache, none, committed, axis)
+    committed_values = Slice (value_cache, none, committed, axis)
+    keys = Concat <axis = 2> (committed_keys, key_rows)
+    values = Concat <axis = 2> (committed_values, value_rows)
+
+    batch = Shape <start = 0, end = 1> (query)
+    tokens = Shape <start = 1, end = 2> (query)
+    groups = Shape <start = 1, end = 2> (keys)
+    key_width = Shape <start = 3, end = 4> (keys)
+    value_width = Shape <start = 3, end = 4> (values)
+    all = Constant <value_ints = [-1]> ()
+    as_heads = Concat <axis = 0> (batch, tokens, groups, all, key_width)
+    heads = Reshape (query, as_heads)
+    by_group = Transpose <perm = [0, 2, 3, 1, 4]> (heads)
+    shared = Shape <start = 2, end = 3> (by_group)
+    as_rows = Concat <axis = 0> (batch, groups, all, key_width)
+    rows = Reshape (by_group, as_rows)
+    scale_f = Constant <value_float: float = @scale> ()
+    scaled = Mul (rows, scale_f)
+    keys_turned = Transpose <perm = [0, 1, 3, 2]> (keys)
+    products = MatMul (scaled, keys_turned)
+    cap = Constant <value_float: float = @softcap> ()
+    zero = Constant <value_float = 0.0> ()
+    one_f = Constant <value_float = 1.0> ()
+    is_capped = Greater (cap, zero)
+    divisor = Where (is_capped, cap, one_f)
+    shrunk = Div (products, divisor)
+    bent = Tanh (shrunk)
+    capped = Mul (bent, divisor)
+    scores = Where (is_capped, capped, products)
+
+    first = Constant <value_int = 0> ()
+    step = Constant <value_int = 1> ()
+    committed_0d = Squeeze (committed)
+    column = Range (first, committed_0d, step)
+    to_batch = Constant <value_ints = [-1, 1, 1, 1]> ()
+    length_4d = Reshape (length, to_batch)
+    is_committed = Less (column, length_4d)
+    to_query = Constant <value_ints = [1, 3]> ()
+    position_4d = Unsqueeze (positions, to_query)
+    distance = Sub (position_4d, column)
+    limit = Constant <value_int: int = @window> ()
+    has_no_window = Equal (limit, first)
+    is_near = Less (distance, limit)
+    is_in_window = Or (is_near, has_no_window)
+    is_seen = And (is_committed, is_in_window)
+    hidden = Constant <value_float = -1e30> ()
+    committed_bias = Where (is_seen, zero, hidden)
+    one = Constant <value_ints = [1]> ()
+    per_query = Concat <axis = 0> (batch, one, tokens, committed)
+    committed_full = Expand (committed_bias, per_query)
+    token_bias = Concat <axis = 3> (committed_full, bias)
+    for_shared = Concat <axis = 0> (one, shared, one, one)
+    shared_bias = Tile (token_bias, for_shared)
+    columns = Shape <start = 3, end = 4> (token_bias)
+    as_bias = Concat <axis = 0> (batch, one, all, columns)
+    full_bias = Reshape (shared_bias, as_bias)
+    biased = Add (scores, full_bias)
+    weights = Softmax <axis = -1> (biased)
+    context_rows = MatMul (weights, values)
+    as_groups = Concat <axis = 0> (batch, groups, shared, tokens, value_width)
+    by_token = Reshape (context_rows, as_groups)
+    turned = Transpose <perm = [0, 3, 1, 2, 4]> (by_token)
+    as_context = Concat <axis = 0> (batch, tokens, all)
+    context = Reshape (turned, as_context)
+"""
+
+_HEADS = """
+    none = Constant <value_ints = [0]> ()
+    all = Constant <value_ints = [-1]> ()
+    heads_0d = Constant <value_int: int = @heads> ()
+    groups_0d = Constant <value_int: int = @groups> ()
+    key_width_0d = Constant <value_int: int = @key_width> ()
+    value_width_0d = Constant <value_int: int = @value_width> ()
+    query_start_0d = Constant <value_int: int = @query_offset> ()
+    key_start_0d = Constant <value_int: int = @key_offset> ()
+    value_start_0d = Constant <value_int: int = @value_offset> ()
+    query_width_0d = Mul (heads_0d, key_width_0d)
+    keys_width_0d = Mul (groups_0d, key_width_0d)
+    values_width_0d = Mul (groups_0d, value_width_0d)
+    query_end_0d = Add (query_start_0d, query_width_0d)
+    key_end_0d = Add (key_start_0d, keys_width_0d)
+    value_end_0d = Add (value_start_0d, values_width_0d)
+    query_start = Unsqueeze (query_start_0d, none)
+    key_start = Unsqueeze (key_start_0d, none)
+    value_start = Unsqueeze (value_start_0d, none)
+    query_end = Unsqueeze (query_end_0d, none)
+    key_end = Unsqueeze (key_end_0d, none)
+    value_end = Unsqueeze (value_end_0d, none)
+    own_query = Slice (query, query_start, query_end, all)
+    own_key = Slice (key, key_start, key_end, all)
+    own_value = Slice (value, value_start, value_end, all)
+    heads_1d = Unsqueeze (heads_0d, none)
+    groups_1d = Unsqueeze (groups_0d, none)
+    key_width_1d = Unsqueeze (key_width_0d, none)
+    value_width_1d = Unsqueeze (value_width_0d, none)
+    zeros = Constant <value_ints = [0, 0]> ()
+    as_query = Concat <axis = 0> (zeros, heads_1d, key_width_1d)
+    as_key = Concat <axis = 0> (zeros, groups_1d, key_width_1d)
+    as_value = Concat <axis = 0> (zeros, groups_1d, value_width_1d)
+    query_4d = Reshape (own_query, as_query)
+    key_4d = Reshape (own_key, as_key)
+    value_4d = Reshape (own_value, as_value)
+    query_rows = Transpose <perm = [0, 2, 1, 3]> (query_4d)
+    key_rows = Transpose <perm = [0, 2, 1, 3]> (key_4d)
+    values = Transpose <perm = [0, 2, 1, 3]> (value_4d)
+"""
+
+_TURNED = """
+    turned_query = RotaryEmbedding <interleaved: int = @interleaved, rotary_embedding_dim: int = @turned>
+        ({query}, cosines, sines)
+    keys = RotaryEmbedding <interleaved: int = @interleaved, rotary_embedding_dim: int = @turned>
+        ({key}, cosines, sines)
+"""
+
+_QUERIES = """
+    queries_4d = Transpose <perm = [0, 2, 1, 3]> ({query})
+    flat = Constant <value_ints = [0, 0, -1]> ()
+    queries = Reshape (queries_4d, flat)
+"""
+
+_NORMALIZED = """
+    normal_query = RMSNormalization <axis = -1, epsilon: float = @epsilon> (query_rows, query_weight)
+    normal_key = RMSNormalization <axis = -1, epsilon: float = @epsilon> (key_rows, key_weight)
+"""
+
+_TABLES = """
+    last = Constant <value_ints = [-1]> ()
+    floats = Cast <to = 1> (positions)
+    spread = Unsqueeze (floats, last)
+    angles = Mul (spread, frequencies)
+    factor = Constant <value_float: float = @scale> ()
+    cosine = Cos (angles)
+    sine = Sin (angles)
+    cosines = Mul (cosine, factor)
+    sines = Mul (sine, factor)
+"""
+
+_GATED = """
+    none = Constant <value_ints = [0]> ()
+    last = Constant <value_ints = [-1]> ()
+    width_0d = Constant <value_int: int = @width> ()
+    gate_0d = Constant <value_int: int = @gate_offset> ()
+    up_0d = Constant <value_int: int = @up_offset> ()
+    gate_end_0d = Add (gate_0d, width_0d)
+    up_end_0d = Add (up_0d, width_0d)
+    gate_start = Unsqueeze (gate_0d, none)
+    up_start = Unsqueeze (up_0d, none)
+    gate_end = Unsqueeze (gate_end_0d, none)
+    up_end = Unsqueeze (up_end_0d, none)
+    gates = Slice (gate, gate_start, gate_end, last)
+    ups = Slice (up, up_start, up_end, last)
+"""
+
+_ONE_WEIGHT, _PLACES = "columns, depth", "heads, groups, key_width, value_width, query_offset, key_offset, value_offset"
+_GATE_PLACES = "width, gate_offset, up_offset"
+_CACHED = "query, key_rows, value_rows, key_cache, value_cache, length, positions, bias"
+
+_TEXTS = {
+    f"LinearFloat32 <{_ONE_WEIGHT}> (x, weight, bias) => (y)": "floats = Identity (weight)" + _PRODUCT,
+    f"LinearBFloat16 <{_ONE_WEIGHT}> (x, weight, bias) => (y)": "floats = Cast <to = 1> (weight)" + _PRODUCT,
+    f"LinearInt8 <{_ONE_WEIGHT}> (x, numbers, scales, bias) => (y)": _INT8,
+    f"LinearInt4 <{_ONE_WEIGHT}, block_size> (x, numbers, scales, zero_points, factors, bias) => (y)": _INT4,
+    f"EmbedFloat32 <{_ONE_WEIGHT}> (ids, weight) => (y)": "floats = Identity (weight)" + _ROWS,
+    f"EmbedBFloat16 <{_ONE_WEIGHT}> (ids, weight) => (y)": "floats = Cast <to = 1> (weight)" + _ROWS,
+    f"EmbedInt8 <{_ONE_WEIGHT}> (ids, numbers, scales) => (y)": _EMBED_INT8,
+    f"Attend <scale, softcap, window> ({_CACHED}) => (context)": _ATTEND,
+    f"SplitHeads <{_PLACES}> (query, key, value) => (queries, keys, values)":
+        _HEADS + "keys = Identity (key_rows)" + _QUERIES.format(query="query_rows"),
+    f"RotaryHeads <{_PLACES}, turned, interleaved> (query, key, value, cosines, sines) => (queries, keys, values)":
+        _HEADS + _TURNED.format(query="query_rows", key="key_rows") + _QUERIES.format(query="turned_query"),
+    f"NormRotaryHeads <{_PLACES}, turned, interleaved, epsilon> "
+    "(query, key, value, cosines, sines, query_weight, key_weight) => (queries, keys, values)":
+        _HEADS + _NORMALIZED + _TURNED.format(query="normal_query", key="normal_key")
+        + _QUERIES.format(query="turned_query"),
+    "RotaryTables <scale> (positions, frequencies) => (cosines, sines)": _TABLES,
+    "RmsNorm <epsilon> (x, weight) => (y)":
+        "y = RMSNormalization <axis = -1, epsilon: float = @epsilon> (x, weight)",
+    "SkipRmsNorm <epsilon> (x, residual, weight) => (y, sum)":
+        "sum = Add (x, residual)\n y = RMSNormalization <axis = -1, epsilon: float = @epsilon> (sum, weight)",
+    "LayerNorm <epsilon> (x, weight, bias) => (y)":
+        "y = LayerNormalization <axis = -1, epsilon: float = @epsilon> (x, weight, bias)",
+    f"GatedSilu <{_GATE_PLACES}> (gate, up) => (y)":
+        _GATED + "open = Sigmoid (gates)\n swish = Mul (gates, open)\n y = Mul (swish, ups)",
+    f"GatedGelu <{_GATE_PLACES}> (gate, up) => (y)":
+        _GATED + 'bent = Gelu <approximate = "tanh"> (gates)\n y = Mul (bent, ups)',
+}  # fmt: skip
+"""Signature -> body."""
+
+
+def functions() -> dict[str, onnx.FunctionProto]:
+    """Operator -> its function."""
+    head = f'<domain: "{DOMAIN}", opset_import: ["" : {_OPSET}, "{ONNXRUNTIME}" : 1]>\n'
+    protos = [onnx.parser.parse_function(f"{head}{signature} {{ {body} }}") for signature, body in _TEXTS.items()]
+    return {proto.name: proto for proto in protos}
+
+
+def add_functions(model: ir.Model) -> None:
+    """Give a graph the functions of those operators that it calls, and no others of the domain."""
+    known = functions()
+    used = {node.op_type for node in ir.traversal.RecursiveGraphIterator(model.graph) if node.domain == DOMAIN}
+    for identifier in [each for each in model.functions if each[0] == DOMAIN]:
+        del model.functions[identifier]
+    for name in sorted(used):
+        function = ir.from_proto(known[name])
+        model.functions[function.identifier()] = function
+    if used:
+        model.opset_imports[DOMAIN] = VERSION
+        model.opset_imports[ONNXRUNTIME] = 1

@@ -1,0 +1,121 @@
+"""Weights as the kernels of `native/` read them: tiles of sixteen columns, whose numbers lie in the order of use.
+
+A weight is [K, N]: K numbers deep, N columns. The last tile is filled up. See `native/kernels/kernels.h`.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+Floats = NDArray[np.float32]
+
+TILE = 16
+"""Columns that lie side by side."""
+
+INT8_DEPTH = 64
+"""Numbers to a multiple of which a column in eight bits is filled up."""
+
+MIDDLE = 128
+"""What stands for zero in eight bits."""
+
+_AT_A_TIME = 1 << 22  # elements of a weight
+
+
+def round_up(number: int, multiple: int) -> int:
+    """The least multiple that is not smaller."""
+    return -(-number // multiple) * multiple
+
+
+def column_parts(rows: int, columns: int) -> Iterator[slice]:
+    """All columns of a weight, whole tiles of them at a time."""
+    step = max(TILE, _AT_A_TIME // rows // TILE * TILE)
+    return (slice(start, min(start + step, columns)) for start in range(0, columns, step))
+
+
+def packed_floats(weight: Floats, dtype: np.dtype[Any]) -> Array:
+    """[tiles, K, 16], in float32 or bfloat16."""
+    return _packed(weight, (len(weight), TILE), dtype, lambda part: part.astype(dtype).transpose(1, 0, 2))
+
+
+def unpacked_floats(packed: Array, part: slice) -> Floats:
+    """float32 [K, columns of the part]; the part begins with a tile."""
+    return _columns(packed.transpose(1, 0, 2), part).astype(np.float32)
+
+
+def packed_int8(numbers: Callable[[slice], NDArray[np.int8]], depth: int, columns: int) -> NDArray[np.uint8]:
+    """uint8 [tiles, K / 4, 16, 4], K filled up. numbers: int8 [K, ..] of some columns."""
+    filled = round_up(depth, INT8_DEPTH)
+    packed = np.full((-(-columns // TILE), filled // 4, TILE, 4), MIDDLE, np.uint8)
+    for part in column_parts(depth, columns):
+        some = _filled(numbers(part).view(np.uint8) ^ np.uint8(MIDDLE), filled, MIDDLE)
+        packed[_tiles(part)] = some.reshape(filled // 4, 4, -1, TILE).transpose(2, 0, 3, 1)
+    return packed
+
+
+def unpacked_int8(packed: NDArray[np.uint8], depth: int, part: slice) -> NDArray[np.int8]:
+    """int8 [depth, columns of the part]."""
+    some = packed[_tiles(part)].transpose(1, 3, 0, 2).reshape(-1, len(packed[_tiles(part)]) * TILE)
+    numbers: NDArray[np.int8] = (some[:depth, : part.stop - part.start] ^ np.uint8(MIDDLE)).view(np.int8)
+    return numbers
+
+
+def packed_int4(
+    numbers: Callable[[slice], NDArray[np.uint8]], depth: int, columns: int, block_size: int
+) -> NDArray[np.uint8]:
+    """uint8 [tiles, K / 8, 16, 4], K filled up to whole blocks: four numbers of a column in the low halves of bytes,
+    the next four in the high ones. numbers: 0 to 15 [K, ..] of some columns."""
+    filled = round_up(depth, block_size)
+    packed = np.zeros((-(-columns // TILE), filled // 8, TILE, 4), np.uint8)
+    for part in column_parts(depth, columns):
+        halves = _filled(numbers(part), filled, 0).reshape(filled // 8, 2, 4, -1, TILE).transpose(3, 0, 1, 4, 2)
+        packed[_tiles(part)] = halves[:, :, 0] | halves[:, :, 1] << 4
+    return packed
+
+
+def unpacked_int4(packed: NDArray[np.uint8], part: slice) -> NDArray[np.uint8]:
+    """uint8 [K filled up, columns of the part], 0 to 15."""
+    some = packed[_tiles(part)]
+    halves = np.stack([some & 15, some >> 4], 2)  # [tiles, K / 8, 2, 16, 4]
+    return _columns(halves.transpose(1, 2, 4, 0, 3).reshape(-1, len(some), TILE), slice(0, part.stop - part.start))
+
+
+def packed_blocks(values: Array, dtype: np.dtype[Any]) -> Array:
+    """[tiles, blocks, 16] of values [blocks, N]: what belongs to a block of a column."""
+    return _packed(values, (len(values), TILE), dtype, lambda part: part.astype(dtype).transpose(1, 0, 2))
+
+
+def unpacked_blocks(packed: Array, part: slice) -> Array:
+    """[blocks, columns of the part]."""
+    return _columns(packed.transpose(1, 0, 2), part)
+
+
+def filled_columns(values: Array) -> Array:
+    """[N, filled up to whole tiles]."""
+    return np.pad(values, (0, -len(values) % TILE))
+
+
+def _packed(weight: Array, tile: tuple[int, ...], dtype: np.dtype[Any], move: Callable[[Array], Array]) -> Array:
+    rows, columns = weight.shape
+    packed = np.zeros((-(-columns // TILE), *tile), dtype)
+    for part in column_parts(rows, columns):
+        packed[_tiles(part)] = move(_filled(weight[:, part], rows, 0).reshape(rows, -1, TILE))
+    return packed
+
+
+def _tiles(part: slice) -> slice:
+    return slice(part.start // TILE, -(-part.stop // TILE))
+
+
+def _columns(tiles: Array, part: slice) -> Array:
+    """tiles [K, tiles, 16] -> [K, columns of the part]."""
+    some = tiles[:, _tiles(part)]
+    return some.reshape(len(some), -1)[:, : part.stop - part.start]
+
+
+def _filled(numbers: Array, rows: int, value: int) -> Array:
+    """[rows, whole tiles of columns]."""
+    missing = (rows - numbers.shape[0], -numbers.shape[1] % TILE)
+    return np.pad(numbers, ((0, missing[0]), (0, missing[1])), constant_values=value) if any(missing) else numbers
