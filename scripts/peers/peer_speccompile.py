@@ -9,8 +9,11 @@ from common import Form, Generated, Peer, main
 
 FORMS = {
     "float32": Form("fp32", "float32"),
+    "bfloat16": Form("bf16", "bfloat16"),
     "int8": Form("8-bit", "int8"),
     "int4": Form("4-bit", "int4"),
+    "int4, block 64": Form("4-bit", "int4-64"),
+    "int4, block 128": Form("4-bit", "int4-128"),
 }
 WIDTHS, COST_REPEATS = (1, 5), 25
 
@@ -26,12 +29,17 @@ def prepare(model: Path, folder: Path, form: Form) -> None:
         "target": {"model": str(model.resolve())},
         "drafter": {"kind": "none"},
         "cache": {"max_length": 512},
-        "precision": {"target": form.weights},
+        "precision": _precision(form.weights),
     }
     with TemporaryDirectory() as scratch:
         path = Path(scratch) / "recipe.yaml"
         path.write_text(yaml.safe_dump(recipe))
         build(make_plan(load_recipe(path)), folder, prove=False)
+
+
+def _precision(words: str) -> dict[str, Any]:
+    word, _, block = words.partition("-")
+    return {"target": word} | ({"block_size": int(block)} if block else {})
 
 
 class Session:

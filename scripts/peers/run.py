@@ -30,7 +30,7 @@ from table import render
 
 OURS = "speccompile"
 PEERS = (OURS, "openvino", "onnxruntime", "llama_cpp")
-COLUMNS = ("fp32", "8-bit", "4-bit")
+COLUMNS = ("fp32", "bf16", "8-bit", "4-bit")
 
 
 @dataclass

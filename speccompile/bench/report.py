@@ -53,6 +53,8 @@ class Report:
     limits: dict[str, float]
     """The other options of sampling that were given, by name."""
     engine: str
+    kernels: str | None
+    """None for engines that are not on the processor."""
     threads: int | None
     """None where the engine knows of none."""
     cpus: int | None
@@ -109,13 +111,14 @@ def make_report(
     graphs, context = bundle.entry.graphs, around.context
     return Report(
         bundle=manifest.name,
-        exact=manifest.exact,
+        exact=bundle.exact,
         method=manifest.method,
         decoding=manifest.decoding,
         temperature=temperature,
         seed=seed if temperature else None,
         limits={name: value for name, value in sampling.items() if value is not None},
         engine=bundle.engine_name,
+        kernels=bundle.kernels,
         threads=threads,
         cpus=os.cpu_count(),
         load_seconds=bundle.load_seconds,

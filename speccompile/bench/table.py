@@ -53,7 +53,8 @@ def head_lines(report: Report) -> list[str]:
 
 def _head(report: Report) -> Iterator[str]:
     threads = "" if report.threads is None else f", threads: {report.threads}"
-    yield f"{report.bundle} on {report.engine}, CPUs: {report.cpus}{threads}"
+    kernels = "" if report.kernels is None else f", kernels: {report.kernels}"
+    yield f"{report.bundle} on {report.engine}, CPUs: {report.cpus}{threads}{kernels}"
     runs = f"{report.prompts} prompts, up to {report.max_new_tokens} new tokens, {report.repeats} repeats"
     yield f"{runs}; medians over prompts and repeats, milliseconds per generation"
     yield ", ".join(_choices(report))

@@ -51,8 +51,10 @@ def command(
     \b
     The JSON object has the keys
       bundle, exact, method, decoding, temperature, seed, limits, engine,
-      threads, cpus, prompts, max_new_tokens, repeats
-                           limits: the other options of sampling, by name
+      kernels, threads, cpus, prompts, max_new_tokens, repeats
+                           limits: the other options of sampling, by name;
+                           kernels: the path that ran on the processor, none
+                           for ONNX Runtime's own
       load_seconds         until the bundle was opened, its hashes compared
       memory               {resident, anonymous, mapped, peak, proportional}:
                            bytes of the process behind the generations, as far

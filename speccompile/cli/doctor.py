@@ -1,11 +1,15 @@
 """`speccompile doctor`: what this machine can build and run, and what to install for the rest."""
 
 import json
+import os
 from collections.abc import Collection
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from time import perf_counter
 
 import click
 
+from speccompile import native
 from speccompile.cli.abilities import ABILITIES, Conclusion, conclude, require
 from speccompile.cli.machine import (
     COMPILE,
@@ -21,12 +25,26 @@ HEADINGS = {RUN: "to run bundles:", COMPILE: "to compile:", GPU: "for engines on
 
 
 @dataclass(frozen=True)
+class Trial:
+    """What became of a bundle's engine here: whether windows of several tokens give the logits of single tokens."""
+
+    bundle: str
+    engine: str
+    kernels: str | None
+    exact: bool
+    reason: str
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Diagnosis:
-    """Everything that doctor prints. `can` goes from the name of an ability to its conclusion."""
+    """Everything that doctor prints. `can` goes from the name of an ability to its conclusion; `trial` is of a bundle,
+    where one was given."""
 
     machine: Machine
     packages: list[Package]
     can: dict[str, Conclusion]
+    trial: Trial | None = None
 
 
 def diagnose(tried: Collection[str] = ()) -> Diagnosis:
@@ -38,6 +56,21 @@ def diagnose(tried: Collection[str] = ()) -> Diagnosis:
     return Diagnosis(machine, packages, conclude(packages, machine, tried))
 
 
+def try_bundle(folder: Path) -> Trial:
+    """Open a bundle and compare its windows, whatever is known of them. Raises SpeccompileError where it cannot run."""
+    from speccompile.runtime import Bundle
+    from speccompile.runtime.exactness import Exactness, find_exactness
+
+    bundle = Bundle.open(folder)
+    start = perf_counter()
+    found = Exactness()
+    if bundle.kernels is not None:
+        found = find_exactness(folder, bundle.entry, bundle.engine, bundle.manifest)
+    reason = found.reason if bundle.kernels is not None else "engines on GPUs are not compared"
+    seconds = round(perf_counter() - start, 3)
+    return Trial(bundle.manifest.name, bundle.engine_name, bundle.kernels, found.exact, reason, seconds)
+
+
 def render(diagnosis: Diagnosis) -> str:
     """The diagnosis as text, one finding a line."""
     machine = diagnosis.machine
@@ -46,6 +79,7 @@ def render(diagnosis: Diagnosis) -> str:
         f"python       {machine.python}",
         f"platform     {machine.platform}",
         f"processor    {_render_cores(machine)}, {machine.memory_gib} GiB memory",
+        f"kernels      {_render_kernels(machine)}",
         f"onnxruntime  {', '.join(machine.onnxruntime_providers) or machine.onnxruntime_problem}",
         *(f"gpu          {gpu}" for gpu in gpus),
     ]
@@ -53,6 +87,9 @@ def render(diagnosis: Diagnosis) -> str:
         lines += ["", heading]
         lines += [_render_package(package) for package in diagnosis.packages if package.purpose == purpose]
     lines += ["", *(_render_conclusion(ABILITIES[name].title, found) for name, found in diagnosis.can.items())]
+    if (trial := diagnosis.trial) is not None:
+        word = "exact" if trial.exact else "NOT EXACT on this processor, speculation may change tokens"
+        lines += ["", f"bundle {trial.bundle}, engine {trial.engine}: {word}: {trial.reason} ({trial.seconds:.2f} s)"]
     return "\n".join(lines)
 
 
@@ -61,6 +98,20 @@ def _render_cores(machine: Machine) -> str:
     if machine.available_cores == machine.physical_cores:
         return text
     return f"{text}, {machine.available_cores} for this process (by its affinity mask or its quota)"
+
+
+WITHOUT_KERNELS = (
+    "none: ONNX Runtime's own, as exact in chains, half as fast in int4 and int8, with weights in memory instead of "
+    "mapped, and other bits on other processors; with a C++17 compiler: python -m speccompile.native.packaging"
+)
+
+
+def _render_kernels(machine: Machine) -> str:
+    if machine.kernels == native.NONE:
+        wanted = os.environ.get(native.VARIABLE) == native.NONE
+        return f"none, by ${native.VARIABLE}" if wanted else WITHOUT_KERNELS
+    others = [path for path in machine.kernel_paths if path != machine.kernels]
+    return f"{machine.kernels} (also here: {', '.join(others)})" if others else machine.kernels
 
 
 def _render_package(package: Package) -> str:
@@ -80,6 +131,7 @@ def to_json(diagnosis: Diagnosis) -> str:
 
 
 @click.command("doctor")
+@click.argument("folder", metavar="[BUNDLE]", required=False, type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option(
     "--require",
@@ -88,8 +140,9 @@ def to_json(diagnosis: Diagnosis) -> str:
     multiple=True,
     help="Try this as well, and fail when this machine cannot do it. May be given again.",
 )
-def command(as_json: bool, required: tuple[str, ...]) -> None:
-    """What this machine can build and run, and what to install for the rest.
+def command(folder: Path | None, as_json: bool, required: tuple[str, ...]) -> None:
+    """What this machine can build and run, and what to install for the rest. With a BUNDLE also whether its engine is
+    exact here: its target reads the same tokens in windows of every width, and the logits must be equal, bit for bit.
 
     ONNX Runtime is asked for its providers. Other libraries are only looked for, not loaded, unless an ability is
     required: then it is tried on something small.
@@ -99,7 +152,10 @@ def command(as_json: bool, required: tuple[str, ...]) -> None:
       speccompile doctor
       speccompile doctor --json
       speccompile doctor --require compile --require build_tensorrt_rtx
+      speccompile doctor build/demo
     """
     diagnosis = diagnose(required)
+    if folder is not None:
+        diagnosis = replace(diagnosis, trial=try_bundle(folder))
     click.echo(to_json(diagnosis) if as_json else render(diagnosis))
     require(required, diagnosis.can, diagnosis.packages)

@@ -77,8 +77,10 @@ def command(
       finish_reason      length, stop or capacity
       mode               speculative or autoregressive
       engine             name of the engine
-      exact              whether the bundle's method leaves the target's output
-                         as it is
+      exact              whether the bundle's method, and its engine on this
+                         processor, leave the target's output as it is
+      kernels            the path of the kernels that ran, none for ONNX
+                         Runtime's own, null for engines on GPUs
       seed               of the random numbers, null for greedy decoding
       logprobs           of each new token, at temperature 1; with --logprobs
 

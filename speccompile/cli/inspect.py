@@ -14,6 +14,7 @@ from speccompile.errors import BundleError
 if TYPE_CHECKING:
     from speccompile.bundle import EngineEntry, Manifest, OpenedBundle
     from speccompile.contract import Graph, Tensor
+    from speccompile.runtime.exactness import Exactness
 
 DTYPE_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "int64": 8}
 
@@ -37,6 +38,10 @@ def command(folder: Path, as_json: bool, no_verify: bool) -> None:
                 varies from run to run
       files     {path: {blake3, bytes}}
       lock      the content of lock.json
+      here      {engine: {exact, reason, widths, differing, largest}}: whether
+                windows of these widths give the logits of single tokens, bit
+                for bit, on this processor; null where that was not tried yet,
+                as it is when the engine is opened
       proof     the content of proof.json
 
     \b
@@ -92,14 +97,29 @@ def _as_object(bundle: "OpenedBundle", *, verified: bool) -> dict[str, Any]:
         "buffers": [asdict(b) | {"bytes": size_in_bytes(b)} for b in buffers(bundle.manifest.graphs)],
         "files": {path: {"blake3": file.blake3, "bytes": file.size} for path, file in bundle.hashes.files.items()},
         "lock": bundle.lock,
+        "here": {name: found and _exactness(found) for name, found in _found_here(bundle).items()},
         "proof": bundle.proof,
     }
+
+
+def _found_here(bundle: "OpenedBundle") -> dict[str, "Exactness | None"]:
+    """Engine on the processor -> what was found on this machine."""
+    from speccompile.runtime.exactness import known_exactness
+    from speccompile.system import available_cores
+
+    engines = [engine for engine in bundle.manifest.engines if engine.provider == "cpu"]
+    return {engine.name: known_exactness(bundle.folder, engine, available_cores()) for engine in engines}
+
+
+def _exactness(found: "Exactness") -> dict[str, Any]:
+    return {"exact": found.exact, "reason": found.reason} | asdict(found)
 
 
 def _lines(bundle: "OpenedBundle", *, verified: bool) -> Iterator[str]:
     manifest = bundle.manifest
     yield from _columns(_facts(bundle, verified=verified))
     yield from _section("engines", [_engine_row(engine) for engine in manifest.engines])
+    yield from _section("on this processor", [_here_row(*found) for found in _found_here(bundle).items()])
     for engine in manifest.engines:
         if engine.deferred and engine.build:
             yield from _section(f"engine {engine.name}, to be built with", _flat(engine.build.settings))
@@ -145,6 +165,16 @@ def _drafts(manifest: "Manifest") -> str:
         return "none"
     tree = "a chain" if manifest.tree == "chain" else f"a {manifest.tree} tree of depth {manifest.depth}"
     return f"{manifest.tokens} a round, {tree}, {'drawn' if manifest.sample else 'the best'}"
+
+
+def _here_row(engine: str, found: "Exactness | None") -> tuple[str, ...]:
+    if found is None:
+        return (
+            engine,
+            "not tried yet",
+            "whether windows of several tokens give the same logits: `speccompile doctor BUNDLE`",
+        )
+    return engine, "exact" if found.exact else "NOT EXACT, speculation may change tokens", found.reason
 
 
 def _engine_row(engine: "EngineEntry") -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from packaging.requirements import Requirement
 
+from speccompile import native
 from speccompile.engines.flavour import find_gpu
 from speccompile.errors import SpeccompileError
 from speccompile.system import available_cores, physical_cores
@@ -52,6 +53,7 @@ class Package:
 class Machine:
     """`available_cores` are those that a process here may use: an engine takes a thread for each, unless it is told.
 
+    `kernels` is the path of the project's kernels that is used, "none" without them, of those that can run here.
     `memory_gib` is the physical memory in GiB; `gpus` are rows of nvidia-smi, or what the driver says of one.
     """
 
@@ -60,6 +62,8 @@ class Machine:
     physical_cores: int
     available_cores: int
     memory_gib: float
+    kernels: str
+    kernel_paths: list[str]
     onnxruntime_providers: list[str]
     onnxruntime_problem: str | None
     gpus: list[str]
@@ -115,6 +119,8 @@ def inspect_machine() -> Machine:
         physical_cores=physical_cores(),
         available_cores=available_cores(),
         memory_gib=round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+        kernels=native.kernels(),
+        kernel_paths=native.paths(),
         onnxruntime_providers=providers,
         onnxruntime_problem=onnxruntime_problem,
         gpus=gpus,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
+    from speccompile.bundle.manifest import EngineEntry
     from speccompile.prove.filters import Reference
     from speccompile.runtime import Bundle
 
@@ -62,20 +63,20 @@ def command(
         with step("proving that equal seeds give equal tokens"):
             proof["seeds"] = seeds.check(opened, texts or own, max_new_tokens)
     if target is not None:
-        proof["transformers"] = _against(target, cases, manifest.max_length, opened.entry.precision["target"])
+        proof["transformers"] = _against(target, cases, manifest.max_length, opened.entry)
     if manifest.decoding == "sampling":
         proof["distributions"] = _distributions(opened, cases[0].prompt_ids, samples, target)
     click.echo(json.dumps(proof, indent=2) if as_json else _text(proof))
 
 
-def _against(target: Path, cases: list[Any], max_length: int, precision: str) -> dict[str, Any]:
+def _against(target: Path, cases: list[Any], max_length: int, entry: "EngineEntry") -> dict[str, Any]:
     from speccompile.models.load import load_model, quiet_transformers
     from speccompile.progress import step
     from speccompile.prove.reference import check_cases
 
     quiet_transformers()
     with step("proving against transformers"):
-        return check_cases(load_model(target, max_length), cases, precision)
+        return check_cases(load_model(target, max_length), cases, entry)
 
 
 def _distributions(

@@ -7,6 +7,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from speccompile import native
 from speccompile.bundle import manifest as names
 from speccompile.bundle.manifest import EngineEntry, Manifest
 from speccompile.bundle.reader import open_bundle
@@ -14,6 +15,7 @@ from speccompile.errors import EngineError, PromptError, UsageError
 from speccompile.runtime.chat import apply_chat_template, read_chat
 from speccompile.runtime.engine import Engine
 from speccompile.runtime.engines import choose, open_engine
+from speccompile.runtime.exactness import Exactness, find_exactness, known_exactness, warn_of
 from speccompile.runtime.generation import Generation, Row
 from speccompile.runtime.loop import Loop
 from speccompile.runtime.options import check_new_tokens, check_sequences, row_samplings
@@ -35,6 +37,8 @@ class Bundle:
         self.manifest, self.engine, self.entry, self.text = manifest, engine, entry, text
         self.load_seconds = 0.0
         """Seconds that `open` took, the hashes of `verify` included."""
+        self.exactness = Exactness()
+        """What was found on this machine of windows of several tokens; nothing where none was compared."""
         self._chat = chat
         self._loop = Loop(engine, manifest, on_device=entry.provider != "cpu")
         self._lock = threading.Lock()
@@ -47,8 +51,11 @@ class Bundle:
         """Open a bundle folder.
 
         engine: name of one of its engines, the first that can run here by default. threads: for the engine, by default
-        one for each core that this process may use. verify: compare every file with its recorded hash. Raises
-        BundleError, EngineError or UsageError.
+        one for each core that this process may use. verify: compare every file with its recorded hash.
+
+        The first time that an engine is opened on a processor, its target's logits are compared between windows of
+        every width (`exactness`); where they differ, speculation may change tokens here: a warning says so, and
+        `exact` is false. Raises BundleError, EngineError or UsageError.
         """
         start = perf_counter()
         opened = open_bundle(Path(folder), verify=verify)
@@ -57,8 +64,22 @@ class Bundle:
         text = Text(opened.path(names.TOKENIZER)) if opened.manifest.tokenizer else None
         chat = read_chat(opened.path(names.CHAT)) if names.CHAT in opened.hashes.files else None
         bundle = cls(opened.manifest, running, entry, text, chat)
+        if entry.provider == "cpu":
+            known = known_exactness(opened.folder, entry, running.threads)
+            bundle.exactness = known or find_exactness(opened.folder, entry, running, opened.manifest)
+            warn_of(bundle.exactness, entry.name)
         bundle.load_seconds = perf_counter() - start
         return bundle
+
+    @property
+    def exact(self) -> bool:
+        """Whether speculation never changes what comes out: by the method of the bundle, and by its engine here."""
+        return self.manifest.exact and self.exactness.exact
+
+    @property
+    def kernels(self) -> str | None:
+        """The path of the kernels that graphs run on, "none" for ONNX Runtime's own; None beside the processor."""
+        return native.kernels() if self.entry.provider == "cpu" else None
 
     @property
     def engine_name(self) -> str:
@@ -246,7 +267,8 @@ class _Batch:
             finish_reason=row.finish_reason,
             mode="speculative" if self.speculative else "autoregressive",
             engine=self.bundle.engine_name,
-            exact=self.bundle.manifest.exact,
+            exact=self.bundle.exact,
+            kernels=self.bundle.kernels,
             seed=row.sampling.shown_seed,
             logprobs=row.logprobs,
             prefill_seconds=spent["prefill"],

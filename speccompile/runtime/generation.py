@@ -30,7 +30,10 @@ class Generation:
     """speculative | autoregressive"""
     engine: str
     exact: bool = True
-    """Whether the bundle's method never changes what the target says, or only by chance: see the manifest."""
+    """Whether neither the bundle's method nor its engine, on this processor, changes what the target says, or only by
+    chance: see the manifest, and `Bundle.exactness`."""
+    kernels: str | None = None
+    """The path of the kernels for the processor, "none" for ONNX Runtime's own; None for engines that run elsewhere."""
     seed: int | None = None
     """Of the random numbers, also where none was given; None for greedy decoding."""
     logprobs: list[float] | None = None

@@ -64,7 +64,8 @@ class Forward:
             (engine.array(name, shapes[name]), engine.array(COPIED[name], shapes[name])) for name in drafted
         ]
         self._nodes = engine.array("nodes", shapes["nodes"]) if "nodes" in shapes else None
-        self._logits = engine.array("logits", shapes["logits"]) if logprobs else None
+        self.logits = engine.array("logits", shapes["logits"]) if logprobs else None
+        """float32 [B, logit_rows, V], where the run was bound with them."""
 
     @cached_property
     def draft(self) -> Run:
@@ -78,8 +79,8 @@ class Forward:
 
     def logprobs(self, index: int, tokens: Sequence[int]) -> list[float]:
         """Log-probabilities of a row's new tokens of this round."""
-        assert self._logits is not None, "the round was bound without logits"
-        logits = self._logits[index]
+        assert self.logits is not None, "the round was bound without logits"
+        logits = self.logits[index]
         places = self._nodes[index, : len(tokens)] if self._nodes is not None else slice(len(tokens))
         return chosen_logprobs(logits[places], tokens)
 

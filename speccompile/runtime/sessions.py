@@ -7,8 +7,10 @@ from weakref import WeakValueDictionary
 
 import onnxruntime as ort
 
+from speccompile import native
 from speccompile.errors import EngineError
 from speccompile.runtime.packed import ROOT, open_mapped, weights_of
+from speccompile.system import trim_heap
 
 AS_WRITTEN = ["ReluQuantRewrite"]
 """Optimizers that drop a Relu in front of a quantization, even one to signed numbers."""
@@ -53,8 +55,21 @@ def _open(folder: Path, file: str, threads: int, verify: bool) -> ort.InferenceS
     def open_serialized(model: bytes) -> ort.InferenceSession:
         return _on_cpu(file, model, session_options(threads, model_external_initializers_file_folder_path=str(ROOT)))
 
-    mapped = open_mapped(folder, file, save, open_serialized, onnxruntime=ort.__version__, verify=verify)
-    return mapped or _on_cpu(Path(file).name, str(folder / file), session_options(threads))
+    def open_file() -> ort.InferenceSession:
+        return _on_cpu(Path(file).name, str(folder / file), session_options(threads))
+
+    if not _calls_kernels(folder / file):
+        mapped = open_mapped(folder, file, save, open_serialized, onnxruntime=ort.__version__, verify=verify)
+        return mapped or open_file()
+    # The weights lie in their file as the kernels read them, and are mapped as they are.
+    session = open_file()
+    if native.library() is None:  # ONNX Runtime has made others of them
+        trim_heap()
+    return session
+
+
+def _calls_kernels(graph: Path) -> bool:
+    return graph.is_file() and native.DOMAIN.encode() in graph.read_bytes()
 
 
 def _on_cpu(name: str, model: str | bytes, options: ort.SessionOptions) -> ort.InferenceSession:
@@ -79,6 +94,8 @@ def session_options(threads: int, **entries: str) -> ort.SessionOptions:
     options.add_session_config_entry("session.force_spinning_stop", "1")
     # Quantized graphs run as they are written: otherwise activations are quantized that the graph leaves alone.
     options.add_session_config_entry("session.disable_quant_qdq", "1")
+    if (library := native.library()) is not None:
+        options.register_custom_ops_library(str(library))
     return options
 
 

@@ -1,0 +1,208 @@
+"""Whether a token's logits depend on the window that it rides in, found out where the bundle runs.
+
+A build proves that speculation changes no token, on the machine that builds. Which of a library's kernels computes a
+product depends on the processor, and on the width of the window too; where those round differently, speculation may
+change a token. So the first time that an engine is opened on a processor its target reads the same tokens in windows of
+every width that decoding uses, and the logits must be equal, bit for bit. The answer is kept.
+"""
+
+import hashlib
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from speccompile import native
+from speccompile.bundle.cache import FOLDER, default_limit, user_folder
+from speccompile.bundle.hashes import HASHES, hash_file, read_json
+from speccompile.bundle.manifest import EngineEntry, Manifest, canonical_json
+from speccompile.errors import BundleError
+from speccompile.progress import LOGGER
+from speccompile.runtime.engine import Array, Engine
+from speccompile.runtime.rounds import Rounds
+from speccompile.system import processor
+
+FORMAT = 1
+"""Version of what is kept."""
+
+PREFIX = 21
+"""Tokens that are committed before the windows: no multiple of what a vector holds."""
+
+NEUTRAL = {"top_p": 1.0, "repetition_penalty": 1.0, "uniforms": 0.5, "accept_uniforms": 0.5, "draft_uniforms": 0.5}
+"""Settings that must be something."""
+
+
+@dataclass(frozen=True)
+class Exactness:
+    """widths: of the windows that were compared with windows of one; differing: those whose logits were others;
+    largest: difference of two logits, as a part of the largest logit."""
+
+    widths: tuple[int, ...] = ()
+    differing: tuple[int, ...] = ()
+    largest: float = 0.0
+
+    @property
+    def exact(self) -> bool:
+        return not self.differing
+
+    @property
+    def reason(self) -> str:
+        """What was found, in words."""
+        if not self.widths:
+            return "there is no window but one of a single token"
+        if self.exact:
+            return f"windows of {_some(self.widths)} tokens give the logits of single tokens, bit for bit"
+        return (
+            f"windows of {_some(self.differing)} tokens give other logits than single tokens, by up to "
+            f"{self.largest:.1g} of the largest"
+        )
+
+
+def _some(numbers: Sequence[int]) -> str:
+    if len(numbers) > 2 and list(numbers) == list(range(numbers[0], numbers[-1] + 1)):
+        return f"{numbers[0]} to {numbers[-1]}"
+    return " and ".join(map(str, numbers)) if len(numbers) < 3 else ", ".join(map(str, numbers))
+
+
+def compare_windows(engine: Engine, manifest: Manifest) -> Exactness:
+    """Give the target the same tokens in windows of every width that decoding uses, from the same committed ones.
+
+    A chain's row i must have the logits of token i. In a tree all drafts are one token, so a node's logits must be
+    those behind some number of them: how deep it stands.
+    """
+    if manifest.tokens == 0:
+        return Exactness()
+    rounds = Rounds(engine, manifest)
+    _settle(engine, manifest)
+    is_chain = manifest.tree == "chain"
+    depth = min(manifest.depth if not is_chain else manifest.tokens, manifest.max_length - 1)
+    prefix = min(PREFIX, manifest.max_length - depth - 1, manifest.prefill_chunk)
+    random = np.random.default_rng(0)
+    tokens = random.integers(0, manifest.vocabulary_size, (manifest.batch_size, prefix + manifest.tokens + 1))
+    if not is_chain:
+        tokens[:, prefix + 1 :] = tokens[:, prefix + 1 : prefix + 2]
+    if prefix:
+        _read(rounds, tokens[:, :prefix], 0, given=prefix)
+    text = tokens[:, prefix:]
+    single = np.concatenate([_read(rounds, text[:, i : i + 1], prefix + i) for i in range(depth + 1)], 1)
+    widths = range(2, manifest.tokens + 2) if is_chain else [manifest.tokens + 1]
+    differing, largest = [], 0.0
+    for width in widths:
+        window = _read(rounds, text[:, :width], prefix)
+        expected, got = single[:, :width], window[:, : depth + 1]
+        if not is_chain:
+            expected, got = _at_depths(single, window), window
+        if expected.tobytes() != got.tobytes():
+            differing.append(width)
+            largest = max(largest, float(np.abs(expected - got).max() / max(np.abs(expected).max(), 1e-30)))
+    return Exactness(tuple(widths), tuple(differing), largest)
+
+
+def _settle(engine: Engine, manifest: Manifest) -> None:
+    """Give inputs beside the tokens values that every graph can take."""
+    sizes = {"logit_rows": 1, "history": 1}
+    for graph in manifest.graphs:
+        for tensor in graph.inputs:
+            if tensor.role == "io" and tensor.name in NEUTRAL and tensor.name != "uniforms":
+                engine.array(tensor.buffer, tensor.concrete_shape(sizes))[:] = NEUTRAL[tensor.name]
+            elif tensor.name == "parents":  # the deepest branch first, the other nodes at the root
+                parents = engine.array("parents", tensor.concrete_shape(sizes))
+                nodes = np.arange(parents.shape[1])
+                parents[:] = np.where(nodes <= manifest.depth, nodes - 1, 0)
+
+
+def _read(rounds: Rounds, window: Array, length: int, given: int = 1) -> Array:
+    """Logits [B, rows, V] of a window int64 [B, W]: of its last token where all are given, else of every token."""
+    width = window.shape[1]
+    rows = 1 if given > 1 or width == 1 else width
+    fused = "step" in rounds.graphs and rows > 1
+    forward = rounds.forward(width, rows, 1, fused=fused, logprobs=True)
+    if any(tensor.name == "uniforms" for tensor in rounds.graphs["verify"].inputs):
+        rounds.engine.array("uniforms", (rounds.batch, rows))[:] = NEUTRAL["uniforms"]
+    forward.window[:] = window
+    rounds.n_given[:], rounds.n_total[:], rounds.length[:] = given, width, length
+    forward.verify()
+    assert forward.logits is not None
+    return forward.logits.copy()
+
+
+def _at_depths(single: Array, window: Array) -> Array:
+    """For every node's logits in a window those behind as many drafts, where there are any that are equal; else the
+    nearest ones."""
+    found = np.empty_like(window)
+    for row in range(len(window)):
+        for node, logits in enumerate(window[row]):
+            distances = np.abs(single[row] - logits).max(axis=-1)
+            found[row, node] = single[row, int(distances.argmin())]
+    return found
+
+
+def known_exactness(folder: Path, entry: EngineEntry, threads: int | None) -> Exactness | None:
+    """What was found out on this machine before; None where nothing was."""
+    path = _path(folder, entry, threads)
+    with suppress(OSError, BundleError, TypeError, KeyError):
+        found = read_json(path)["found"] if path else None
+        if found is not None:
+            return Exactness(tuple(found["widths"]), tuple(found["differing"]), float(found["largest"]))
+    return None
+
+
+def find_exactness(folder: Path, entry: EngineEntry, engine: Engine, manifest: Manifest) -> Exactness:
+    """Compare the windows of an engine of the bundle in `folder`, and keep what was found."""
+    found, path = compare_windows(engine, manifest), _path(folder, entry, engine.threads)
+    if path is not None:
+        with suppress(OSError):  # a cache that cannot be written is done without
+            path.parent.mkdir(parents=True, exist_ok=True)
+            part = path.with_suffix(f".{os.getpid()}.part")
+            part.write_bytes(canonical_json({"key": _key(folder, entry, engine.threads), "found": asdict(found)}))
+            part.replace(path)
+    return found
+
+
+def warn_of(found: Exactness, engine: str) -> None:
+    """Say so where an engine is not exact here."""
+    if found.exact:
+        return
+    hint = (
+        "generate with --autoregressive where that matters, or build float32"
+        if native.library()
+        else "install the kernels: `speccompile doctor` says how"
+    )
+    LOGGER.warning(
+        "engine %s is not exact on this processor, so speculation may change tokens: %s\nhint: %s",
+        engine, found.reason, hint,
+    )  # fmt: skip
+
+
+def default_folder() -> Path:
+    """$SPECCOMPILE_CACHE_DIR/checked, or speccompile/checked in the user's folder for caches."""
+    folder = os.environ.get(FOLDER)
+    return Path(folder) / "checked" if folder else user_folder("checked")
+
+
+def _path(folder: Path, entry: EngineEntry, threads: int | None) -> Path | None:
+    """None for a folder without hashes, as while a bundle is built, and where nothing is to be kept."""
+    if not (folder / HASHES).is_file() or not default_limit():
+        return None
+    digest = hashlib.sha256(canonical_json(_key(folder, entry, threads))).hexdigest()
+    return default_folder() / f"{digest}.json"
+
+
+def _key(folder: Path, entry: EngineEntry, threads: int | None) -> dict[str, Any]:
+    """Everything that decides which kernels run."""
+    from onnxruntime import __version__ as onnxruntime
+
+    library = native.library()
+    return {
+        "format": FORMAT,
+        "processor": processor(),
+        "onnxruntime": onnxruntime,
+        "kernels": [native.kernels(), hash_file(library) if library else ""],
+        "bundle": hash_file(folder / HASHES),
+        "engine": entry.name,
+        "threads": None if library else threads,  # on which the project's kernels do not depend
+    }
