@@ -15,15 +15,19 @@ from speccompile.runtime.engine import Array
 from speccompile.runtime.generation import Row
 from speccompile.runtime.pace import Pace, Policy
 from speccompile.runtime.rounds import Forward, Rounds, aligned_parts
+from speccompile.runtime.stopwatch import Stopwatch
 
 
 class Drafting:
     """window: the most tokens of the next window, 1 for no drafts."""
 
-    def __init__(self, rounds: Rounds, manifest: Manifest, seconds: dict[str, float], *, on_device: bool) -> None:
-        """seconds: where the time of the drafter's own graph is added up. on_device: the engine runs on a GPU, where a
-        narrow window costs what a wide one does."""
-        self._rounds, self._seconds, self._on_device, self._draws = rounds, seconds, on_device, manifest.sample
+    def __init__(
+        self, rounds: Rounds, manifest: Manifest, seconds: dict[str, float], watch: Stopwatch, *, on_device: bool
+    ) -> None:
+        """seconds: where the time of the drafter's own graph is added up. watch: of the loop. on_device: the engine
+        runs on a GPU, where a narrow window costs what a wide one does."""
+        self._rounds, self._seconds, self._watch = rounds, seconds, watch
+        self._on_device, self._draws = on_device, manifest.sample
         self._full, self._is_chain, self._fused = rounds.tokens + 1, manifest.tree == "chain", "step" in rounds.graphs
         # On a GPU a fused bundle would need the target's weights twice for rounds without drafts.
         self._can_adapt = manifest.exact and not (self._fused and on_device)
@@ -133,8 +137,8 @@ class Drafting:
         else:
             self._catch_up(rows, forward.history)
             read = self._lag
-        seconds = perf_counter() - start
-        self._seconds["draft"] += seconds
+        self._seconds["draft"] += perf_counter() - start
+        seconds = self._watch.lap()
         if self._adaptive and read:
             self.pace.caught_up(read, seconds, seconds)
         elif self._adaptive:

@@ -9,6 +9,7 @@ from speccompile.runtime.engine import Engine
 from speccompile.runtime.generation import Row
 from speccompile.runtime.rounds import Forward, Rounds, aligned_parts
 from speccompile.runtime.sampling import Sampler
+from speccompile.runtime.stopwatch import Stopwatch, clock
 from speccompile.tree import chain
 
 
@@ -20,7 +21,8 @@ class Loop:
         self.tokens, self.can_draft = manifest.tokens, engine.has("step") or engine.has("draft")
         self.seconds = {"prefill": 0.0, "verify": 0.0, "draft": 0.0}
         self.rounds = Rounds(engine, manifest)
-        self.drafting = Drafting(self.rounds, manifest, self.seconds, on_device=on_device)
+        self._watch = Stopwatch(clock(on_device=on_device))
+        self.drafting = Drafting(self.rounds, manifest, self.seconds, self._watch, on_device=on_device)
         inputs = {tensor.name for graph in manifest.graphs for tensor in graph.inputs}
         self.sampler = Sampler(engine, manifest, inputs) if "uniforms" in inputs else None
         self._parents = engine.array("parents", (manifest.batch_size, self.tokens + 1)) if "parents" in inputs else None
@@ -32,17 +34,24 @@ class Loop:
         adaptive: rounds draft as much as pays, wherever that changes no token.
         """
         start = perf_counter()
+        self._watch.start()
         self._begin(rows, speculative, adaptive)
         self._feed(rows, [0] * len(rows))
         self.seconds.update(prefill=perf_counter() - start, verify=0.0, draft=0.0)
-        yield
+        yield from self._pause()
         while any(row.active for row in rows):
             unread = self.drafting.claim_unread()
             if unread is None:
                 self._decode(rows)
             else:
                 self._feed(rows, unread)
-            yield
+            yield from self._pause()
+
+    def _pause(self) -> Iterator[None]:
+        """The caller's turn."""
+        self._watch.pause()
+        yield
+        self._watch.resume()
 
     def _begin(self, rows: Sequence[Row], speculative: bool, adaptive: bool) -> None:
         self._logprobs = any(row.logprobs is not None for row in rows)
@@ -85,7 +94,8 @@ class Loop:
         self._advance(forward, rows)
 
     def _verify(self, forward: Forward, rows: Sequence[Row]) -> float:
-        """Run the target; `rows` take what was accepted, none in the middle of a text. Returns the seconds of both.
+        """Run the target; `rows` take what was accepted, none in the middle of a text. Returns the seconds since the
+        last lap: of a round, but for what its drafts took.
 
         A fused step has drafted by then: its time counts as verification.
         """
@@ -99,7 +109,7 @@ class Loop:
                 tokens = forward.path[index, given[index] : end[index] + 1].tolist()
                 logprobs = forward.logprobs(index, tokens) if row.logprobs is not None else ()
                 row.take(tokens, total[index] - given[index], logprobs)
-        return perf_counter() - start
+        return self._watch.lap()
 
     def _advance(self, forward: Forward, rows: Sequence[Row], fed: int = 0) -> None:
         """Commit the path and make the next window. fed: tokens of a text that were given; `rows` as in `_verify`."""

@@ -13,11 +13,8 @@ from speccompile.runtime.speed import Speed
 SHARE = 0.02
 """Of a generation's time: what trials may cost, and how much slower drafting may seem before it stops."""
 
-FIRST_GAP, LONGEST_GAP = 16, 512
+FIRST_GAP, LONGEST_GAP = 8, 512
 """Tokens between two trials."""
-
-SETTLED = 8
-"""Rounds of drafting after which the text counts as another: gaps begin again with the first."""
 
 CARRIED = 2.0
 """Rounds for which everything counts that earlier generations have shown."""
@@ -34,6 +31,9 @@ text that it can predict has such times, and one that it cannot may follow one t
 
 REFRESH = 32
 """Rounds of drafting after which one without it is timed again: the context grows."""
+
+SELDOM, CLEAR = 128, 1.25
+"""The same where drafting is more than so much faster."""
 
 
 class Policy(Protocol):
@@ -73,16 +73,17 @@ class Pace:
         """As `Speed`."""
         self._speed = Speed(accepts, fused=fused)
         self._width = self._speed.full
-        self._paused = self._tried = False
+        self._paused = self._tried = self._on_trial = False
         self._gap = self._waited = FIRST_GAP
-        self._rounds = self._since_single = 0
+        self._since_single = 0
         self._room = self._taken = 0.0
-        self._lost = self._streak = 0.0
-        """Seconds: in all, from generation to generation less what trials may cost, below zero where drafting has won;
-        and since drafting last paid."""
+        self._gain = 1.0
+        self._lost = self._spent = self._streak = 0.0
+        """Seconds, below zero where drafting has won: in all, from generation to generation less what trials may cost;
+        since it was resumed; and, never below zero, since it last paid."""
 
     def begin(self, prompt: int, room: int) -> int:
-        self._lost -= SHARE * self._speed.single.least * self._taken
+        self._lost -= SHARE * self._speed.single.typical * self._taken
         self._room, self._taken = room, 0.0
         self._speed.acceptance.trust(CARRIED)
         self._gap = self._waited = FIRST_GAP
@@ -95,12 +96,13 @@ class Pace:
     def choose(self, lag: int) -> int:
         if self._paused:
             return self._width if self._waited >= self._gap and self._resumes(lag) else 1
-        if not self._speed.is_based or self._since_single >= REFRESH:
+        if not self._speed.is_based or self._since_single >= (SELDOM if self._gain > CLEAR else REFRESH):
             return 1
         if self._tried and self._speed.is_known:
-            gain, self._width = self._speed.best(self._width)
-            if gain < 1 - SHARE and self._streak >= self._patience:
-                self._gap = FIRST_GAP if self._rounds >= SETTLED else min(2 * self._gap, LONGEST_GAP)
+            self._gain, self._width = self._speed.best(self._width)
+            self._on_trial = self._on_trial and self._streak > 0
+            if self._streak >= self._patience and (self._on_trial or self._gain < 1 - SHARE):
+                self._gap = FIRST_GAP if self._spent < 0 else min(2 * self._gap, LONGEST_GAP)
                 self._paused, self._waited = True, 0
                 return 1
         return self._width
@@ -109,15 +111,15 @@ class Pace:
         """Whether to draft after a gap: because it pays again, or to see whether it would."""
         gain, _ = self._speed.best(self._width)
         price, left = self._speed.price(lag), self._horizon - self._taken
-        pays = gain > 1 + SHARE and price <= (1 - 1 / gain) * self._speed.single.least * left
+        pays = gain > 1 + SHARE and price <= (1 - 1 / gain) * self._speed.single.typical * left
         if not pays and self._lost + price > self._budget:
             self._gap, self._waited = min(2 * self._gap, LONGEST_GAP), 0
             return False
-        self._streak = 0.0
+        self._streak, self._on_trial = 0.0, not pays
         if not pays:
             self._speed.acceptance.trust(1)
             self._streak = self._patience
-        self._width, self._tried, self._paused, self._rounds = self._speed.full, False, False, 0
+        self._width, self._tried, self._paused, self._spent = self._speed.full, False, False, 0.0
         return True
 
     @property
@@ -127,37 +129,36 @@ class Pace:
 
     @property
     def _patience(self) -> float:
-        single = self._speed.single.least
+        single = self._speed.single.typical
         return PATIENCE * single + min(max(0.0, -self._lost), SAVED * single) / 2
 
     @property
     def _most_saved(self) -> float:
-        return max(SAVED * self._speed.single.least, self._speed.price(0))  # at least one trial
+        return max(SAVED * self._speed.single.typical, self._speed.price(0))  # at least one trial
 
     @property
     def _budget(self) -> float:
         """Seconds that trials may cost in the generation."""
-        return SHARE * self._speed.single.least * self._horizon
+        return SHARE * self._speed.single.typical * self._horizon
 
     def single(self, seconds: float) -> None:
-        self._speed.add(self._speed.single, seconds)
+        self._speed.single.add(seconds)
         self._taken += 1
         self._waited += 1
         self._since_single = 0
 
     def verified(self, width: int, seconds: float, accepted: Sequence[int], without: int) -> None:
         speed, tokens = self._speed, 1 + sum(accepted) / (len(accepted) + without)
-        speed.add(speed.windows[width], seconds)
+        speed.windows[width].add(seconds)
         speed.acceptance.add(accepted, speed.accepts[width], without)
-        self._lose(speed.windows[width].least - tokens * speed.single.least)
+        self._lose(speed.windows[width].typical - tokens * speed.single.typical)
         self._taken += tokens
-        self._rounds += 1
         self._since_single += 1
         self._tried = True
 
     def drafted(self, seconds: float) -> None:
-        self._speed.add(self._speed.drafting, seconds)
-        self._lose(self._speed.drafting.least)
+        self._speed.drafting.add(seconds)
+        self._lose(self._speed.drafting.typical)
 
     def caught_up(self, tokens: int, seconds: float, lost: float) -> None:
         self._speed.add_reading(tokens, seconds)
@@ -165,4 +166,5 @@ class Pace:
 
     def _lose(self, seconds: float) -> None:
         self._lost = max(self._lost + seconds, -self._most_saved)
+        self._spent += seconds
         self._streak = max(0.0, self._streak + seconds)

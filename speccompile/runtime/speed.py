@@ -11,6 +11,12 @@ from collections.abc import Mapping, Sequence
 MEMORY = 20
 """Rounds of the text that count, the last of them most."""
 
+LONG_MEMORY = 100
+"""Rounds of all texts that count."""
+
+PRIOR = 10.0
+"""Rounds of the text for which all that is known of others counts."""
+
 HOPE = 0.8
 """Chance of the first draft before anything is known; it counts for one round."""
 
@@ -25,62 +31,90 @@ CLEARLY = 0.02
 
 
 class Times:
-    """Seconds of the last runs. The least stands for all of them: what else goes on in a machine only adds to it."""
+    """Seconds of the last runs. Their lower quartile stands for them: what else goes on in a machine adds to a time,
+    and the least of all would be the less, the longer ago the first of them was.
+    """
 
     def __init__(self) -> None:
-        self.least, self.count = 0.0, 0
-        self._last = deque[float](maxlen=8)
+        self.typical, self.count = 0.0, 0
+        self._last = deque[float](maxlen=9)
 
     def add(self, seconds: float) -> None:
         self.count += 1
         self._last.append(seconds)
-        self.least = min(self._last)
+        self.typical = sorted(self._last)[(len(self._last) - 1) // 4]
+
+
+class Counts:
+    """Drafts that were tried and accepted at each depth, of those whose predecessors were accepted; rows and rounds,
+    all of them and those that had drafts. The last ones count most.
+    """
+
+    def __init__(self, depth: int, memory: float) -> None:
+        """memory: rounds that count, the last of them most."""
+        self.tried, self.kept = [0.0] * depth, [0.0] * depth
+        self.rows = self.rows_with = self.rounds = self.rounds_with = 0.0
+        self._memory = memory
+
+    def add(self, accepted: Sequence[int], limit: int, without: int) -> None:
+        """As `Acceptance.add`."""
+        self.scale(1 - 1 / self._memory)
+        for count in accepted:
+            for depth in range(count):
+                self.tried[depth] += 1
+                self.kept[depth] += 1
+            if count < limit:
+                self.tried[count] += 1
+        self.rows += len(accepted) + without
+        self.rows_with += len(accepted)
+        self.rounds += 1
+        self.rounds_with += bool(accepted)
+
+    def scale(self, factor: float) -> None:
+        self.tried = [factor * count for count in self.tried]
+        self.kept = [factor * count for count in self.kept]
+        self.rows *= factor
+        self.rows_with *= factor
+        self.rounds *= factor
+        self.rounds_with *= factor
 
 
 class Acceptance:
-    """Which share of drafts is accepted at each depth, of those whose predecessors were; the last rounds count most.
+    """Which share of drafts is accepted at each depth, of those whose predecessors were: in the text at hand, and where
+    little is known of that, in all texts.
 
     A depth that was seldom reached is thought to be like the one before it.
     """
 
     def __init__(self, depth: int) -> None:
-        self._tried, self._kept = [0.0] * depth, [0.0] * depth
-        self._rows = self._rows_with = self._rounds = self._rounds_with = 0.0
+        self._here, self._everywhere = Counts(depth, MEMORY), Counts(depth, LONG_MEMORY)
 
     def add(self, accepted: Sequence[int], limit: int, without: int) -> None:
         """One round. accepted: drafts, in every row that had any; limit: how many a row could accept; without: rows
         that had none."""
-        self._scale(1 - 1 / MEMORY)
-        for count in accepted:
-            for depth in range(count):
-                self._tried[depth] += 1
-                self._kept[depth] += 1
-            if count < limit:
-                self._tried[count] += 1
-        self._rows += len(accepted) + without
-        self._rows_with += len(accepted)
-        self._rounds += 1
-        self._rounds_with += bool(accepted)
+        self._here.add(accepted, limit, without)
+        self._everywhere.add(accepted, limit, without)
 
     def trust(self, rounds: float) -> None:
-        """Let all that is known count for so many rounds at most."""
-        if self._rounds > rounds:
-            self._scale(rounds / self._rounds)
+        """Let all that is known of the text count for so many rounds at most."""
+        if self._here.rounds > rounds:
+            self._here.scale(rounds / self._here.rounds)
 
-    def _scale(self, factor: float) -> None:
-        self._tried = [factor * count for count in self._tried]
-        self._kept = [factor * count for count in self._kept]
-        self._rows *= factor
-        self._rows_with *= factor
-        self._rounds *= factor
-        self._rounds_with *= factor
+    @property
+    def _weight(self) -> float:
+        """What a round of any text counts."""
+        if not self._everywhere.rounds:
+            return 0.0
+        return min(1.0, PRIOR / (1 + self._here.rounds / PRIOR) / self._everywhere.rounds)
 
     def tokens(self) -> list[float]:
         """Expected tokens of a row that has drafts, if at most 0, 1, .. of them can be accepted."""
+        here, everywhere, weight = self._here, self._everywhere, self._weight
         chance, reached, total = HOPE, 1.0, 1.0
         found = [total]
-        for tried, kept in zip(self._tried, self._kept, strict=True):
-            chance = (kept + chance) / (tried + 1)
+        for depth in range(len(here.tried)):
+            kept = here.kept[depth] + weight * everywhere.kept[depth]
+            chance = (kept + chance) / (here.tried[depth] + weight * everywhere.tried[depth] + 1)
             reached *= chance
             total += reached
             found.append(total)
@@ -89,12 +123,14 @@ class Acceptance:
     @property
     def rows(self) -> float:
         """The share of rows that have drafts."""
-        return (self._rows_with + 1) / (self._rows + 1)
+        here, everywhere, weight = self._here, self._everywhere, self._weight
+        return (here.rows_with + weight * everywhere.rows_with + 1) / (here.rows + weight * everywhere.rows + 1)
 
     @property
     def rounds(self) -> float:
         """The share of rounds in which some row has drafts."""
-        return (self._rounds_with + 1) / (self._rounds + 1)
+        here, everywhere, weight = self._here, self._everywhere, self._weight
+        return (here.rounds_with + weight * everywhere.rounds_with + 1) / (here.rounds + weight * everywhere.rounds + 1)
 
 
 class Speed:
@@ -109,15 +145,6 @@ class Speed:
         """Rounds that draft, up to their tokens."""
         self.single, self.drafting = Times(), Times()
         self._reading = Times()
-        self.seconds = dict.fromkeys(self.accepts, 0.0)
-        """Of rounds that draft, in windows of each width."""
-
-    def add(self, times: Times, seconds: float) -> None:
-        """One of `windows`, `single` or `drafting` took so long."""
-        before = times.least
-        times.add(seconds)
-        if times.least != before:  # seldom: the least of many
-            self.seconds = {width: self._round_seconds(width) for width in self.accepts}
 
     def add_reading(self, tokens: int, seconds: float) -> None:
         """The drafter has caught up."""
@@ -138,29 +165,32 @@ class Speed:
         """The speed at the best width, as a multiple of that without drafts, and the width; the current one unless
         another is clearly better."""
         tokens, rows, rounds = self.acceptance.tokens(), self.acceptance.rows, self.acceptance.rounds
-        without, best, found = (1 - rounds) * self.seconds[1], 0.0, current
+        seconds, best, found = self.seconds, 0.0, current
+        without = (1 - rounds) * seconds[1]
         for width, limit in self.accepts.items():
             if limit:
-                speed = (1 + rows * (tokens[limit] - 1)) / (rounds * self.seconds[width] + without)
+                speed = (1 + rows * (tokens[limit] - 1)) / (rounds * seconds[width] + without)
                 if speed > best * (1 if width == current else 1 + CLEARLY):
                     best, found = speed, width
-        return best * self.single.least, found
+        return best * self.single.typical, found
 
     def price(self, lag: int) -> float:
         """Seconds that are lost by a round whose drafts are all wrong, when the drafter reads `lag` tokens for it."""
-        return lag * self._reading.least + self.seconds[self.full] - self.single.least
+        return lag * self._reading.typical + self.seconds[self.full] - self.single.typical
 
-    def _round_seconds(self, width: int) -> float:
-        """Of a round that drafts, at this width; between widths that were timed, on a line from one to the other."""
+    @property
+    def seconds(self) -> dict[int, float]:
+        """Of rounds that draft, at every width; between widths that were timed, on a line from one to the other."""
         if self._fused:
-            return (self.windows[width] if self.windows[width].count else self.windows[self.full]).least
-        return self.drafting.least + self._on_a_line(width)
-
-    def _on_a_line(self, width: int) -> float:
-        before, least = 1, self.single.least
-        for other, times in self.windows.items():
-            if other > 1 and times.count:
-                if other >= width:
-                    return least + (times.least - least) * (width - before) / (other - before)
-                before, least = other, times.least
-        return least
+            full = self.windows[self.full]
+            return {width: (times if times.count else full).typical for width, times in self.windows.items()}
+        drafting, found = self.drafting.typical, dict[int, float]()
+        before, seconds, between = 1, self.single.typical, list[int]()
+        for width, times in self.windows.items():
+            between.append(width)
+            if width > 1 and times.count:
+                slope = (times.typical - seconds) / (width - before)
+                found.update((other, drafting + seconds + slope * (other - before)) for other in between)
+                before, seconds, between = width, times.typical, []
+        found.update((width, drafting + seconds) for width in between)
+        return found
