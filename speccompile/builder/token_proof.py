@@ -73,5 +73,5 @@ def prove_tokens(
     with step("proving tokens against transformers"):
         model = load_model(plan.target.folder, plan.max_length)
         for row, cases, engine in zip(rows, cases_of, engines, strict=True):
-            row["transformers"] = reference.check_cases(model, cases, engine.entry)
+            row["transformers"] = reference.check_cases(model, cases, reference.judged_as(model, engine.entry))
     return rows

@@ -72,11 +72,12 @@ def command(
 def _against(target: Path, cases: list[Any], max_length: int, entry: "EngineEntry") -> dict[str, Any]:
     from speccompile.models.load import load_model, quiet_transformers
     from speccompile.progress import step
-    from speccompile.prove.reference import check_cases
+    from speccompile.prove.reference import check_cases, judged_as
 
     quiet_transformers()
     with step("proving against transformers"):
-        return check_cases(load_model(target, max_length), cases, entry)
+        model = load_model(target, max_length)
+        return check_cases(model, cases, judged_as(model, entry))
 
 
 def _distributions(

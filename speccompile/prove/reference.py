@@ -61,17 +61,20 @@ def check_greedy(logits: Logits, tokens: list[int], precision: str, where: str, 
     return ties
 
 
-def check_cases(model: nn.Module, cases: Sequence[Case], entry: EngineEntry) -> dict[str, Any]:
-    """Check what an engine generated against the eager float32 model. Raises ProofError; returns what the proof says.
+def judged_as(model: nn.Module, entry: EngineEntry) -> str:
+    """The precision as which `check_cases` judges an engine: float32, where it computes in that and its weights are the
+    model's, as those of a bfloat16 checkpoint in bfloat16."""
+    word = entry.precision["target"]
+    return "float32" if rounding(entry) == "float32" and _is_lossless(model, word) else word
+
+
+def check_cases(model: nn.Module, cases: Sequence[Case], precision: str) -> dict[str, Any]:
+    """Check what a bundle generated against the eager float32 model. Raises ProofError; returns what the proof says.
 
     Where the method is approximate, that is what it generated autoregressively.
 
-    Precisions with fewer bits are counted: how many tokens are the reference's choice. bfloat16 has as many as a model
-    that was stored in it.
+    Precisions with fewer bits are counted: how many tokens are the reference's choice.
     """
-    precision = entry.precision["target"]
-    if rounding(entry) == "float32" and _is_lossless(model, precision):
-        precision = "float32"
     if precision not in LOSS:
         return _agreement(model, cases)
     ties: list[dict[str, Any]] = []

@@ -18,6 +18,7 @@ from tests.compile.tiny_bundles import RECIPES, contents
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 COMMAND_LINE = "from speccompile.cli import main; main()"
+TARGET_WEIGHTS = "target.float32.native.float32.weights"
 PROMPTS = '{"prompt": "def größe(self)"}\n{"token_ids": [5, 6, 7]}\n'
 HUB_RECIPE = """
 name: from-the-hub
@@ -35,9 +36,9 @@ def read(folder: Path, name: str):
 def test_a_bundle_holds_its_graphs_their_weights_and_no_more(built, name):
     folder = built(name).path
     manifest = read(folder, "manifest.json")
-    expected = {"manifest.json", "lock.json", "proof.json", "hashes.json", "graphs/target.float32.weights"}
+    expected = {"manifest.json", "lock.json", "proof.json", "hashes.json", f"graphs/{TARGET_WEIGHTS}"}
     expected |= {f"graphs/{graph['name']}.onnxruntime-cpu.onnx" for graph in manifest["graphs"]}
-    expected |= {"graphs/drafter.float32.weights"} if name.startswith("model") else set()
+    expected |= {"graphs/drafter.float32.native.float32.weights"} if name.startswith("model") else set()
     expected |= {"tokenizer/tokenizer.json"} if name != "none" else set()
     assert set(contents(folder)) == expected
     assert [graph["name"] for graph in manifest["graphs"]] == (["verify"] if name == "none" else ["verify", "draft"])
@@ -57,7 +58,7 @@ def test_tied_weights_are_stored_once(built):
     sizes = [int(np.prod(tensor.dims)) for tensor in stored]
     assert sizes.count(zoo.VOCABULARY * 64) == 1
     weights = sum(value.nbytes for value in load_file(case.folder / "target" / "model.safetensors").values())
-    assert (case.path / "graphs/target.float32.weights").stat().st_size < 1.05 * weights
+    assert (case.path / "graphs" / TARGET_WEIGHTS).stat().st_size < 1.05 * weights
 
 
 def test_the_lock_holds_every_input_and_version(built):
@@ -75,11 +76,12 @@ def test_the_proof_says_what_was_compared(built):
     proof = read(built("model_1").path, "proof.json")
     assert proof["proven"]
     compared = [(row["graph"], row["level"]) for row in proof["graphs"]]
-    eager, lowered = "neutral against eager", "onnxruntime-cpu against neutral"
+    eager, weights, lowered = "neutral against eager", "weights against the model's", "onnxruntime-cpu against neutral"
     assert compared == [
-        ("verify", eager), ("verify", f"{eager}, nodes"), ("draft", eager), ("verify", lowered), ("draft", lowered)
+        ("verify", eager), ("verify", f"{eager}, nodes"), ("draft", eager), ("verify", weights), ("draft", weights),
+        ("verify", lowered), ("draft", lowered),
     ]  # fmt: skip
-    assert all(row["values"] for row in proof["graphs"])
+    assert all(row.get("values") or row["weights"] for row in proof["graphs"])
     (engine,) = proof["engines"]
     assert engine["engine"] == "onnxruntime-cpu"
     assert engine["prompts"] == engine["equal"] == engine["transformers"]["equal"] == 3

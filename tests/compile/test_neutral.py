@@ -10,7 +10,7 @@ from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 from transformers.models.gemma2.modeling_gemma2 import eager_attention_forward
 
-from speccompile.lower import neutral
+from speccompile.lower import native, neutral
 from speccompile.lower import onnxruntime as lowering
 from speccompile.step import ops
 
@@ -142,7 +142,9 @@ def test_all_forms_of_commit_agree(shape, axis):
     np.testing.assert_array_equal(run(lowered(model), inputs), got.numpy())
 
 
-def test_a_lowered_graph_has_standard_ops_alone():
+def test_what_a_lowered_graph_calls_beside_standard_ops_has_a_body_of_them():
     model = lowered(attend_model(attend_inputs([4, 9]), 0.3, 2.0, 4))
-    assert {node.domain for node in model.graph.node} == {""}
-    assert not model.functions
+    assert [node.op_type for node in model.graph.node if node.domain] == ["Attend"]
+    (body,) = model.functions
+    assert (body.domain, body.name) == (native.DOMAIN, "Attend")
+    assert {node.domain for node in body.node} == {""}

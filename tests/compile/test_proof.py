@@ -1,6 +1,7 @@
 """What the proof makes of a difference: a refusal with its place and its margin, or a near-tie that it reports."""
 
 import re
+from copy import deepcopy
 from dataclasses import replace
 
 import numpy as np
@@ -135,3 +136,14 @@ def test_tokens_of_quantized_weights_are_counted_not_refused(built):
     assert 1 <= row["same_tokens"] <= 5
     with pytest.raises(ProofError, match="at new token 3 speculative decoding gives"):
         reference.check_cases(case.target, [found], "float16")
+
+
+def test_bfloat16_is_judged_as_float32_where_nothing_is_lost(built):
+    """ONNX Runtime's CPU provider stores it, and computes in float32."""
+    case = built("lookup_5")
+    here = replace(case.bundle.entry, precision={"target": "bfloat16"})
+    stored = deepcopy(case.target).to(torch.bfloat16).float()
+    assert reference.judged_as(stored, here) == "float32"
+    assert reference.judged_as(case.target, here) == "bfloat16"
+    assert reference.judged_as(stored, replace(here, provider="cuda")) == "bfloat16"
+    assert reference.judged_as(case.target, replace(here, precision={"target": "float32"})) == "float32"

@@ -26,6 +26,7 @@ JSON_KEYS = [
     "mode",
     "engine",
     "exact",
+    "kernels",
     "seed",
 ]
 """What `generate --json` prints, in order, as the design documents it."""

@@ -46,7 +46,7 @@ def test_a_dtype_without_a_size_is_refused():
 
 def test_the_object_is_the_bundle(bundle):
     printed = json.loads(inspect(str(bundle), "--json").stdout)
-    assert list(printed) == ["digest", "verified", "manifest", "buffers", "files", "lock", "proof"]
+    assert list(printed) == ["digest", "verified", "manifest", "buffers", "files", "lock", "here", "proof"]
     assert (printed["lock"], printed["proof"]) == (LOCK, PROOF)
     assert printed["manifest"] == manifest().to_json()
     assert {"digest": printed["digest"], "files": printed["files"]} == json.loads((bundle / "hashes.json").read_bytes())

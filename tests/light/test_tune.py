@@ -121,9 +121,9 @@ def test_one_bundle_holds_an_engine_for_every_precision(tune, plans, recipe):
     _, out, _ = tune(recipe(), "--drafts", "4", "--threads", "1", "--json")
     (plan,) = plans
     assert [(each.name, each.precision.drafter) for each in plan.engines] == [
-        (word, word) for word in ("float32", "int8", "int4")
+        (word, word) for word in ("float32", "bfloat16", "int8", "int4")
     ]
-    assert [each["precision"] for each in json.loads(out)["draft_lines"]] == ["float32", "int8", "int4"]
+    assert [each["precision"] for each in json.loads(out)["draft_lines"]] == ["float32", "bfloat16", "int8", "int4"]
 
 
 def test_a_tree_has_a_bundle_of_its_own(tune, plans, recipe):

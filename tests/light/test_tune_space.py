@@ -104,9 +104,9 @@ def test_a_recipe_without_a_drafter_has_nothing_to_tune(recipe):
 
 def test_precisions_are_those_of_the_engine(recipe):
     source = Source.read(recipe(), ())
-    assert precisions(source, ()) == ["float32", "int8", "int4"]
+    assert precisions(source, ()) == ["float32", "bfloat16", "int8", "int4"]
     assert precisions(source, ("int4",)) == ["int4"]
-    with pytest.raises(UsageError, match="--precision: received 'fp8', expected float32, int8 or int4"):
+    with pytest.raises(UsageError, match="--precision: received 'fp8', expected float32, bfloat16, int8 or int4"):
         precisions(source, ("int8", "fp8"))
     lookup = Source.read(recipe(LOOKUP), ())
     assert precisions(lookup, ()) == [None]
