@@ -15,7 +15,13 @@ WORKDIR /source
 RUN pip install --no-cache-dir --no-deps --only-binary=:all: setuptools==84.2.1
 
 
+# The kernels are compiled here, and an image without them is none. Neither the compiler nor CMake leaves this stage.
 FROM builder AS wheel
+RUN apt-get update \
+    && apt-get install --no-install-recommends --yes g++=4:14.2.0-1 \
+    && rm -rf /var/lib/apt/lists/*
+RUN pip install --no-cache-dir --no-deps --only-binary=:all: cmake==4.4.4 ninja==1.13.2
+ENV SPECCOMPILE_NATIVE=require
 COPY pyproject.toml README.md LICENSE ./
 COPY speccompile speccompile
 RUN pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheels .
@@ -40,7 +46,7 @@ RUN pip install --no-cache-dir --no-deps --only-binary=:all: -r runtime.txt
 COPY --from=wheel /wheels /wheels
 RUN pip install --no-cache-dir --no-deps /wheels/*.whl \
     && pip check \
-    && /venv/bin/speccompile doctor --require run
+    && /venv/bin/speccompile doctor --require run --require run_kernels
 
 
 # onnxruntime-gpu takes the place of onnxruntime, which pip would miss: nothing is checked here but by the doctor.
@@ -50,7 +56,7 @@ COPY scripts/docker/runtime-gpu.txt ./
 RUN pip install --no-cache-dir --no-deps --only-binary=:all: --find-links /built -r runtime-gpu.txt
 COPY --from=wheel /wheels /wheels
 RUN pip install --no-cache-dir --no-deps /wheels/*.whl \
-    && /venv/bin/speccompile doctor --require run --require build_tensorrt_rtx
+    && /venv/bin/speccompile doctor --require run --require run_kernels --require build_tensorrt_rtx
 
 
 # torch's own index has it without CUDA's libraries.
@@ -63,7 +69,7 @@ RUN pip install --no-cache-dir --no-deps --only-binary=:all: --find-links /built
 COPY --from=wheel /wheels /wheels
 RUN pip install --no-cache-dir --no-deps /wheels/*.whl \
     && pip check \
-    && /venv/bin/speccompile doctor --require compile --require build_tensorrt_rtx
+    && /venv/bin/speccompile doctor --require compile --require run_kernels --require build_tensorrt_rtx
 
 
 # What the images share. Bundles and recipes are mounted on /data; /cache keeps checkpoints from the Hub and engines.

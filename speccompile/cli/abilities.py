@@ -13,18 +13,21 @@ TRIAL_SECONDS = 120
 
 @dataclass(frozen=True)
 class Ability:
-    """What it takes: all packages of some purposes, other packages by name, one of ONNX Runtime's providers, a GPU."""
+    """What it takes: all packages of some purposes, other packages by name, one of ONNX Runtime's providers, a GPU, the
+    kernels of `speccompile.native`."""
 
     title: str
     purposes: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
     provider: str | None = None
     gpu: bool = False
+    kernels: bool = False
 
 
 RTX, CUDA, PLUGIN = "tensorrt-rtx-cu13", "cuda-bindings", "onnxruntime-ep-nv-tensorrt-rtx"
 ABILITIES = {
     "run": Ability("run bundles", (RUN,)),
+    "run_kernels": Ability("run the kernels for this processor", (RUN,), kernels=True),
     "compile": Ability("compile", (RUN, COMPILE)),
     "build_tensorrt_rtx": Ability("build TensorRT-RTX engines", packages=(RTX,)),
     "build_tensorrt": Ability("build TensorRT engines", packages=("tensorrt",), gpu=True),
@@ -67,6 +70,8 @@ def _lacks(ability: Ability, packages: Sequence[Package], machine: Machine) -> I
         yield f"onnxruntime has no {ability.provider}: onnxruntime-gpu has, installed in its place"
     if ability.gpu and machine.gpu_problem:
         yield f"no GPU: {machine.gpu_problem}"
+    if ability.kernels and machine.kernels_absence:
+        yield machine.kernels_absence.problem
 
 
 def _try(name: str) -> Conclusion:
@@ -82,7 +87,9 @@ def _try(name: str) -> Conclusion:
     return Conclusion(False, f"everything needed is installed; tried, and failed ({run.returncode}): {last}")
 
 
-def require(names: Sequence[str], concluded: dict[str, Conclusion], packages: Sequence[Package]) -> None:
+def require(
+    names: Sequence[str], concluded: dict[str, Conclusion], packages: Sequence[Package], machine: Machine
+) -> None:
     """Raises SpeccompileError, with what to do about it, when one of these abilities is not there."""
     refused = {name: concluded[name].reason for name in names if not concluded[name].possible}
     if not refused:
@@ -90,13 +97,15 @@ def require(names: Sequence[str], concluded: dict[str, Conclusion], packages: Se
     found = "; ".join(f"one that cannot {ABILITIES[name].title}: {why}" for name, why in refused.items())
     raise SpeccompileError(
         f"expected a machine that can {' and '.join(ABILITIES[name].title for name in names)}, found {found}",
-        hint="; ".join(_advice(list(refused), packages)),
+        hint="; ".join(_advice(list(refused), packages, machine)),
     )
 
 
-def _advice(refused: Sequence[str], packages: Sequence[Package]) -> list[str]:
+def _advice(refused: Sequence[str], packages: Sequence[Package], machine: Machine) -> list[str]:
     needed = [package for name in refused for package in _needed(ABILITIES[name], packages)]
     advice = list(dict.fromkeys(package.install for package in needed if package.install))
     if any(ABILITIES[name].gpu for name in refused):
         advice.append("a container needs its GPUs given: docker run --gpus all")
+    if machine.kernels_absence and any(ABILITIES[name].kernels for name in refused):
+        advice.append(machine.kernels_absence.hint)
     return advice or [f"see all that is said: {sys.executable} -m speccompile.cli.trials {name}" for name in refused]

@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -9,17 +10,20 @@ import click
 
 if TYPE_CHECKING:
     from speccompile.bundle.cache import Entry, FolderCache
+    from speccompile.runtime.checked import CheckedEngines, Record
 
 
 @click.group("cache", invoke_without_command=True)
 @click.pass_context
 def command(ctx: click.Context) -> None:
-    """The caches of TensorRT engines and of packed weights: what they hold, and how to empty them.
+    """The caches of TensorRT engines, of packed weights, and of which engines were found exact on this processor: what
+    they hold, and how to empty them.
 
     Engines lie in $SPECCOMPILE_CACHE_DIR, by default speccompile/engines in the user's folder for caches. Weights that
     ONNX Runtime packed for this processor, which are mapped from there when a bundle is opened, lie in its folder
-    packed, by default speccompile/packed. Each cache holds at most $SPECCOMPILE_CACHE_LIMIT_GB (20); what was unused
-    for longest makes room. 0 switches both off: then engines are built again, and every process packs its weights.
+    packed, by default speccompile/packed. Each of these holds at most $SPECCOMPILE_CACHE_LIMIT_GB (20); what was unused
+    for longest makes room. Which engines were found exact here, a small file for each, lies in checked. A
+    limit of 0 switches all off: engines are built again, every process packs its weights and compares its windows.
 
     \b
     Examples:
@@ -33,7 +37,7 @@ def command(ctx: click.Context) -> None:
 @command.command("list")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def list_entries(as_json: bool) -> None:
-    """List the engines and the graphs with packed weights, the last used first.
+    """List the engines, the graphs with packed weights and the engines that were checked, the last used first.
 
     \b
     The JSON object has the keys
@@ -44,6 +48,9 @@ def list_entries(as_json: bool) -> None:
                    key is what the engine was built from, null when unreadable
       packed       an object of the same four keys for packed weights; of what
                    several graphs share, each has its part in its size
+      checked      {folder, bytes, entries}: an entry has found as well, the
+                   widths of windows that were compared with single tokens,
+                   those differing, and the largest difference
 
     \b
     Examples:
@@ -51,22 +58,28 @@ def list_entries(as_json: bool) -> None:
       speccompile cache list --json | jq .bytes
     """
     from speccompile.engines.cache import Cache
+    from speccompile.runtime.checked import CheckedEngines
     from speccompile.runtime.packed import PackedWeights
 
-    engines, packed = Cache(), PackedWeights()
+    engines, packed, checked = Cache(), PackedWeights(), CheckedEngines()
     if as_json:
-        click.echo(json.dumps(_contents(engines) | {"packed": _contents(packed)}, indent=2))
+        data = _limited(engines) | {"packed": _limited(packed), "checked": _contents(checked)}
+        click.echo(json.dumps(data, indent=2))
         return
     for cache, word, describe in ((engines, "engine", _engine), (packed, "packed graph", _packed)):
         entries = cache.entries()
         for entry in entries:
             click.echo(f"{_line(entry)}  {describe(entry.key) if entry.key else 'unreadable'}")
         click.echo(f"{_total(entries, word)} of at most {cache.limit / 1e9:g} GB in {cache.folder}")
+    records = checked.entries()
+    for record in records:
+        click.echo(f"{_line(record)}  {_checked(record)}")
+    click.echo(f"{_total(records, 'checked engine')} in {checked.folder}")
 
 
 @command.command("clear")
 def clear() -> None:
-    """Remove all engines and packed weights that no process is just opening.
+    """Remove all engines and packed weights that no process is just opening, and what was found out about engines.
 
     Processes that have weights mapped keep them to their end.
 
@@ -75,19 +88,26 @@ def clear() -> None:
       speccompile cache clear
     """
     from speccompile.engines.cache import Cache
+    from speccompile.runtime.checked import CheckedEngines
     from speccompile.runtime.packed import PackedWeights
 
-    for cache, word in ((Cache(), "engine"), (PackedWeights(), "packed graph")):
+    caches = ((Cache(), "engine"), (PackedWeights(), "packed graph"), (CheckedEngines(), "checked engine"))
+    for cache, word in caches:
         click.echo(f"removed {_total(cache.clear(), word)} from {cache.folder}")
 
 
-def _contents(cache: "FolderCache") -> dict[str, Any]:
+def _limited(cache: "FolderCache") -> dict[str, Any]:
+    contents = _contents(cache)
+    return {"folder": contents.pop("folder"), "limit_bytes": int(cache.limit)} | contents
+
+
+def _contents(cache: "FolderCache | CheckedEngines") -> dict[str, Any]:
     entries = cache.entries()
     rows, size = [asdict(entry) for entry in entries], sum(entry.size for entry in entries)
-    return {"folder": str(cache.folder), "limit_bytes": int(cache.limit), "bytes": size, "entries": rows}
+    return {"folder": str(cache.folder), "bytes": size, "entries": rows}
 
 
-def _total(entries: list["Entry"], word: str) -> str:
+def _total(entries: "Sequence[Entry]", word: str) -> str:
     return f"{len(entries)} {word}{'' if len(entries) == 1 else 's'}, {sum(each.size for each in entries) / 1e6:.1f} MB"
 
 
@@ -113,3 +133,11 @@ def _engine(key: dict[str, Any]) -> str:
 def _packed(key: dict[str, Any]) -> str:
     graph = next(name for name in key["files"] if name.endswith(".onnx"))
     return f"onnxruntime {key['onnxruntime']}  {key['processor']['name']}  {graph.rpartition('/')[2]}"
+
+
+def _checked(record: "Record") -> str:
+    """The engine, what ran it, and whether its windows differed."""
+    if record.key is None or record.found is None:
+        return "unreadable"
+    key, word = record.key, "not exact" if record.found["differing"] else "exact"
+    return f"{key['engine']}  {key['kernels'][0]}, onnxruntime {key['onnxruntime']}  {key['processor']['name']}  {word}"

@@ -1,7 +1,6 @@
 """`speccompile doctor`: what this machine can build and run, and what to install for the rest."""
 
 import json
-import os
 from collections.abc import Collection
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -9,7 +8,6 @@ from time import perf_counter
 
 import click
 
-from speccompile import native
 from speccompile.cli.abilities import ABILITIES, Conclusion, conclude, require
 from speccompile.cli.machine import (
     COMPILE,
@@ -79,7 +77,7 @@ def render(diagnosis: Diagnosis) -> str:
         f"python       {machine.python}",
         f"platform     {machine.platform}",
         f"processor    {_render_cores(machine)}, {machine.memory_gib} GiB memory",
-        f"kernels      {_render_kernels(machine)}",
+        *_render_kernels(machine),
         f"onnxruntime  {', '.join(machine.onnxruntime_providers) or machine.onnxruntime_problem}",
         *(f"gpu          {gpu}" for gpu in gpus),
     ]
@@ -100,18 +98,16 @@ def _render_cores(machine: Machine) -> str:
     return f"{text}, {machine.available_cores} for this process (by its affinity mask or its quota)"
 
 
-WITHOUT_KERNELS = (
-    "none: ONNX Runtime's own, as exact in chains, half as fast in int4 and int8, with weights in memory instead of "
-    "mapped, and other bits on other processors; with a C++17 compiler: python -m speccompile.native.packaging"
-)
-
-
-def _render_kernels(machine: Machine) -> str:
-    if machine.kernels == native.NONE:
-        wanted = os.environ.get(native.VARIABLE) == native.NONE
-        return f"none, by ${native.VARIABLE}" if wanted else WITHOUT_KERNELS
+def _render_kernels(machine: Machine) -> list[str]:
+    if (absence := machine.kernels_absence) is not None:
+        return [
+            f"kernels      none, ONNX Runtime's own run instead: {absence.problem}",
+            *(f"  cost       {cost}" for cost in absence.costs),
+            f"  hint       {absence.hint}",
+        ]
     others = [path for path in machine.kernel_paths if path != machine.kernels]
-    return f"{machine.kernels} (also here: {', '.join(others)})" if others else machine.kernels
+    also = f" (also here: {', '.join(others)})" if others else ""
+    return [f"kernels      {machine.kernels}{also}"]
 
 
 def _render_package(package: Package) -> str:
@@ -158,4 +154,4 @@ def command(folder: Path | None, as_json: bool, required: tuple[str, ...]) -> No
     if folder is not None:
         diagnosis = replace(diagnosis, trial=try_bundle(folder))
     click.echo(to_json(diagnosis) if as_json else render(diagnosis))
-    require(required, diagnosis.can, diagnosis.packages)
+    require(required, diagnosis.can, diagnosis.packages, diagnosis.machine)

@@ -53,7 +53,8 @@ class Package:
 class Machine:
     """`available_cores` are those that a process here may use: an engine takes a thread for each, unless it is told.
 
-    `kernels` is the path of the project's kernels that is used, "none" without them, of those that can run here.
+    `kernels` is the path of the project's kernels that is used, "none" without them, of those that can run here;
+    `kernels_absence` says why there are none, what that costs, and what to do about it.
     `memory_gib` is the physical memory in GiB; `gpus` are rows of nvidia-smi, or what the driver says of one.
     """
 
@@ -64,6 +65,7 @@ class Machine:
     memory_gib: float
     kernels: str
     kernel_paths: list[str]
+    kernels_absence: native.Absence | None
     onnxruntime_providers: list[str]
     onnxruntime_problem: str | None
     gpus: list[str]
@@ -121,6 +123,7 @@ def inspect_machine() -> Machine:
         memory_gib=round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         kernels=native.kernels(),
         kernel_paths=native.paths(),
+        kernels_absence=native.absence(),
         onnxruntime_providers=providers,
         onnxruntime_problem=onnxruntime_problem,
         gpus=gpus,

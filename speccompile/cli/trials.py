@@ -4,13 +4,16 @@ An installed library may still not load, and may take its process along. So ever
 it writes last says what went wrong.
 """
 
+import struct
 import sys
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
+from speccompile import native
 from speccompile.cli.edge import COMPILE_EXTRA
 from speccompile.runtime.cuda import open_device
+from speccompile.runtime.protobuf import bytes_field, integer_field
 
 RUNTIME_MODULES = ("blake3", "jinja2", "tokenizers")
 
@@ -20,6 +23,19 @@ def run() -> None:
     for module in RUNTIME_MODULES:
         import_module(module)
     _run_graph("CPUExecutionProvider")
+
+
+def run_kernels() -> None:
+    """Run one of the kernels on the CPU, as an operator of ONNX Runtime's."""
+    import numpy as np
+    import onnxruntime
+
+    from speccompile.runtime.sessions import session_options
+
+    session = onnxruntime.InferenceSession(_norm_graph(), session_options(1), providers=["CPUExecutionProvider"])
+    (rows,) = session.run(None, {"x": np.array([[1, 7]], np.float32), "weight": np.array([5, 10], np.float32)})
+    if not np.allclose(rows, [[1, 14]]):
+        sys.exit(f"expected the kernels to normalize 1 and 7 to 1 and 14, got {rows.tolist()}")
 
 
 def compile_() -> None:
@@ -64,6 +80,7 @@ def run_tensorrt() -> None:
 
 TRIALS: dict[str, Callable[[], None]] = {
     "run": run,
+    "run_kernels": run_kernels,
     "compile": compile_,
     "build_tensorrt_rtx": build_tensorrt_rtx,
     "build_tensorrt": build_tensorrt,
@@ -100,6 +117,32 @@ def _run_graph(provider: str, plugin: str = "") -> None:
             f"expected {provider} to give 2 * [[1, 2], [3, 4], [5, 6]], "
             f"got {product.tolist()} from {', '.join(session.get_providers())}"
         )
+
+
+def _norm_graph() -> bytes:
+    """y = RmsNorm(x [1, 2], weight [2]), in the messages of onnx.proto: the package onnx need not be here."""
+
+    def tensor(name: str, *shape: int) -> bytes:
+        dims = [(1, _message((1, size))) for size in shape]
+        return _message((1, name), (2, _message((1, _message((1, 1), (2, _message(*dims)))))))
+
+    epsilon = _message((1, "epsilon"), (20, 1)) + struct.pack("<Bf", 2 << 3 | 5, 0.0)
+    node = _message((1, "x"), (1, "weight"), (2, "y"), (4, "RmsNorm"), (5, epsilon), (7, native.DOMAIN))
+    inputs = [(11, tensor("x", 1, 2)), (11, tensor("weight", 2))]
+    graph = _message((1, node), (2, "norm"), *inputs, (12, tensor("y", 1, 2)))
+    opsets = [(8, _message((1, domain), (2, version))) for domain, version in (("", 21), (native.DOMAIN, 1))]
+    return _message((1, 10), (7, graph), *opsets)
+
+
+def _message(*fields: tuple[int, int | str | bytes]) -> bytes:
+    """A message of protobuf with these fields, each a number and a value."""
+
+    def field(number: int, value: int | str | bytes) -> bytes:
+        if isinstance(value, int):
+            return integer_field(number, value)
+        return bytes_field(number, value.encode() if isinstance(value, str) else value)
+
+    return b"".join(field(*each) for each in fields)
 
 
 if __name__ == "__main__":

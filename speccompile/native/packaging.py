@@ -1,7 +1,8 @@
 """Compiling the library: when the package is built or installed, or later by `python -m speccompile.native.packaging`.
 
 It needs a C++17 compiler (g++ or clang++) and CMake, which pip brings. Where something is missing the package is built
-without the library, and says so; $SPECCOMPILE_NATIVE changes that: "require" makes it an error, "skip" leaves it out.
+without the library, and says so. $SPECCOMPILE_NATIVE changes that: "require" makes it an error, "skip" compiles
+nothing.
 """
 
 import importlib.util
@@ -24,12 +25,10 @@ class CannotCompileError(Exception):
 def compile_into(folder: Path) -> Path:
     """Compile the library into `folder` and return its path. Raises CannotCompileError."""
     cmake = _cmake()
-    compiler = os.environ.get("CXX") or next(filter(shutil.which, ("c++", "g++", "clang++")), None)
-    if compiler is None:
+    if not os.environ.get("CXX") and not any(map(shutil.which, ("c++", "g++", "clang++"))):
         raise CannotCompileError("found no C++17 compiler: c++, g++ or clang++, or $CXX")
     with TemporaryDirectory() as scratch:
-        settings = ["-DCMAKE_BUILD_TYPE=Release", f"-DCMAKE_CXX_COMPILER={compiler}", *_generator()]
-        _run(cmake, "-S", FOLDER, "-B", scratch, *settings)
+        _run(cmake, "-S", FOLDER, "-B", scratch, "-DCMAKE_BUILD_TYPE=Release", *_generator())
         _run(cmake, "--build", scratch, "--parallel", str(os.cpu_count() or 1), "--target", TARGET)
         (built,) = [path for path in Path(scratch).iterdir() if path.name.startswith(f"lib{TARGET}.")]
         folder.mkdir(parents=True, exist_ok=True)
@@ -60,9 +59,11 @@ def _generator() -> list[str]:
 
 
 def _run(*command: object) -> None:
-    done = subprocess.run(  # noqa: S603
-        [str(part) for part in command], check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
+    words = [str(part) for part in command]
+    try:
+        done = subprocess.run(words, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)  # noqa: S603
+    except OSError as error:
+        raise CannotCompileError(f"cmake cannot be started: {error}") from error
     if done.returncode:
         last = "\n".join(done.stdout.strip().splitlines()[-20:])
         raise CannotCompileError(f"cmake ended with exit status {done.returncode}:\n{last}")

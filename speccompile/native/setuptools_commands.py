@@ -7,6 +7,9 @@ from pathlib import Path
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_py import build_py
 
+# setuptools reads this file by its path, in an environment that has no speccompile, or another one.
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
 from speccompile.native.packaging import FOLDER, TARGET, VARIABLE, CannotCompileError, compile_into
 
 
@@ -16,20 +19,29 @@ class BuildPy(build_py):
     def run(self) -> None:
         super().run()
         wanted = os.environ.get(VARIABLE, "")
-        folder = FOLDER if self.editable_mode else Path(self.build_lib) / "speccompile" / "native"
-        for left in folder.glob(f"lib{TARGET}.*"):  # by an earlier build, perhaps of other sources
-            left.unlink()
+        if self.editable_mode:
+            folder = FOLDER  # one that lies there stays until it can be replaced: somebody may be running it
+        else:
+            folder = Path(self.build_lib) / "speccompile" / "native"
+            _remove_library(folder)
         if wanted == "skip":
             return
         try:
             compile_into(folder)
         except CannotCompileError as error:
+            _remove_library(folder)
             if wanted == "require":
                 raise
             sys.stderr.write(
                 f"speccompile: the kernels could not be compiled: {error}\n"
                 "speccompile: it is installed without them, and runs as exactly, but slower: `speccompile doctor`\n"
             )
+
+
+def _remove_library(folder: Path) -> None:
+    """Remove what an earlier build has left, perhaps of other sources."""
+    for left in folder.glob(f"lib{TARGET}.*"):
+        left.unlink()
 
 
 class BdistWheel(bdist_wheel):

@@ -6,8 +6,6 @@ change a token. So the first time that an engine is opened on a processor its ta
 every width that decoding uses, and the logits must be equal, bit for bit. The answer is kept.
 """
 
-import hashlib
-import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -17,11 +15,10 @@ from typing import Any
 import numpy as np
 
 from speccompile import native
-from speccompile.bundle.cache import FOLDER, default_limit, user_folder
-from speccompile.bundle.hashes import HASHES, hash_file, read_json
-from speccompile.bundle.manifest import EngineEntry, Manifest, canonical_json
-from speccompile.errors import BundleError
+from speccompile.bundle.hashes import HASHES, hash_file
+from speccompile.bundle.manifest import EngineEntry, Manifest
 from speccompile.progress import LOGGER
+from speccompile.runtime.checked import CheckedEngines
 from speccompile.runtime.engine import Array, Engine
 from speccompile.runtime.rounds import Rounds
 from speccompile.system import processor
@@ -86,13 +83,13 @@ def compare_windows(engine: Engine, manifest: Manifest) -> Exactness:
     if not is_chain:
         tokens[:, prefix + 1 :] = tokens[:, prefix + 1 : prefix + 2]
     if prefix:
-        _read(rounds, tokens[:, :prefix], 0, given=prefix)
+        _read(rounds, tokens[:, :prefix], 0, "step", given=prefix)
     text = tokens[:, prefix:]
-    single = np.concatenate([_read(rounds, text[:, i : i + 1], prefix + i) for i in range(depth + 1)], 1)
+    single = np.concatenate([_read(rounds, text[:, i : i + 1], prefix + i, "verify") for i in range(depth + 1)], 1)
     widths = range(2, manifest.tokens + 2) if is_chain else [manifest.tokens + 1]
     differing, largest = [], 0.0
     for width in widths:
-        window = _read(rounds, text[:, :width], prefix)
+        window = _read(rounds, text[:, :width], prefix, "step")
         expected, got = single[:, :width], window[:, : depth + 1]
         if not is_chain:
             expected, got = _at_depths(single, window), window
@@ -109,17 +106,24 @@ def _settle(engine: Engine, manifest: Manifest) -> None:
         for tensor in graph.inputs:
             if tensor.role == "io" and tensor.name in NEUTRAL and tensor.name != "uniforms":
                 engine.array(tensor.buffer, tensor.concrete_shape(sizes))[:] = NEUTRAL[tensor.name]
-            elif tensor.name == "parents":  # the deepest branch first, the other nodes at the root
-                parents = engine.array("parents", tensor.concrete_shape(sizes))
-                nodes = np.arange(parents.shape[1])
-                parents[:] = np.where(nodes <= manifest.depth, nodes - 1, 0)
+            elif tensor.name == "parents":
+                engine.array("parents", tensor.concrete_shape(sizes))[:] = _deep_tree(manifest.tokens, manifest.depth)
 
 
-def _read(rounds: Rounds, window: Array, length: int, given: int = 1) -> Array:
-    """Logits [B, rows, V] of a window int64 [B, W]: of its last token where all are given, else of every token."""
+def _deep_tree(nodes: int, depth: int) -> list[int]:
+    """Parents of a root and so many nodes, by depth: one branch of this depth, all others at the root."""
+    at_root = nodes - (depth - 1)
+    return [-1, *[0] * at_root, *[1, *range(at_root + 1, nodes)][: depth - 1]]
+
+
+def _read(rounds: Rounds, window: Array, length: int, graph: str, given: int = 1) -> Array:
+    """Logits [B, rows, V] of a window int64 [B, W]: of its last token where all are given, else of every token.
+
+    graph: that decoding would run, where the bundle has it.
+    """
     width = window.shape[1]
     rows = 1 if given > 1 or width == 1 else width
-    fused = "step" in rounds.graphs and rows > 1
+    fused = graph == "step" and "step" in rounds.graphs
     forward = rounds.forward(width, rows, 1, fused=fused, logprobs=True)
     if any(tensor.name == "uniforms" for tensor in rounds.graphs["verify"].inputs):
         rounds.engine.array("uniforms", (rounds.batch, rows))[:] = NEUTRAL["uniforms"]
@@ -143,9 +147,8 @@ def _at_depths(single: Array, window: Array) -> Array:
 
 def known_exactness(folder: Path, entry: EngineEntry, threads: int | None) -> Exactness | None:
     """What was found out on this machine before; None where nothing was."""
-    path = _path(folder, entry, threads)
-    with suppress(OSError, BundleError, TypeError, KeyError):
-        found = read_json(path)["found"] if path else None
+    found = CheckedEngines().read(_key(folder, entry, threads)) if _is_kept(folder) else None
+    with suppress(TypeError, KeyError):
         if found is not None:
             return Exactness(tuple(found["widths"]), tuple(found["differing"]), float(found["largest"]))
     return None
@@ -153,13 +156,9 @@ def known_exactness(folder: Path, entry: EngineEntry, threads: int | None) -> Ex
 
 def find_exactness(folder: Path, entry: EngineEntry, engine: Engine, manifest: Manifest) -> Exactness:
     """Compare the windows of an engine of the bundle in `folder`, and keep what was found."""
-    found, path = compare_windows(engine, manifest), _path(folder, entry, engine.threads)
-    if path is not None:
-        with suppress(OSError):  # a cache that cannot be written is done without
-            path.parent.mkdir(parents=True, exist_ok=True)
-            part = path.with_suffix(f".{os.getpid()}.part")
-            part.write_bytes(canonical_json({"key": _key(folder, entry, engine.threads), "found": asdict(found)}))
-            part.replace(path)
+    found = compare_windows(engine, manifest)
+    if _is_kept(folder):
+        CheckedEngines().keep(_key(folder, entry, engine.threads), asdict(found))
     return found
 
 
@@ -178,18 +177,9 @@ def warn_of(found: Exactness, engine: str) -> None:
     )  # fmt: skip
 
 
-def default_folder() -> Path:
-    """$SPECCOMPILE_CACHE_DIR/checked, or speccompile/checked in the user's folder for caches."""
-    folder = os.environ.get(FOLDER)
-    return Path(folder) / "checked" if folder else user_folder("checked")
-
-
-def _path(folder: Path, entry: EngineEntry, threads: int | None) -> Path | None:
-    """None for a folder without hashes, as while a bundle is built, and where nothing is to be kept."""
-    if not (folder / HASHES).is_file() or not default_limit():
-        return None
-    digest = hashlib.sha256(canonical_json(_key(folder, entry, threads))).hexdigest()
-    return default_folder() / f"{digest}.json"
+def _is_kept(folder: Path) -> bool:
+    """Nothing is of a folder without hashes, as while a bundle is built."""
+    return (folder / HASHES).is_file()
 
 
 def _key(folder: Path, entry: EngineEntry, threads: int | None) -> dict[str, Any]:

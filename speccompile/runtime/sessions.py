@@ -1,5 +1,6 @@
 """Sessions of ONNX Runtime: their options, what it refuses, and on a CPU one session for all who run the same graph."""
 
+import functools
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,7 @@ import onnxruntime as ort
 
 from speccompile import native
 from speccompile.errors import EngineError
+from speccompile.progress import LOGGER
 from speccompile.runtime.packed import ROOT, open_mapped, weights_of
 from speccompile.system import trim_heap
 
@@ -63,9 +65,20 @@ def _open(folder: Path, file: str, threads: int, verify: bool) -> ort.InferenceS
         return mapped or open_file()
     # The weights lie in their file as the kernels read them, and are mapped as they are.
     session = open_file()
-    if native.library() is None:  # ONNX Runtime has made others of them
+    if (absence := native.absence()) is not None:  # ONNX Runtime has made others of them
+        if not absence.wanted:
+            _note(absence)
         trim_heap()
     return session
+
+
+@functools.cache  # once in a process: pip shows nothing of what a build says
+def _note(absence: native.Absence) -> None:
+    LOGGER.warning(
+        "note: the kernels for this processor are not in use: %s. ONNX Runtime's own run instead, "
+        "slower: `speccompile doctor` says by how much\nhint: %s",
+        absence.problem, absence.hint,
+    )  # fmt: skip
 
 
 def _calls_kernels(graph: Path) -> bool:

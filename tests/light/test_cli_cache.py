@@ -9,6 +9,7 @@ import pytest
 from speccompile.cli import edge
 from speccompile.cli.main import group
 from speccompile.engines.cache import Cache
+from speccompile.runtime.checked import CheckedEngines
 from speccompile.runtime.packed import Key, PackedWeights
 from tests.light.cache_example import key_of, put
 
@@ -34,12 +35,15 @@ def cli(own, monkeypatch, capsys):
 def test_the_list_of_an_empty_cache(cli, own):
     packed = own.folder / "packed"
     engines_line, packed_line = (f"0 {word}, 0.0 MB of at most 0.5 GB in " for word in ("engines", "packed graphs"))
-    listed = f"{engines_line}{own.folder}\n{packed_line}{packed}\n"
+    checked = own.folder / "checked"
+    listed = f"{engines_line}{own.folder}\n{packed_line}{packed}\n0 checked engines, 0.0 MB in {checked}\n"
     assert cli("list") == (0, listed, "")
     nothing = {"limit_bytes": 500_000_000, "bytes": 0, "entries": []}
     data = {"folder": str(own.folder)} | nothing | {"packed": {"folder": str(packed)} | nothing}
+    data |= {"checked": {"folder": str(checked), "bytes": 0, "entries": []}}
     assert json.loads(cli("list", "--json")[1]) == data
-    removed = f"removed 0 engines, 0.0 MB from {own.folder}\nremoved 0 packed graphs, 0.0 MB from {packed}\n"
+    words = {"engines": own.folder, "packed graphs": packed, "checked engines": checked}
+    removed = "".join(f"removed 0 {word}, 0.0 MB from {folder}\n" for word, folder in words.items())
     assert cli("clear") == (0, removed, "")
 
 
@@ -55,7 +59,7 @@ def test_the_list_and_the_clearing_of_a_cache(cli, own):
     with packed.adding(key.digest, {"key": key.to_json(), "packed": {}}) as part:
         (part / "file").write_bytes(bytes(1_000_000))
     code, out, err = cli("list")
-    first, second, total, third, packed_total = out.splitlines()
+    first, second, total, third, packed_total, checked_total = out.splitlines()
     assert (code, err) == (0, "")
     assert [*first.split()][:6] == [broken.name[:12], "0.4", "MB", "used", "0", "seconds"]
     assert first.endswith("ago  unreadable")
@@ -67,16 +71,76 @@ def test_the_list_and_the_clearing_of_a_cache(cli, own):
     assert third.split()[1:3] == ["1.0", "MB"]
     assert third.endswith("  onnxruntime 1.31.0  Fast  verify.onnx")
     assert packed_total == f"1 packed graph, 1.0 MB of at most 0.5 GB in {own.folder / 'packed'}"
+    assert checked_total == f"0 checked engines, 0.0 MB in {own.folder / 'checked'}"
     data = json.loads(cli("list", "--json")[1])
     assert data["bytes"] == sum(entry["size"] for entry in data["entries"])
     assert [entry["key"] for entry in data["entries"]] == [None, json.loads(json.dumps(key_of(1).to_json()))]
     assert data["packed"]["entries"][0]["key"] == key.to_json()
     assert cli("clear") == (
         0,
-        f"removed 2 engines, 2.4 MB from {own.folder}\nremoved 1 packed graph, 1.0 MB from {own.folder / 'packed'}\n",
+        f"removed 2 engines, 2.4 MB from {own.folder}\nremoved 1 packed graph, 1.0 MB from {own.folder / 'packed'}\n"
+        f"removed 0 checked engines, 0.0 MB from {own.folder / 'checked'}\n",
         "",
     )
     assert list(own.folder.glob("[!p]*")) == list((own.folder / "packed").iterdir()) == []
+
+
+CHECKED = {"engine": "onnxruntime-cpu", "kernels": ["fast", ""], "onnxruntime": "1.31.0", "processor": {"name": "Fast"}}
+EXACT = {"widths": [2, 3], "differing": [], "largest": 0.0}
+
+
+def test_checked_engines_are_listed_and_cleared(cli, own):
+    checked = CheckedEngines(own.folder / "checked", 1e9)
+    other = CHECKED | {"engine": "onnxruntime-cpu-int8"}
+    checked.keep(CHECKED, EXACT)
+    checked.keep(other, EXACT | {"differing": [3], "largest": 0.1})
+    first, second = sorted(checked.folder.iterdir(), key=lambda path: b"int8" in path.read_bytes())
+    for age, path in ((100, first), (3 * 3600, second)):
+        os.utime(path, (time.time() - age,) * 2)
+    damaged, killed, theirs = (
+        checked.folder / name for name in (f"{'a' * 64}.json", f"{'b' * 64}.1.part", "notes.json")
+    )
+    for path in (damaged, killed, theirs):
+        path.write_text("?")
+    code, out, err = cli("list")
+    newest, middle, oldest, total = out.splitlines()[2:]
+    assert (code, err) == (0, "")
+    assert newest.endswith(" seconds ago  unreadable")
+    assert middle.split()[-6:] == ["onnxruntime-cpu", "fast,", "onnxruntime", "1.31.0", "Fast", "exact"]
+    assert oldest.split()[-8:] == [
+        "ago",
+        "onnxruntime-cpu-int8",
+        "fast,",
+        "onnxruntime",
+        "1.31.0",
+        "Fast",
+        "not",
+        "exact",
+    ]
+    assert total == f"3 checked engines, 0.0 MB in {checked.folder}"
+    data = json.loads(cli("list", "--json")[1])["checked"]
+    assert data["bytes"] == sum(path.stat().st_size for path in (first, second, damaged))
+    assert [entry["key"] for entry in data["entries"]] == [None, CHECKED, other]
+    assert data["entries"][1]["found"] == EXACT
+    assert cli("clear")[1].splitlines()[2] == f"removed 3 checked engines, 0.0 MB from {checked.folder}"
+    assert list(checked.folder.iterdir()) == [theirs]
+
+
+def test_checked_engines_are_read_back_while_there_is_a_cache(own, tmp_path):
+    checked = CheckedEngines(own.folder, 1e9)
+    assert checked.read(CHECKED) is None
+    checked.keep(CHECKED, EXACT)
+    (path,) = own.folder.iterdir()
+    os.utime(path, (0, 0))
+    assert checked.read(CHECKED) == EXACT
+    assert checked.entries()[0].used > time.time() - 60
+    assert checked.read(CHECKED | {"engine": "another"}) is None
+    path.write_text('{"key": {}, "found": []}')
+    assert checked.read(CHECKED) is None
+    (tmp_path / "a file").touch()
+    for unusable in (CheckedEngines(own.folder, 0), CheckedEngines(tmp_path / "a file" / "checked", 1e9)):
+        unusable.keep(CHECKED, EXACT)
+        assert unusable.read(CHECKED) is None
 
 
 def test_the_help_shows_the_commands_and_examples(cli):

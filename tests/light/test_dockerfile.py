@@ -143,8 +143,22 @@ def test_health_check_asks_the_doctor_for_what_the_image_is_there_for(target: st
 def test_environment_asks_the_doctor_as_it_is_built(target: str) -> None:
     (arguments,) = commands(STAGES[f"{target}-environment"], "/venv/bin/speccompile", "doctor")
     required = doctor.command.make_context("doctor", arguments).params["required"]
-    # No GPU is there while an image is built.
-    assert required == (("run", "build_tensorrt_rtx") if target == "runtime-gpu" else tuple(TARGETS[target]))
+    # No GPU is there while an image is built. Health asks for no kernels, as a container may have them switched off.
+    purposes = ["run", "build_tensorrt_rtx"] if target == "runtime-gpu" else TARGETS[target]
+    assert set(required) == {*purposes, "run_kernels"}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_wheel_with_the_kernels_is_all_that_leaves_the_stage_with_the_compiler(target: str) -> None:
+    wheel, environment = STAGES["wheel"], with_bases(f"{target}-environment")
+    assert wheel.all("ENV") == ["SPECCOMPILE_NATIVE=require"]
+    ((*options, package),) = commands(wheel, "apt-get", "install")
+    assert re.fullmatch(r"g\+\+=\d+:[\d.-]+", package)
+    assert set(options) == {"--no-install-recommends", "--yes"}
+    assert not [line for line in environment.all("RUN") if re.search(r"\b(apt|apt-get|g\+\+|cmake|ninja)\b", line)]
+    copies = [copy for copy in environment.all("COPY") if copy.startswith("--from=")]
+    assert "--from=wheel /wheels /wheels" in copies
+    assert {copy.split()[1] for copy in copies} == {"/wheels"}
 
 
 @pytest.mark.parametrize(("target", "lines"), [("runtime", RUNTIME), ("compile", RUNTIME + COMPILE)])
@@ -196,7 +210,7 @@ def test_pip_installs_pinned_packages_and_nothing_they_ask_for() -> None:
         for arguments in [*commands(stage, "pip", "install"), *commands(stage, "pip", "wheel")]:
             assert {"--no-deps", "--no-cache-dir"} <= set(arguments), name
             written |= dict(word.split("==") for word in arguments if PINNED.fullmatch(word))
-    assert set(written) == {"setuptools", "torch"}
+    assert set(written) == {"setuptools", "cmake", "ninja", "torch"}
     assert written["torch"] == read_lock("compile")["torch"]
     assert unsatisfied(PROJECT["build-system"]["requires"], written) == []
     locked = [word for stage in STAGES.values() for line in stage.all("RUN") for word in re.findall(r"-r (\S+)", line)]
@@ -213,7 +227,7 @@ def test_what_is_copied_is_in_the_context_and_nothing_else() -> None:
     assert [source for source, files in reached.items() if not files] == []
     sent = context - {file for files in reached.values() for file in files}
     assert sent == {Path("Dockerfile"), Path(".dockerignore")}
-    assert not [file for file in context if "__pycache__" in file.parts]
+    assert not [file for file in context if "__pycache__" in file.parts or file.suffix == ".so"]
 
 
 @pytest.mark.parametrize("target", TARGETS)

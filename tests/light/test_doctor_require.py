@@ -11,11 +11,13 @@ import onnxruntime
 import pytest
 from click.testing import CliRunner
 
+from speccompile import native
 from speccompile.cli import abilities, doctor, trials
 from speccompile.cli.abilities import ABILITIES, Conclusion, conclude
 from speccompile.cli.machine import COMPILE, GPU, RUN, Machine, Package
 from speccompile.engines.flavour import find_gpu
 from speccompile.errors import EngineError, SpeccompileError
+from speccompile.native import Absence
 
 EVERYTHING = "everything needed is installed"
 NO_GPU = "no GPU: nvidia-smi is not installed"
@@ -32,9 +34,10 @@ def packages(*missing: str) -> list[Package]:
     return [package(name, purpose, installed=name not in missing) for name, purpose in purposes.items()]
 
 
-def a_machine(*providers: str, gpu: bool = True, problem: str | None = None) -> Machine:
+def a_machine(*providers: str, gpu: bool = True, problem: str | None = None, absence: Absence | None = None) -> Machine:
     gpus, gpu_problem = (["Some GPU, 8.9"], None) if gpu else ([], "nvidia-smi is not installed")
-    return Machine("3.11.0", "Linux", 2, 2, 8.0, list(providers), problem, gpus, gpu_problem)
+    kernels = (native.NONE, [], absence) if absence else ("fast", ["fast", "scalar"], None)
+    return Machine("3.11.0", "Linux", 2, 2, 8.0, *kernels, list(providers), problem, gpus, gpu_problem)
 
 
 def reasons(found: dict[str, Conclusion]) -> dict[str, str]:
@@ -73,6 +76,11 @@ def test_machine_without_a_gpu_builds_for_one() -> None:
 def test_missing_package_stops_what_needs_it_and_nothing_else(missing: str, impossible: set[str]) -> None:
     found = reasons(conclude(packages(missing), a_machine("CUDAExecutionProvider")))
     assert found == dict.fromkeys(impossible, f"{missing} is missing")
+
+
+def test_machine_without_the_kernels_runs_without_them() -> None:
+    machine = a_machine("CUDAExecutionProvider", absence=Absence("they were not compiled", "compile them"))
+    assert reasons(conclude(packages(), machine)) == {"run_kernels": "they were not compiled"}
 
 
 def test_every_ability_can_be_tried() -> None:
@@ -131,6 +139,25 @@ def test_refusal_says_what_is_missing_and_how_to_get_it(pretend: Callable[..., N
     )
 
 
+def test_refusal_says_how_to_get_the_kernels(pretend: Callable[..., None]) -> None:
+    pretend(machine=a_machine("CUDAExecutionProvider", absence=Absence("they were not compiled", "compile them")))
+    error = refused("run_kernels")
+    assert str(error).endswith("one that cannot run the kernels for this processor: they were not compiled")
+    assert error.hint == "compile them"
+
+
+@pytest.mark.skipif(native.library() is None, reason="the kernels were not compiled here")
+def test_kernels_can_be_tried() -> None:
+    assert abilities._try("run_kernels") == Conclusion(True, "tried")
+
+
+def test_kernels_that_give_other_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = SimpleNamespace(run=lambda names, feeds: [np.zeros((1, 2), np.float32)])
+    monkeypatch.setattr(onnxruntime, "InferenceSession", lambda *arguments, **options: session)
+    with pytest.raises(SystemExit, match="expected the kernels to normalize 1 and 7 to 1 and 14, got "):
+        trials.TRIALS["run_kernels"]()
+
+
 @pytest.mark.parametrize(
     ("script", "reason"),
     [
@@ -175,7 +202,7 @@ def test_compiler_package_that_does_not_load(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.skipif(find_gpu() is not None, reason="this machine has a GPU")
-@pytest.mark.parametrize("name", [name for name in ABILITIES if name.startswith("run_")])
+@pytest.mark.parametrize("name", [name for name, each in ABILITIES.items() if name.startswith("run_") and each.gpu])
 def test_running_on_a_gpu_fails_without_one(name: str) -> None:
     pytest.importorskip("cuda.bindings")
     with pytest.raises(EngineError, match="find a GPU"):

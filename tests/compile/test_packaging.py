@@ -1,0 +1,208 @@
+"""The package as pip builds it: with the kernels where a C++17 compiler is, and without them, and saying so, elsewhere.
+
+Nothing is downloaded: the environment of the tests has what a build needs.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+from speccompile import __version__, native
+from speccompile.native import packaging
+
+ROOT = Path(__file__).resolve().parents[2]
+LIBRARY = f"speccompile/native/{native.FILE.name}"
+COMPILER = os.environ.get("CXX") or next(filter(shutil.which, ("c++", "g++", "clang++")), None)
+needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C++17 compiler is here: c++, g++ or clang++, or $CXX")
+NO_COMPILER = "the kernels could not be compiled: found no C++17 compiler: c++, g++ or clang++, or $CXX"
+Hook = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The project as it is in a fresh clone, but for the tests."""
+    folder = tmp_path_factory.mktemp("source")
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, folder)
+    unwanted = shutil.ignore_patterns("__pycache__", "*.so", "*.dylib")
+    shutil.copytree(ROOT / "speccompile", folder / "speccompile", ignore=unwanted)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def compiling(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Variables for a compiler that optimizes nothing: that is a fifth of the time, and no test here is of speed."""
+    program = tmp_path_factory.mktemp("compiler") / "c++"
+    program.write_text(f'#!/bin/sh\nexec {COMPILER} "$@" -O0\n')
+    program.chmod(0o755)
+    return {"CXX": str(program)}
+
+
+@pytest.fixture(scope="module")
+def without_compiler(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Variables of a machine on which no program is found, for Python is named by its path."""
+    return {"PATH": str(tmp_path_factory.mktemp("nothing")), "CXX": ""}
+
+
+def python(*arguments: str, variables: dict[str, str], folder: Path) -> "subprocess.CompletedProcess[str]":
+    """Python, with these variables alone set differently; the message of a failure says all."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("SPECCOMPILE_", "PYTHON"))}
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder, env=kept | variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+
+
+def wheel(source: Path, output: Path, variables: dict[str, str]) -> "subprocess.CompletedProcess[str]":
+    options = ("--no-deps", "--no-index", "--no-build-isolation", "--no-cache-dir", "--verbose")
+    return python(
+        *("-m", "pip", "wheel", *options, "--wheel-dir", str(output), str(source)),
+        variables=variables, folder=output,
+    )  # fmt: skip
+
+
+def names_in(folder: Path) -> tuple[str, set[str]]:
+    """The name of the only wheel in a folder, and what it holds."""
+    (file,) = folder.glob("*.whl")
+    with ZipFile(file) as archive:
+        return file.name, set(archive.namelist())
+
+
+def sources() -> set[str]:
+    """What the library is compiled from, as paths in the package."""
+    files = [path for path in packaging.FOLDER.rglob("*") if path.suffix in (".cpp", ".h", ".txt")]
+    return {str(path.relative_to(ROOT)) for path in files if "tests" not in path.relative_to(ROOT).parts}
+
+
+@pytest.fixture(scope="module")
+def compiled(source: Path, compiling: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the wheel of a machine with a compiler."""
+    output = tmp_path_factory.mktemp("compiled")
+    run = wheel(source, output, compiling | {"SPECCOMPILE_NATIVE": "require"})
+    assert run.returncode == 0, run.stdout
+    return output
+
+
+@needs_compiler
+def test_wheel_holds_the_kernels_and_is_for_this_platform(compiled: Path) -> None:
+    name, files = names_in(compiled)
+    platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+    assert name == f"speccompile-{__version__}-py3-none-{platform}.whl"
+    assert LIBRARY in files
+    assert {name for name in files if name.endswith((".cpp", ".h", "CMakeLists.txt"))} == sources()
+
+
+@needs_compiler
+def test_installed_package_finds_its_kernels(compiled: Path, tmp_path: Path) -> None:
+    (file,) = compiled.glob("*.whl")
+    options = ("--no-deps", "--no-index", "--no-compile", "--target", str(tmp_path / "site"))
+    run = python("-m", "pip", "install", *options, str(file), variables={}, folder=tmp_path)
+    assert run.returncode == 0, run.stdout
+    code = f"import sys; sys.path.insert(0, {str(tmp_path / 'site')!r}); from speccompile import native"
+    run = python(
+        "-c", f"{code}; print(native.library(), native.paths(), native.kernels())", variables={}, folder=tmp_path
+    )
+    library, *paths, used = run.stdout.split()
+    assert Path(library) == tmp_path / "site" / LIBRARY
+    assert paths[0].strip("[',]") == used
+
+
+@needs_compiler
+def test_wheel_without_a_compiler_is_for_any_platform_and_says_so_once(
+    compiled: Path, source: Path, without_compiler: dict[str, str], tmp_path: Path
+) -> None:
+    """Behind a build that left a library in the folder it builds in."""
+    assert list(source.glob(f"build/lib*/{LIBRARY}"))
+    run = wheel(source, tmp_path, without_compiler)
+    assert run.returncode == 0, run.stdout
+    assert run.stdout.count("could not be compiled") == 1
+    assert NO_COMPILER in run.stdout
+    assert "installed without them, and runs as exactly, but slower: `speccompile doctor`" in run.stdout
+    name, files = names_in(tmp_path)
+    assert name == f"speccompile-{__version__}-py3-none-any.whl"
+    assert LIBRARY not in files
+    assert sources() <= files
+
+
+@pytest.fixture
+def hook(source: Path, tmp_path: Path) -> Hook:
+    """One of the functions that pip calls to build: faster than pip, and it says the same."""
+
+    def call(name: str, variables: dict[str, str]) -> "subprocess.CompletedProcess[str]":
+        code = f"from setuptools import build_meta; build_meta.{name}({str(tmp_path)!r})"
+        return python("-P", "-c", code, variables=variables, folder=source)
+
+    return call
+
+
+def test_kernels_can_be_required(hook: Hook, without_compiler: dict[str, str], tmp_path: Path) -> None:
+    run = hook("build_wheel", without_compiler | {"SPECCOMPILE_NATIVE": "require"})
+    assert run.returncode != 0
+    assert "found no C++17 compiler" in run.stdout
+    assert list(tmp_path.glob("*.whl")) == []
+
+
+def test_kernels_can_be_skipped(hook: Hook, tmp_path: Path) -> None:
+    run = hook("build_wheel", {"SPECCOMPILE_NATIVE": "skip"})
+    assert run.returncode == 0, run.stdout
+    assert "could not be compiled" not in run.stdout
+    name, files = names_in(tmp_path)
+    assert name.endswith("-py3-none-any.whl")
+    assert LIBRARY not in files
+
+
+@needs_compiler
+def test_editable_install_compiles_where_the_sources_lie(
+    hook: Hook, source: Path, compiling: dict[str, str], without_compiler: dict[str, str]
+) -> None:
+    library = source / LIBRARY
+    run = hook("build_editable", compiling)
+    assert run.returncode == 0, run.stdout
+    first = library.stat()
+    # One that somebody may be running stays, unless it is of other sources for all that is known.
+    assert hook("build_editable", {"SPECCOMPILE_NATIVE": "skip"}).returncode == 0
+    assert library.stat() == first
+    run = hook("build_editable", without_compiler)
+    assert run.returncode == 0, run.stdout
+    assert run.stdout.count(NO_COMPILER) == 1
+    assert not library.exists()
+
+
+def test_source_distribution_holds_the_sources_and_no_library(hook: Hook, source: Path, tmp_path: Path) -> None:
+    (source / LIBRARY).write_bytes(b"of this machine")
+    run = hook("build_sdist", {})
+    (source / LIBRARY).unlink()
+    assert run.returncode == 0, run.stdout
+    (file,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(file) as archive:
+        files = {name.partition("/")[2] for name in archive.getnames()}
+    assert sources() | {"pyproject.toml", "speccompile/native/packaging.py"} <= files
+    assert LIBRARY not in files
+
+
+def test_compiler_that_fails_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("CXX", "/bin/false")
+    assert packaging.main() == 1
+    assert "the kernels could not be compiled: cmake ended with exit status 1:\n" in capsys.readouterr().err
+
+
+def test_machine_without_cmake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(packaging.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(packaging.CannotCompileError, match="found no cmake: pip install cmake"):
+        packaging.compile_into(tmp_path)
+
+
+def test_cmake_that_does_not_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CXX", "/bin/false")
+    monkeypatch.setattr(packaging, "_cmake", lambda: str(tmp_path))
+    with pytest.raises(packaging.CannotCompileError, match="cmake cannot be started: "):
+        packaging.compile_into(tmp_path)
