@@ -1,7 +1,7 @@
 """`speccompile doctor`: what this machine can build and run, and what to install for the rest."""
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from time import perf_counter
@@ -24,25 +24,26 @@ HEADINGS = {RUN: "to run bundles:", COMPILE: "to compile:", GPU: "for engines on
 
 @dataclass(frozen=True)
 class Trial:
-    """What became of a bundle's engine here: whether windows of several tokens give the logits of single tokens."""
+    """What became of an engine of a bundle here: whether windows of several tokens give the logits of single tokens;
+    `exact` is None where that was not tried."""
 
     bundle: str
     engine: str
     kernels: str | None
-    exact: bool
+    exact: bool | None
     reason: str
     seconds: float
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Everything that doctor prints. `can` goes from the name of an ability to its conclusion; `trial` is of a bundle,
-    where one was given."""
+    """Everything that doctor prints. `can` goes from the name of an ability to its conclusion; `bundle` has the
+    engines of a bundle, where one was given."""
 
     machine: Machine
     packages: list[Package]
     can: dict[str, Conclusion]
-    trial: Trial | None = None
+    bundle: tuple[Trial, ...] = ()
 
 
 def diagnose(tried: Collection[str] = ()) -> Diagnosis:
@@ -54,19 +55,25 @@ def diagnose(tried: Collection[str] = ()) -> Diagnosis:
     return Diagnosis(machine, packages, conclude(packages, machine, tried))
 
 
-def try_bundle(folder: Path) -> Trial:
-    """Open a bundle and compare its windows, whatever is known of them. Raises SpeccompileError where it cannot run."""
-    from speccompile.runtime import Bundle
-    from speccompile.runtime.exactness import Exactness, find_exactness
+def try_bundle(folder: Path) -> Iterator[Trial]:
+    """Open every engine of a bundle that runs on the processor, and compare its windows, whatever is known of them.
 
-    bundle = Bundle.open(folder)
-    start = perf_counter()
-    found = Exactness()
-    if bundle.kernels is not None:
+    Raises SpeccompileError where one cannot run.
+    """
+    from speccompile.bundle.reader import open_bundle
+    from speccompile.runtime import Bundle
+    from speccompile.runtime.exactness import find_exactness
+
+    manifest = open_bundle(folder).manifest
+    for engine in manifest.engines:
+        if engine.provider != "cpu":
+            yield Trial(manifest.name, engine.name, None, None, "engines on GPUs are not compared", 0.0)
+            continue
+        bundle = Bundle.open(folder, engine=engine.name)
+        start = perf_counter()
         found = find_exactness(folder, bundle.entry, bundle.engine, bundle.manifest)
-    reason = found.reason if bundle.kernels is not None else "engines on GPUs are not compared"
-    seconds = round(perf_counter() - start, 3)
-    return Trial(bundle.manifest.name, bundle.engine_name, bundle.kernels, found.exact, reason, seconds)
+        seconds = round(perf_counter() - start, 3)
+        yield Trial(manifest.name, engine.name, bundle.kernels, found.exact, found.reason, seconds)
 
 
 def render(diagnosis: Diagnosis) -> str:
@@ -85,10 +92,14 @@ def render(diagnosis: Diagnosis) -> str:
         lines += ["", heading]
         lines += [_render_package(package) for package in diagnosis.packages if package.purpose == purpose]
     lines += ["", *(_render_conclusion(ABILITIES[name].title, found) for name, found in diagnosis.can.items())]
-    if (trial := diagnosis.trial) is not None:
-        word = "exact" if trial.exact else "NOT EXACT on this processor, speculation may change tokens"
-        lines += ["", f"bundle {trial.bundle}, engine {trial.engine}: {word}: {trial.reason} ({trial.seconds:.2f} s)"]
+    lines += ["", *map(_render_trial, diagnosis.bundle)] if diagnosis.bundle else []
     return "\n".join(lines)
+
+
+def _render_trial(trial: Trial) -> str:
+    words = {True: "exact: ", False: "NOT EXACT on this processor, speculation may change tokens: ", None: ""}
+    took = "" if trial.exact is None else f" ({trial.seconds:.2f} s)"
+    return f"bundle {trial.bundle}, engine {trial.engine}: {words[trial.exact]}{trial.reason}{took}"
 
 
 def _render_cores(machine: Machine) -> str:
@@ -137,8 +148,9 @@ def to_json(diagnosis: Diagnosis) -> str:
     help="Try this as well, and fail when this machine cannot do it. May be given again.",
 )
 def command(folder: Path | None, as_json: bool, required: tuple[str, ...]) -> None:
-    """What this machine can build and run, and what to install for the rest. With a BUNDLE also whether its engine is
-    exact here: its target reads the same tokens in windows of every width, and the logits must be equal, bit for bit.
+    """What this machine can build and run, and what to install for the rest. With a BUNDLE also whether its engines
+    are exact here: the target reads the same tokens in windows of every width, and the logits must be equal, bit for
+    bit.
 
     ONNX Runtime is asked for its providers. Other libraries are only looked for, not loaded, unless an ability is
     required: then it is tried on something small.
@@ -152,6 +164,6 @@ def command(folder: Path | None, as_json: bool, required: tuple[str, ...]) -> No
     """
     diagnosis = diagnose(required)
     if folder is not None:
-        diagnosis = replace(diagnosis, trial=try_bundle(folder))
+        diagnosis = replace(diagnosis, bundle=tuple(try_bundle(folder)))
     click.echo(to_json(diagnosis) if as_json else render(diagnosis))
     require(required, diagnosis.can, diagnosis.packages, diagnosis.machine)
