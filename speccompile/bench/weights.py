@@ -17,7 +17,9 @@ BITS = {1: 32, 2: 8, 3: 8, 4: 16, 5: 16, 6: 32, 7: 64, 9: 8, 10: 16, 11: 64, 12:
 """onnx.TensorProto.DataType -> bits of one element. Texts are no weights."""
 
 LOOKUPS = {"Gather": (0,), "GatherBlockQuantized": (0, 2, 3)}
-"""Operators that read some rows of a table -> which of their inputs are tables."""
+LOOKUPS |= {"EmbedFloat32": (1,), "EmbedBFloat16": (1,), "EmbedInt8": (1, 2)}
+"""Operators that read some rows of a table -> which of their inputs are tables. In the project's own layout
+rows lie in tiles, and who reads one of a tile's reads all of its memory."""
 
 PASSED_ON = ("Cast", "DequantizeLinear", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
 """Operators whose result is computed once, when the graph is opened, where they have a weight: who reads that, reads

@@ -22,7 +22,7 @@ from speccompile.bundle.manifest import Manifest, files_of
 from speccompile.bundle.writer import BundleWriter
 from speccompile.errors import BuildError
 from speccompile.lower.files import GRAPHS, drop_unread
-from speccompile.models.tokenizer import write_tokenizer
+from speccompile.models.tokenizer import warn_without_tokenizer, write_tokenizer
 from speccompile.progress import step
 from speccompile.recipe import Plan
 
@@ -45,6 +45,8 @@ def build(
         folder = writer.folder
         if plan.target.facts.tokenizer:
             write_tokenizer(plan.target.folder, folder)
+        else:
+            warn_without_tokenizer(plan.target.folder)
         prompts = proof_prompts(plan, folder) if prove or is_calibrated(plan) else []
         texts = quality_texts(plan, folder, prompts) if prove else []
         parts = compile_parts(plan, folder, prove)

@@ -1,4 +1,7 @@
-"""Prompt files, one JSON object a line: prompts, or questions with turns as Spec-Bench and MT-Bench have them."""
+"""Prompt files, one JSON object a line: prompts, or questions with turns as Spec-Bench and MT-Bench have them.
+
+Keys beside those that say what to generate from are nobody's business here, and left alone.
+"""
 
 import json
 from collections.abc import Callable
@@ -52,7 +55,7 @@ def read_prompts(path: Path) -> list[str | list[int]]:
 def read_questions(path: Path) -> list[Question]:
     """The questions and prompts of a file in order, as `read_prompts`.
 
-    A question is a line of Spec-Bench's or MT-Bench's question.jsonl, whose "reference" is not read.
+    A question is a line of Spec-Bench's or MT-Bench's question.jsonl.
     """
     return _read(path, _question)
 
@@ -78,9 +81,11 @@ def _read(path: Path, parse: Callable[[str, Path, int], T]) -> list[T]:
 def _prompt(line: str, path: Path, number: int) -> str | list[int]:
     data = _json(line)
     match data:
-        case {"prompt": str(prompt), **rest} if not rest:
+        case {"prompt": _, "token_ids": _}:
+            raise _wrong(path, number, "a prompt and token ids", "one of the two", "remove one of the two keys")
+        case {"prompt": str(prompt)}:
             return _checked(prompt, path, number)
-        case {"token_ids": [*ids], **rest} if not rest and all(map(_is_token_id, ids)):
+        case {"token_ids": [*ids]} if all(map(_is_token_id, ids)):
             if ids:
                 return ids
             raise _wrong(path, number, "no token ids", "one token id or more", "remove the line or add ids")
@@ -96,10 +101,10 @@ def _question(line: str, path: Path, number: int) -> Question:
         return Question((_prompt(line, path, number),))
     match data:
         case {"category": str(category), "turns": [_, *_] as turns} if (
-            category and data.keys() - {"reference"} == _KEYS and all(isinstance(turn, str) for turn in turns)
+            category and data.keys() >= _KEYS and all(isinstance(turn, str) for turn in turns)
         ):
             return Question(tuple(_checked(turn, path, number) for turn in turns), category)
-    hint = 'a question has these keys, one turn or more, and at most a "reference" beside them'
+    hint = "a question has these keys, and one turn or more"
     raise _wrong(path, number, _shortened(line), QUESTION, hint)
 
 

@@ -9,6 +9,22 @@ from transformers import AutoTokenizer
 from speccompile.bundle.manifest import CHAT, TOKENIZER, canonical_json
 from speccompile.errors import CheckpointError
 from speccompile.models.load import first_line
+from speccompile.progress import LOGGER
+
+
+LEFT_BEHIND = ("tokenizer_config.json", "special_tokens_map.json", "tokenizer.model", "vocab.json", "vocab.txt")
+"""What a folder may hold of a tokenizer beside tokenizer.json."""
+
+
+def warn_without_tokenizer(folder: Path) -> None:
+    """Say that a bundle takes no text, where parts of a tokenizer let expect that it does."""
+    found = [name for name in LEFT_BEHIND if (folder / name).is_file()]
+    if found:
+        LOGGER.warning(
+            "%s: found %s, but no tokenizer.json: the bundle will have no tokenizer, and take token ids alone\n"
+            "hint: AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER) writes tokenizer.json",
+            folder, " and ".join(found),
+        )  # fmt: skip
 
 
 def write_tokenizer(folder: Path, output: Path) -> None:

@@ -32,7 +32,8 @@ def reads_by_onnx(path: Path) -> tuple[int, int]:
         pending = list(readers.get(tensor.name, []))
         while pending:
             node = pending.pop()
-            if node.op_type == "Gather" and node.input[0] == tensor.name:
+            is_gathered = node.op_type == "Gather" and node.input[0] == tensor.name
+            if is_gathered or node.op_type in ("EmbedFloat32", "EmbedBFloat16", "EmbedInt8"):
                 counts["row"] += size // shape[0]
             elif node.op_type in ("Transpose", "Reshape", "Unsqueeze", "Cast") and readers.get(node.output[0]):
                 pending += readers[node.output[0]]

@@ -21,6 +21,11 @@ def test_text_and_token_ids_in_order(write):
     assert read_prompts(write(content)) == ["größe\u2028 \n", [0, 5], " "]
 
 
+def test_other_keys_are_left_alone(write):
+    content = '{"id": 7, "prompt": "a", "expected": ["b"]}\n{"token_ids": [3], "source": null, "text": "c"}'
+    assert read_prompts(write(content)) == ["a", [3]]
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
@@ -28,7 +33,7 @@ def test_text_and_token_ids_in_order(write):
         (b'"text"', 'line 2: received "text", expected'),
         (b'{"text": "a"}', "line 2: received .*, expected"),
         (b'{"prompt": 3}', "line 2: received .*, expected"),
-        (b'{"prompt": "a", "token_ids": [1]}', "line 2: received .*, expected"),
+        (b'{"prompt": "a", "token_ids": [1]}', "line 2: received a prompt and token ids, expected one of the two"),
         (b'{"token_ids": [1.5]}', "line 2: received .*, expected"),
         (b'{"token_ids": [true]}', "line 2: received .*, expected"),
         (b'{"token_ids": [-1]}', "line 2: received .*, expected"),
