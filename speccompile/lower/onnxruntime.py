@@ -10,9 +10,13 @@ from speccompile.lower.passes.attend_kernel import attend_kernel
 from speccompile.lower.passes.cast_like import cast_like
 from speccompile.lower.passes.commit_scatter import commit_scatter
 from speccompile.lower.passes.draw_blocks import draw_hot_blocks
+from speccompile.lower.passes.flat_products import flat_products
 from speccompile.lower.passes.fold_constants import fold_constants
+from speccompile.lower.passes.fold_offsets import fold_offsets
 from speccompile.lower.passes.gate_kernels import gate_kernels
 from speccompile.lower.passes.gather_rows import gather_rows
+from speccompile.lower.passes.gelu import gelu
+from speccompile.lower.passes.half_tables import half_tables
 from speccompile.lower.passes.head_rows import head_rows
 from speccompile.lower.passes.layer_normalization import layer_normalization
 from speccompile.lower.passes.merge_reshapes import merge_reshapes
@@ -37,9 +41,13 @@ PASSES: tuple[Pass, ...] = (
         partial_rotary_embedding,
         "models that turn some columns cut off the rest and join it again",
     ),
+    ("flat_products", flat_products, "two nodes less a product, and none for the shapes"),
+    ("gelu", gelu, "one node for eight"),
+    ("half_tables", half_tables, "the next pass looks for tables of half a head"),
     ("rotary_tables", rotary_tables, "one node for six, and the same bits on every processor"),
     shared("queries and keys are turned by the same tables, which the next pass compares"),
     ("head_rows", head_rows, "one node for thirteen, and a third of the memory that they write"),
+    ("fold_offsets", fold_offsets, "else added in every round, as norms whose weight is more than itself"),
     ("norm_kernels", norm_kernels, "a residual sum is read once less; the same bits on every processor"),
     ("gate_kernels", gate_kernels, "one node for three, or five where the projections are one"),
     ("merge_reshapes", merge_reshapes, "a drafter's passes are windows of one, whose heads need no moving"),
