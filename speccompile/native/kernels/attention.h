@@ -66,7 +66,7 @@ SPC_INLINE Vector products(const float* query, int64_t width, F key) {
   return fold(sums);
 }
 
-// Scores of what a query sees, filled up to whole tiles with what is hidden.
+// Scores of what a query sees, filled up to whole tiles with what weighs nothing, however low the others are.
 template <int kTiles>
 static __attribute__((noinline)) void score(const Attention& a, const float* query, const Rows& keys, const Seen& seen,
                                             float* scores) {
@@ -84,7 +84,7 @@ static __attribute__((noinline)) void score(const Attention& a, const float* que
     for (int64_t i = 0; i < count; i += kWidth) store(scores + i, multiply(cap, tangent(divide(load(scores + i), cap))));
   }
   for (int64_t i = 0; i < seen.in_step; ++i) scores[committed + i] += seen.bias[i];
-  for (int64_t i = count; i < tiles(count) * kTile; ++i) scores[i] = kHidden;
+  for (int64_t i = count; i < tiles(count) * kTile; ++i) scores[i] = -__builtin_inff();
 }
 
 static void score_any(const Attention& a, const float* query, const Rows& keys, const Seen& seen, float* scores) {

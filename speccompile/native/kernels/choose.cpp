@@ -5,6 +5,7 @@
 #include <cstring>
 
 #if defined(__x86_64__)
+#include <cpuid.h>
 #if defined(SPECCOMPILE_HAS_AMX_INT8)
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -46,6 +47,20 @@ extern const Kernels kKernels;
 
 namespace {
 
+#if defined(__x86_64__)
+// As the processor itself says: GCC before 11 and clang before 17 do not know these by name.
+struct Features {
+  bool f16c = false, avx_vnni = false, amx_int8 = false;
+
+  Features() {
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    if (__get_cpuid(1, &a, &b, &c, &d)) f16c = c >> 29 & 1;
+    if (__get_cpuid_count(7, 0, &a, &b, &c, &d)) amx_int8 = (d >> 24 & 3) == 3;  // its tiles, and products in eight bits
+    if (__get_cpuid_count(7, 1, &a, &b, &c, &d)) avx_vnni = a >> 4 & 1;
+  }
+};
+#endif
+
 #if defined(SPECCOMPILE_HAS_AMX_INT8)
 // Linux lets a process use the tiles' registers when it asks.
 bool may_use_tiles() {
@@ -65,18 +80,19 @@ struct Paths {
   Paths() {
 #if defined(__x86_64__)
     __builtin_cpu_init();
-    [[maybe_unused]] const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+    const Features has;
+    [[maybe_unused]] const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has.f16c;
     [[maybe_unused]] const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                                          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
                                          __builtin_cpu_supports("avx512vnni");
 #if defined(SPECCOMPILE_HAS_AMX_INT8)
-    add(amx_int8::kKernels, avx512 && __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-int8") && may_use_tiles());
+    add(amx_int8::kKernels, avx512 && has.amx_int8 && may_use_tiles());
 #endif
 #if defined(SPECCOMPILE_HAS_AVX512_VNNI)
     add(avx512_vnni::kKernels, avx512);
 #endif
 #if defined(SPECCOMPILE_HAS_AVX_VNNI)
-    add(avx_vnni::kKernels, avx2 && __builtin_cpu_supports("avxvnni"));
+    add(avx_vnni::kKernels, avx2 && has.avx_vnni);
 #endif
 #if defined(SPECCOMPILE_HAS_AVX2)
     add(avx2::kKernels, avx2);

@@ -32,7 +32,6 @@ SPC_INLINE Vector add(Vector a, Vector b) { return {_mm256_add_ps(a.v, b.v)}; }
 SPC_INLINE Vector subtract(Vector a, Vector b) { return {_mm256_sub_ps(a.v, b.v)}; }
 SPC_INLINE Vector multiply(Vector a, Vector b) { return {_mm256_mul_ps(a.v, b.v)}; }
 SPC_INLINE Vector divide(Vector a, Vector b) { return {_mm256_div_ps(a.v, b.v)}; }
-SPC_INLINE Vector root(Vector x) { return {_mm256_sqrt_ps(x.v)}; }
 SPC_INLINE Vector fma(Vector a, Vector b, Vector c) { return {_mm256_fmadd_ps(a.v, b.v, c.v)}; }
 SPC_INLINE Vector fma_less(Vector a, Vector b, Vector c) { return {_mm256_fnmadd_ps(a.v, b.v, c.v)}; }
 SPC_INLINE Vector largest(Vector a, Vector b) { return {_mm256_max_ps(a.v, b.v)}; }

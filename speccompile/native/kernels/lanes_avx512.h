@@ -3,8 +3,10 @@
 
 // GCC 12 takes what its own header leaves undefined on purpose for a mistake.
 #pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC diagnostic ignored "-Wuninitialized"
+#if !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
 #include <immintrin.h>
 #pragma GCC diagnostic pop
 
@@ -36,7 +38,6 @@ SPC_INLINE Vector add(Vector a, Vector b) { return {_mm512_add_ps(a.v, b.v)}; }
 SPC_INLINE Vector subtract(Vector a, Vector b) { return {_mm512_sub_ps(a.v, b.v)}; }
 SPC_INLINE Vector multiply(Vector a, Vector b) { return {_mm512_mul_ps(a.v, b.v)}; }
 SPC_INLINE Vector divide(Vector a, Vector b) { return {_mm512_div_ps(a.v, b.v)}; }
-SPC_INLINE Vector root(Vector x) { return {_mm512_sqrt_ps(x.v)}; }
 SPC_INLINE Vector fma(Vector a, Vector b, Vector c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
 SPC_INLINE Vector fma_less(Vector a, Vector b, Vector c) { return {_mm512_fnmadd_ps(a.v, b.v, c.v)}; }
 SPC_INLINE Vector largest(Vector a, Vector b) { return {_mm512_max_ps(a.v, b.v)}; }

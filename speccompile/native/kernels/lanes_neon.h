@@ -35,7 +35,6 @@ SPC_INLINE Vector add(Vector a, Vector b) { return {vaddq_f32(a.v, b.v)}; }
 SPC_INLINE Vector subtract(Vector a, Vector b) { return {vsubq_f32(a.v, b.v)}; }
 SPC_INLINE Vector multiply(Vector a, Vector b) { return {vmulq_f32(a.v, b.v)}; }
 SPC_INLINE Vector divide(Vector a, Vector b) { return {vdivq_f32(a.v, b.v)}; }
-SPC_INLINE Vector root(Vector x) { return {vsqrtq_f32(x.v)}; }
 SPC_INLINE Vector fma(Vector a, Vector b, Vector c) { return {vfmaq_f32(c.v, a.v, b.v)}; }
 SPC_INLINE Vector fma_less(Vector a, Vector b, Vector c) { return {vfmsq_f32(c.v, a.v, b.v)}; }
 SPC_INLINE Vector largest(Vector a, Vector b) { return {vbslq_f32(vcgtq_f32(a.v, b.v), a.v, b.v)}; }

@@ -50,9 +50,6 @@ SPC_INLINE Vector multiply(Vector a, Vector b) {
 SPC_INLINE Vector divide(Vector a, Vector b) {
   return each([&](int i) { return a.v[i] / b.v[i]; });
 }
-SPC_INLINE Vector root(Vector x) {
-  return each([&](int i) { return __builtin_sqrtf(x.v[i]); });
-}
 SPC_INLINE Vector fma(Vector a, Vector b, Vector c) {
   return each([&](int i) { return __builtin_fmaf(a.v[i], b.v[i], c.v[i]); });
 }
@@ -77,7 +74,10 @@ SPC_INLINE float from_bits(uint32_t bits) {
   return x;
 }
 SPC_INLINE Vector power_of_two(Vector n) {
-  return each([&](int i) { return from_bits(static_cast<uint32_t>(static_cast<int32_t>(n.v[i]) + 127) << 23); });
+  return each([&](int i) {
+    const int32_t exponent = n.v[i] >= -126.0f ? static_cast<int32_t>(n.v[i]) : -127;  // of no number: any
+    return from_bits(static_cast<uint32_t>(exponent + 127) << 23);
+  });
 }
 SPC_INLINE Vector from_bfloat16(const uint16_t* p) {
   return each([&](int i) { return from_bits(static_cast<uint32_t>(p[i]) << 16); });

@@ -56,7 +56,12 @@ Heads with_tables(Context& context, int64_t turned, bool interleaved) {
 HeadColumns::HeadColumns(const Info& info)
     : heads(info.integer("heads")), groups(info.integer("groups")), key_width(info.integer("key_width")),
       value_width(info.integer("value_width")), query_offset(info.integer("query_offset")), key_offset(info.integer("key_offset")),
-      value_offset(info.integer("value_offset")) {}
+      value_offset(info.integer("value_offset")) {
+  for (const int64_t each : {heads, groups, key_width, value_width})
+    if (each < 1) throw OperatorError("heads: expected at least one of each, and columns");
+  for (const int64_t each : {query_offset, key_offset, value_offset})
+    if (each < 0) throw OperatorError("heads: expected where their columns begin");
+}
 
 void SplitHeads::compute(Context& context) const { make_heads(context, columns, Heads{}); }
 
@@ -102,6 +107,7 @@ void Attend::compute(Context& context) const {
   const Shape &q = query.shape(3, "the query"), &k = key_rows.shape(4, "the rows of keys"), &v = value_rows.shape(4, "the rows of values"),
               &cache = key_cache.shape(4, "the cache of keys"), &value = value_cache.shape(4, "the cache of values"),
               &seen = bias.shape(4, "the bias");
+  expect(k[1] > 0 && k[3] > 0, "the rows of keys", k);
   expect(q[2] % k[3] == 0 && q[2] / k[3] % k[1] == 0 && q[0] == k[0], "the query", q);
   expect(v[0] == k[0] && v[1] == k[1] && v[2] == k[2], "the rows of values", v);
   expect(cache[0] == k[0] && cache[1] == k[1] && cache[3] == k[3], "the cache of keys", cache);

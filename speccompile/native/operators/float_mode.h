@@ -9,7 +9,7 @@
 
 namespace speccompile {
 
-// While it lives, results are rounded to nearest and small numbers stay what they are.
+// While it lives, results are rounded to nearest, small numbers stay what they are, and float16 is IEEE's.
 class FloatMode {
  public:
   FloatMode() {
@@ -36,7 +36,7 @@ class FloatMode {
   static constexpr unsigned kRounding = 0xe040;  // flush to zero, rounding control, denormals are zeros
   unsigned before_ = 0;
 #elif defined(__aarch64__)
-  static constexpr uint64_t kRounding = 0x3c80000;  // default NaN and flush to zero, rounding mode
+  static constexpr uint64_t kRounding = 0x7c80000;  // another format of 16 bits, default NaN, flush to zero, rounding mode
   uint64_t before_ = 0;
 #endif
 };

@@ -10,6 +10,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "float_mode.h"
 #include "ort.h"
 
 namespace speccompile {
@@ -143,6 +144,7 @@ struct Bridge {
   static OrtStatus* compute(void* kernel, OrtKernelContext* context) {
     const Kernel* self = static_cast<const Kernel*>(kernel);
     return guarded(self->api, [&] {
+      const FloatMode mode;  // for what is computed here; other threads have their own (Context::run)
       Context run(self->api, context);
       self->op.compute(run);
     });

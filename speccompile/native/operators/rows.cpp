@@ -9,8 +9,13 @@ namespace {
 
 constexpr int64_t kNumbersApart = 1 << 14;  // less is not worth another thread
 
+int64_t width_of(const Shape& shape) {
+  if (shape.rank == 0 || shape.last() == 0) throw OperatorError("received x " + describe(shape) + ", expected rows of numbers");
+  return shape.last();
+}
+
 void normalize(Context& context, Normalization n, const Shape& shape, const Tensor& weight) {
-  n.width = shape.last();
+  n.width = width_of(shape);
   if (weight.shape().count() != n.width)
     throw OperatorError("received a weight " + describe(weight.shape()) + ", expected " + std::to_string(n.width) + " numbers");
   n.weight = weight.data<float>();
@@ -46,12 +51,17 @@ void SkipRmsNorm::compute(Context& context) const {
 
 void LayerNorm::compute(Context& context) const {
   const Tensor x = context.input(0), bias = context.input(2);
-  if (bias.shape().count() != x.shape().last())
+  if (bias.shape().count() != width_of(x.shape()))
     throw OperatorError("received a bias " + describe(bias.shape()) + ", expected " + std::to_string(x.shape().last()) + " numbers");
   Normalization n{};
   n.x = x.data<float>(), n.y = context.output<float>(0, x.shape()), n.bias = bias.data<float>();
   n.epsilon = epsilon, n.subtracts_mean = true;
   normalize(context, n, x.shape(), context.input(1));
+}
+
+Gate::Gate(const Info& info)
+    : width(info.integer("width")), gate_offset(info.integer("gate_offset")), up_offset(info.integer("up_offset")) {
+  if (width < 1 || gate_offset < 0 || up_offset < 0) throw OperatorError("a gate: expected columns, and where they begin");
 }
 
 void Gate::compute(Context& context, Activation activation) const {

@@ -38,8 +38,7 @@ struct LayerNorm {
 
 // (gate, up [.., *]) -> activation(gate) * up [.., width], each `width` columns from its offset on
 struct Gate {
-  explicit Gate(const Info& info)
-      : width(info.integer("width")), gate_offset(info.integer("gate_offset")), up_offset(info.integer("up_offset")) {}
+  explicit Gate(const Info& info);
   void compute(Context& context, Activation activation) const;
   int64_t width, gate_offset, up_offset;
 };

@@ -1,0 +1,225 @@
+// The operators, run as ONNX Runtime runs them: the same bits with one thread and with several, and errors where what is
+// given does not fit, not reads behind its end.
+#include <functional>
+
+#include "stand_in.h"
+
+extern "C" int speccompile_kernels_use(const char* name);
+extern "C" const char* speccompile_kernels_path(int index);
+
+namespace {
+
+using namespace speccompile;
+
+// A node of the library and what it is given.
+struct Node {
+  std::string name;
+  OrtKernelInfo info;
+  std::vector<OrtValue> inputs;
+  std::vector<bool> is_constant;
+
+  void add(OrtValue value, bool constant = false) {
+    inputs.push_back(std::move(value));
+    is_constant.push_back(constant);
+  }
+};
+
+// Runs it: the outputs, or the error in `message`.
+std::vector<OrtValue> run(Node& node, Place place, size_t threads, std::string* message) {
+  const OrtCustomOp& op = operator_named(node.name);
+  CHECK(op.GetInputTypeCount(&op) == node.inputs.size(), "%s", node.name.c_str());
+  OrtKernelContext context{{}, {}, place, threads};
+  node.info.constants.clear();
+  for (size_t i = 0; i < node.inputs.size(); ++i) {
+    context.inputs.push_back(&node.inputs[i]);
+    node.info.constants.push_back(node.is_constant[i] ? &node.inputs[i] : nullptr);
+  }
+  void* kernel = nullptr;
+  std::unique_ptr<OrtStatus> failed(op.CreateKernelV2(&op, &stand_in::api(), &node.info, &kernel));
+  if (!failed) {
+    failed.reset(op.KernelComputeV2(kernel, &context));
+    op.KernelDestroy(kernel);
+  }
+  message->assign(failed ? failed->message : "");
+  return std::move(context.outputs);
+}
+
+using Make = std::function<Node(Place)>;
+
+void check_threads(const Make& make) {
+  std::vector<OrtValue> first;
+  for (const Place place : {Place::kStart, Place::kEnd}) {
+    Node node = make(place);
+    const char* name = node.name.c_str();
+    for (int path = 0; speccompile_kernels_path(path); ++path) {
+      CHECK(speccompile_kernels_use(speccompile_kernels_path(path)), "%s", speccompile_kernels_path(path));
+      for (const size_t threads : {1, 4}) {
+        std::string message;
+        const std::vector<OrtValue> found = run(node, place, threads, &message);
+        CHECK(message.empty() && !found.empty(), "%s: %s", name, message.c_str());
+        if (first.empty()) first = found;
+        for (size_t i = 0; i < found.size(); ++i) {
+          CHECK(found[i].shape == first[i].shape, "%s", name);
+          for (int64_t k = 0; k < found[i].count(); ++k)
+            CHECK(same(found[i].data<float>()[k], first[i].data<float>()[k]), "%s, %s, %zu threads", name,
+                  speccompile_kernels_path(path), threads);
+        }
+      }
+    }
+  }
+}
+
+void check_refused(const Make& make, const std::function<void(Node&)>& spoil, const char* expected) {
+  Node node = make(Place::kEnd);
+  spoil(node);
+  std::string message;
+  run(node, Place::kEnd, 1, &message);
+  CHECK(message.find(expected) != std::string::npos, "%s: \"%s\" is not in \"%s\"", node.name.c_str(), expected, message.c_str());
+}
+
+OrtValue floats(const Ints& shape, Place place) {
+  return tensor<float>(shape, place, [random = Random(1)]() mutable { return random.number(); });
+}
+
+OrtValue bytes(const Ints& shape, Place place, int64_t last = 255) {
+  return tensor<uint8_t>(shape, place, [last, random = Random(2)]() mutable { return random.integer(0, last); });
+}
+
+// Positive floats of 16 bits, from one on.
+OrtValue words(const Ints& shape, Place place, int64_t first) {
+  return tensor<uint16_t>(shape, place, [first, random = Random(3)]() mutable { return random.integer(first, 0x3fff); });
+}
+
+OrtValue integers(const Ints& shape, Place place, int64_t first, int64_t step) {
+  return tensor<int64_t>(shape, place, [next = first, step]() mutable { return (next += step) - step; });
+}
+
+// rows: of x; block: 0 for formats without blocks.
+Make linear(const char* name, int64_t rows, int64_t depth, int64_t columns, int64_t block = 0) {
+  return [=](Place place) {
+    const std::string word = name;
+    const int64_t across = tiles(columns), all = across * kTile, multiple = block ? block : 64;
+    const int64_t filled = (depth + multiple - 1) / multiple * multiple;
+    Node node{word, {{{"columns", columns}, {"depth", depth}, {"block_size", block}}, {}, {}}, {}, {}};
+    node.add(floats({2, rows, depth}, place));
+    if (word == "LinearFloat32") node.add(floats({across, depth, kTile}, place), true);
+    if (word == "LinearBFloat16") node.add(words({across, depth, kTile}, place, 0x3f00), true);
+    if (word == "LinearInt8") node.add(bytes({across, filled / 4, kTile, 4}, place), true);
+    if (word == "LinearInt8") node.add(floats({all}, place), true);
+    if (word == "LinearInt4") {
+      const Ints by_block = {across, filled / block, kTile};
+      node.add(bytes({across, filled / 8, kTile, 4}, place), true);
+      node.add(words(by_block, place, 0x2000), true);
+      node.add(bytes(by_block, place, 15), true);
+      node.add(floats({all}, place), true);
+    }
+    node.add(floats({columns}, place));
+    return node;
+  };
+}
+
+Make embedding(const char* name, int64_t depth, int64_t tokens) {
+  return [=](Place place) {
+    const std::string word = name;
+    Node node{word, {{{"columns", tokens}, {"depth", depth}}, {}, {}}, {}, {}};
+    node.add(integers({3, tokens / 3}, place, tokens - 1, -1));
+    if (word == "EmbedFloat32") node.add(floats({tiles(tokens), depth, kTile}, place), true);
+    if (word == "EmbedBFloat16") node.add(words({tiles(tokens), depth, kTile}, place, 0x3f00), true);
+    if (word == "EmbedInt8") node.add(bytes({tiles(tokens), (depth + 63) / 64 * 16, kTile, 4}, place), true);
+    if (word == "EmbedInt8") node.add(floats({tiles(tokens) * kTile}, place), true);
+    return node;
+  };
+}
+
+Node attend(Place place) {
+  Node node{"Attend", {{{"window", 9}}, {{"scale", 0.3f}, {"softcap", 0.0f}}, {}}, {}, {}};
+  for (const Ints& shape : {Ints{2, 11, 60}, Ints{2, 2, 11, 10}, Ints{2, 2, 11, 7}, Ints{2, 2, 30, 10}, Ints{2, 2, 30, 7}}) node.add(floats(shape, place));
+  node.add(integers({2}, place, 30, -13));
+  node.add(integers({2, 11}, place, 17, 1));
+  node.add(floats({2, 1, 11, 11}, place));
+  return node;
+}
+
+Make heads(const char* name, int64_t turned) {
+  return [=](Place place) {
+    const std::string word = name;
+    Node node{word, {{}, {{"epsilon", 1e-5f}}, {}}, {}, {}};
+    node.info.integers = {{"heads", 6}, {"groups", 2}, {"key_width", 10}, {"value_width", 7}, {"query_offset", 0},
+                          {"key_offset", 60}, {"value_offset", 80}, {"turned", turned}, {"interleaved", 0}};
+    for (int i = 0; i < 3; ++i) node.add(floats({2, 9, 94}, place));
+    for (int i = 0; word != "SplitHeads" && i < 2; ++i) node.add(floats({2, 9, turned / 2}, place));
+    for (int i = 0; word == "NormRotaryHeads" && i < 2; ++i) node.add(floats({10}, place));
+    return node;
+  };
+}
+
+Make rows(const char* name, const std::vector<Ints>& shapes) {
+  return [=](Place place) {
+    Node node{name, {{{"width", 800}, {"gate_offset", 3}, {"up_offset", 1}}, {{"epsilon", 1e-5f}}, {}}, {}, {}};
+    for (const Ints& shape : shapes) node.add(floats(shape, place));
+    return node;
+  };
+}
+
+Node tables(Place place) {
+  Node node{"RotaryTables", {{}, {{"scale", 2.0f}}, {}}, {}, {}};
+  node.add(integers({2, 9}, place, 0, 100));
+  node.add(floats({5}, place));
+  return node;
+}
+
+void replace(Node& node, size_t index, const Ints& shape) { node.inputs[index] = floats(shape, Place::kEnd); }
+
+void check_refusals() {
+  const Make int8 = linear("LinearInt8", 3, 70, 20), int4 = linear("LinearInt4", 3, 70, 20, 32);
+  const Make embed = embedding("EmbedInt8", 12, 30);
+  check_refused(int8, [](Node& node) { replace(node, 0, {3, 71}); }, "received x [3, 71], expected rows of 70");
+  check_refused(int8, [](Node& node) { replace(node, 3, {19}); }, "received a bias [19], expected 20 numbers, or a single zero");
+  check_refused(int8, [](Node& node) { replace(node, 2, {20}); }, "the scales: received the shape [20], expected 32 numbers");
+  check_refused(int8, [](Node& node) { node.is_constant[1] = false; }, "the weight is computed, expected a constant");
+  check_refused(int8, [](Node& node) { node.info.integers["columns"] = 40; }, "the weight: received the shape [2, 32, 16, 4]");
+  check_refused(int8, [](Node& node) { node.info.integers.erase("depth"); }, "the attribute depth is missing");
+  check_refused(int4, [](Node& node) { node.info.integers["block_size"] = 16; }, "received blocks of 16");
+  check_refused(int4, [](Node& node) { replace(node, 4, {20}); }, "the factors: received the shape [20], expected 32 numbers");
+  check_refused(embed, [](Node& node) { node.inputs[0].data<int64_t>()[2] = 30; }, "received the token id 30, expected 0 to 29");
+  check_refused(embed, [](Node& node) { node.inputs[0].data<int64_t>()[2] = -1; }, "received the token id -1");
+  check_refused(attend, [](Node& node) { node.inputs[5].data<int64_t>()[1] = 31; }, "received the length 31, expected 0 to 30");
+  check_refused(attend, [](Node& node) { replace(node, 7, {2, 1, 11, 10}); }, "the bias: received the shape [2, 1, 11, 10]");
+  check_refused(attend, [](Node& node) { replace(node, 4, {2, 2, 29, 7}); }, "the cache of values: received the shape [2, 2, 29, 7]");
+  check_refused(heads("RotaryHeads", 8), [](Node& node) { replace(node, 3, {2, 9, 3}); }, "a table of angles: received the shape [2, 9, 3]");
+  check_refused(heads("RotaryHeads", 12), [](Node&) {}, "expected an even number of turned columns of a key");
+  check_refused(heads("SplitHeads", 0), [](Node& node) { replace(node, 2, {2, 9, 93}); }, "the value: received the shape [2, 9, 93]");
+  check_refused(rows("RmsNorm", {{5, 20}, {20}}), [](Node& node) { replace(node, 1, {19}); }, "received a weight [19], expected 20 numbers");
+  check_refused(rows("RmsNorm", {{5, 20}, {20}}), [](Node& node) { replace(node, 0, {}); }, "received x [], expected rows of numbers");
+  check_refused(rows("LayerNorm", {{5, 20}, {20}, {20}}), [](Node& node) { replace(node, 0, {5, 0}); }, "received x [5, 0]");
+  check_refused(rows("GatedGelu", {{5, 803}, {5, 801}}), [](Node& node) { node.info.integers["width"] = 0; }, "a gate: expected columns");
+  check_refused(heads("SplitHeads", 0), [](Node& node) { node.info.integers["key_offset"] = -1; }, "heads: expected where");
+  check_refused(heads("SplitHeads", 0), [](Node& node) { node.info.integers["groups"] = 0; }, "heads: expected at least one");
+  check_refused(attend, [](Node& node) { replace(node, 1, {2, 0, 11, 10}); }, "the rows of keys: received the shape [2, 0, 11, 10]");
+  check_refused(rows("GatedSilu", {{5, 803}, {5, 801}}), [](Node& node) { replace(node, 0, {5, 802}); }, "received a gate [5, 802]");
+}
+
+}  // namespace
+
+int main() {
+  // Of each format, so many columns that threads share them, and so few rows, so many, and none.
+  for (const int64_t count : {0, 1, 4, 10}) {
+    check_threads(linear("LinearFloat32", count, 70, 530));
+    check_threads(linear("LinearBFloat16", count, 70, 1030));
+    check_threads(linear("LinearInt8", count, 70, 1090));
+    for (const int64_t block : {32, 64, 128}) check_threads(linear("LinearInt4", count, 300, 1030, block));
+  }
+  for (const char* name : {"EmbedFloat32", "EmbedBFloat16", "EmbedInt8"}) check_threads(embedding(name, 21, 45));
+  check_threads(attend);
+  check_threads(heads("SplitHeads", 0));
+  check_threads(heads("RotaryHeads", 8));
+  check_threads(heads("NormRotaryHeads", 10));
+  check_threads(tables);
+  check_threads(rows("RmsNorm", {{3, 20, 800}, {800}}));
+  check_threads(rows("SkipRmsNorm", {{3, 20, 800}, {3, 20, 800}, {800}}));
+  check_threads(rows("LayerNorm", {{3, 20, 800}, {800}, {800}}));
+  check_threads(rows("GatedSilu", {{3, 20, 803}, {3, 20, 801}}));
+  check_threads(rows("GatedGelu", {{3, 20, 803}, {3, 20, 801}}));
+  check_refusals();
+  return 0;
+}

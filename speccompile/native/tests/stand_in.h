@@ -1,0 +1,173 @@
+// What stands in for ONNX Runtime: enough of its interface to run one operator of the library at a time, on real threads,
+// over memory that ends where a tensor ends.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "../operators/ort.h"
+#include "check.h"
+
+using Ints = std::vector<int64_t>;
+
+struct OrtStatus {
+  std::string message;
+};
+struct OrtTensorTypeAndShapeInfo {
+  Ints shape;
+};
+struct OrtValue {
+  Ints shape;
+  std::shared_ptr<speccompile::Buffer<char>> memory;
+
+  template <class T>
+  T* data() const {
+    return reinterpret_cast<T*>(memory->data);
+  }
+  int64_t count() const {
+    int64_t all = 1;
+    for (const int64_t size : shape) all *= size;
+    return all;
+  }
+};
+// A node: attributes, and the inputs that are constants.
+struct OrtKernelInfo {
+  std::map<std::string, int64_t> integers;
+  std::map<std::string, float> floats;
+  std::vector<const OrtValue*> constants;  // null for what is computed
+};
+// A run of it.
+struct OrtKernelContext {
+  std::vector<const OrtValue*> inputs;
+  std::vector<OrtValue> outputs;
+  speccompile::Place place;
+  size_t threads;
+};
+struct OrtCustomOpDomain {
+  std::string name;
+  std::map<std::string, const OrtCustomOp*> ops;
+};
+struct OrtSessionOptions {
+  OrtCustomOpDomain* domain;
+};
+
+extern "C" OrtStatus* RegisterCustomOps(OrtSessionOptions* options, const OrtApiBase* base);
+
+namespace speccompile {
+
+// A tensor, made by f() number after number.
+template <class T, class F>
+OrtValue tensor(const Ints& shape, Place place, F make) {
+  OrtValue value{shape, nullptr};
+  value.memory = std::make_shared<Buffer<char>>(value.count() * int64_t{sizeof(T)}, place);
+  for (int64_t i = 0; i < value.count(); ++i) value.data<T>()[i] = static_cast<T>(make());
+  return value;
+}
+
+namespace stand_in {
+
+template <size_t kPlace, class Function>
+void put(OrtApi& api, ort::Entry<kPlace, Function>, Function function) {
+  api.slots[kPlace] = reinterpret_cast<OrtSlot>(function);
+}
+
+template <class T>
+OrtStatus* look_up(const std::map<std::string, T>& all, const char* name, T* value) {
+  const auto found = all.find(name);
+  if (found == all.end()) return new OrtStatus{"no such attribute"};
+  *value = found->second;
+  return nullptr;
+}
+
+inline OrtStatus* parallel_for(const OrtKernelContext* context, void (*call)(void*, size_t), size_t count, size_t, void* data) {
+  std::vector<std::thread> threads;
+  for (size_t first = 0; first < context->threads; ++first)
+    threads.emplace_back([=] {
+      for (size_t part = first; part < count; part += context->threads) call(data, part);
+    });
+  for (std::thread& thread : threads) thread.join();
+  return nullptr;
+}
+
+inline OrtStatus* make_output(OrtKernelContext* context, size_t index, const int64_t* sizes, size_t rank, OrtValue** value) {
+  if (context->outputs.size() <= index) context->outputs.resize(index + 1);
+  context->outputs[index] = tensor<float>(Ints(sizes, sizes + rank), context->place, [] { return 3e38f; });
+  *value = &context->outputs[index];
+  return nullptr;
+}
+
+inline OrtStatus* get_constant(const OrtKernelInfo* info, size_t index, int* is_constant, const OrtValue** value) {
+  *value = info->constants.at(index);
+  *is_constant = *value != nullptr;
+  return nullptr;
+}
+
+// Whoever calls a place that is not filled in calls null.
+inline OrtApi make_api() {
+  OrtApi api{};
+  put(api, ort::CreateStatus, +[](int, const char* text) { return new OrtStatus{text}; });
+  put(api, ort::ReleaseStatus, +[](OrtStatus* status) { delete status; });
+  put(api, ort::CreateCustomOpDomain, +[](const char* name, OrtCustomOpDomain** domain) -> OrtStatus* {
+    static OrtCustomOpDomain only;
+    only.name = name;
+    *domain = &only;
+    return nullptr;
+  });
+  put(api, ort::CustomOpDomain_Add, +[](OrtCustomOpDomain* domain, const OrtCustomOp* op) -> OrtStatus* {
+    domain->ops[op->GetName(op)] = op;
+    return nullptr;
+  });
+  put(api, ort::AddCustomOpDomain, +[](OrtSessionOptions* options, OrtCustomOpDomain* domain) -> OrtStatus* {
+    options->domain = domain;
+    return nullptr;
+  });
+  put(api, ort::GetTensorMutableData, +[](const OrtValue* value, void** data) -> OrtStatus* {
+    *data = value->memory->data;
+    return nullptr;
+  });
+  put(api, ort::GetTensorTypeAndShape, +[](const OrtValue* value, OrtTensorTypeAndShapeInfo** info) -> OrtStatus* {
+    *info = new OrtTensorTypeAndShapeInfo{value->shape};
+    return nullptr;
+  });
+  put(api, ort::ReleaseTensorTypeAndShapeInfo, +[](OrtTensorTypeAndShapeInfo* info) { delete info; });
+  put(api, ort::GetDimensionsCount, +[](const OrtTensorTypeAndShapeInfo* info, size_t* count) -> OrtStatus* {
+    *count = info->shape.size();
+    return nullptr;
+  });
+  put(api, ort::GetDimensions, +[](const OrtTensorTypeAndShapeInfo* info, int64_t* sizes, size_t count) -> OrtStatus* {
+    std::copy_n(info->shape.begin(), count, sizes);
+    return nullptr;
+  });
+  put(api, ort::KernelInfoGetAttribute_int64,
+      +[](const OrtKernelInfo* info, const char* name, int64_t* value) { return look_up(info->integers, name, value); });
+  put(api, ort::KernelInfoGetAttribute_float,
+      +[](const OrtKernelInfo* info, const char* name, float* value) { return look_up(info->floats, name, value); });
+  put(api, ort::KernelInfoGetConstantInput_tensor, get_constant);
+  put(api, ort::KernelContext_GetInput, +[](const OrtKernelContext* context, size_t index, const OrtValue** value) -> OrtStatus* {
+    *value = context->inputs.at(index);
+    return nullptr;
+  });
+  put(api, ort::KernelContext_GetOutput, make_output);
+  put(api, ort::KernelContext_ParallelFor, parallel_for);
+  return api;
+}
+
+inline const OrtApi& api() {
+  static const OrtApi made = make_api();
+  return made;
+}
+
+}  // namespace stand_in
+
+inline const OrtCustomOp& operator_named(const std::string& name) {
+  const OrtApiBase base{[](uint32_t version) -> const OrtApi* { return version == ort::kVersion ? &stand_in::api() : nullptr; }, nullptr};
+  OrtSessionOptions options{};
+  CHECK(RegisterCustomOps(&options, &base) == nullptr, "%s", name.c_str());
+  CHECK(options.domain->ops.count(name) == 1, "%s", name.c_str());
+  return *options.domain->ops.at(name);
+}
+
+}  // namespace speccompile
