@@ -67,6 +67,24 @@ def lowered(name: str, folder: Path, export: Callable[[Decoder], Exported]) -> L
     return Lowered(folder, exported.graph, write_lowered(model, exported.graph, folder, "cpu", CPU))
 
 
+def nodes_of_a_layer(graph: ir.Graph) -> int:
+    """What lies between two attentions, one of the two, and the commit of a layer's rows."""
+    first, second = [node for node in graph if node.op_type == "Attend"][:2]
+    below = {first}
+    for node in graph:  # in order
+        if any(value is not None and value.producer() in below for value in node.inputs):
+            below.add(node)
+    needed, pending = set(), [second]
+    while pending:
+        node = pending.pop()
+        if node in below and node not in needed:
+            needed.add(node)
+            pending += [made for value in node.inputs if value is not None and (made := value.producer()) is not None]
+    attends = sum(node.op_type == "Attend" for node in graph)
+    commits = sum(node.op_type == "TensorScatter" for node in graph)
+    return len(needed) - 1 + commits // attends
+
+
 COUNTED = ("rms_normalization", "layer_normalization", "rotary_embedding", "partial_rotary_embedding", "rotary_tables",
            "head_rows", "norm_kernels", "gate_kernels", "merge_reshapes", "half_tables", "fold_offsets",
            "flat_products", "gelu")  # fmt: skip
@@ -85,6 +103,7 @@ COUNTED = ("rms_normalization", "layer_normalization", "rotary_embedding", "part
 def test_whole_models(name, fired, tmp_path, capfd):
     model = lowered(name, tmp_path, lambda decoder: export_verify(Verify(decoder)))
     assert [model.fired[each] for each in COUNTED] == fired
+    assert 7 < nodes_of_a_layer(ir.load(tmp_path / engine_file(model.graph, "cpu")).graph) <= 14
     wide, single = model.check(capfd), model.drive(engine_file(model.graph, "cpu"), SINGLE)
     logits, alone = (np.concatenate([step["logits"] for step in steps[:-1]], axis=1) for steps in (wide, single))
     if native.library() is not None:
