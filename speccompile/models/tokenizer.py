@@ -11,7 +11,6 @@ from speccompile.errors import CheckpointError
 from speccompile.models.load import first_line
 from speccompile.progress import LOGGER
 
-
 LEFT_BEHIND = ("tokenizer_config.json", "special_tokens_map.json", "tokenizer.model", "vocab.json", "vocab.txt")
 """What a folder may hold of a tokenizer beside tokenizer.json."""
 

@@ -148,8 +148,11 @@ def linear_floats(weight: Floats, dtype: np.dtype[Any], *, bias: Floats | None) 
 
 
 def integers(random: np.random.Generator, first: int, last: int, shape: tuple[int, int], *, ends: bool) -> Array:
-    """Any, or the first and the last alone."""
-    return random.choice([first, last], shape) if ends else random.integers(first, last + 1, shape)
+    """Any; or the first and the last alone, of which two columns in three have only one."""
+    if not ends:
+        return random.integers(first, last + 1, shape)
+    kinds = np.arange(shape[1]) % 3
+    return np.where(kinds == 0, last, np.where(kinds == 1, first, random.choice([first, last], shape)))
 
 
 def scales_of(random: np.random.Generator, columns: int) -> Floats:

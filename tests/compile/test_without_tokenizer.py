@@ -27,7 +27,9 @@ def test_a_build_warns_where_parts_of_a_tokenizer_lie(tmp_path, caplog):
     (tmp_path / "recipe.yaml").write_text(RECIPE)
     folder = build(make_plan(load_recipe(tmp_path)), tmp_path / "bundle", prove=False)
     (said,) = [each for each in warnings(caplog) if "tokenizer" in each]
-    assert said.startswith(f"{tmp_path / 'target'}: found tokenizer_config.json, but no tokenizer.json: the bundle will")
+    assert said.startswith(
+        f"{tmp_path / 'target'}: found tokenizer_config.json, but no tokenizer.json: the bundle will"
+    )
     assert "\nhint: AutoTokenizer" in said
     assert Bundle.open(folder).text is None
 

@@ -47,7 +47,12 @@ def question(category, *turns, **more):
 
 
 def test_questions_and_prompts_in_order(read):
-    lines = [question("writing", "a", "b"), {"prompt": "c"}, question("rag", "d", reference=["x"], model="y"), {"token_ids": [5]}]
+    lines = [
+        question("writing", "a", "b"),
+        {"prompt": "c"},
+        question("rag", "d", reference=["x"], model="y"),
+        {"token_ids": [5]},
+    ]
     found = read(*lines)
     assert found == [Question(("a", "b"), "writing"), Question(("c",)), Question(("d",), "rag"), Question(([5],))]
     assert [each.group for each in found] == ["mt_bench", "prompts", "rag", "prompts"]

@@ -11,6 +11,8 @@ namespace {
 
 constexpr int64_t kBytesApart = 64 << 10;  // of a weight: less is not worth another thread
 
+constexpr int64_t kDeepest = 1 << 17;  // columns in eight bits: sums of deeper ones leave 32 bits, those of x the 24 of a float
+
 // Numbers that live as long as one run, at the start of a cache line, so that no two threads share one by accident.
 template <class T>
 class Room {
@@ -125,7 +127,10 @@ Weight::Weight(const Info& info, size_t axes, int64_t rows_each)
 
 LinearInt8::LinearInt8(const Info& info) : weight(info, 4, 4), scales(info.constant(2, "the scales")) {
   expect_count(scales, filled_up(weight.columns), "the scales");
-  if (weight.tensor.shape()[1] % 16) throw OperatorError("the weight: expected a depth that is filled up to a multiple of 64");
+  const int64_t depth = weight.tensor.shape()[1] * 4;
+  if (depth % 64) throw OperatorError("the weight: expected a depth that is filled up to a multiple of 64");
+  if (depth > kDeepest)
+    throw OperatorError("the weight: received columns of " + std::to_string(depth) + " numbers, expected at most " + std::to_string(kDeepest));
 }
 
 EmbedInt8::EmbedInt8(const Info& info) : weight(info, 4, 4), scales(info.constant(2, "the scales")) {

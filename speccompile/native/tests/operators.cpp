@@ -60,9 +60,11 @@ void check_threads(const Make& make) {
         if (first.empty()) first = found;
         for (size_t i = 0; i < found.size(); ++i) {
           CHECK(found[i].shape == first[i].shape, "%s", name);
-          for (int64_t k = 0; k < found[i].count(); ++k)
+          for (int64_t k = 0; k < found[i].count(); ++k) {
+            CHECK(found[i].data<float>()[k] != kUnwritten, "%s", name);
             CHECK(same(found[i].data<float>()[k], first[i].data<float>()[k]), "%s, %s, %zu threads", name,
                   speccompile_kernels_path(path), threads);
+          }
         }
       }
     }
@@ -179,6 +181,7 @@ void check_refusals() {
   check_refused(int8, [](Node& node) { node.is_constant[1] = false; }, "the weight is computed, expected a constant");
   check_refused(int8, [](Node& node) { node.info.integers["columns"] = 40; }, "the weight: received the shape [2, 32, 16, 4]");
   check_refused(int8, [](Node& node) { node.info.integers.erase("depth"); }, "the attribute depth is missing");
+  check_refused(linear("LinearInt8", 1, 131073, 1), [](Node&) {}, "received columns of 131136 numbers, expected at most 131072");
   check_refused(int4, [](Node& node) { node.info.integers["block_size"] = 16; }, "received blocks of 16");
   check_refused(int4, [](Node& node) { replace(node, 4, {20}); }, "the factors: received the shape [20], expected 32 numbers");
   check_refused(embed, [](Node& node) { node.inputs[0].data<int64_t>()[2] = 30; }, "received the token id 30, expected 0 to 29");

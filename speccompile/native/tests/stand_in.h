@@ -67,6 +67,8 @@ OrtValue tensor(const Ints& shape, Place place, F make) {
   return value;
 }
 
+constexpr float kUnwritten = 3e38f;  // what outputs hold before a run
+
 namespace stand_in {
 
 template <size_t kPlace, class Function>
@@ -94,7 +96,7 @@ inline OrtStatus* parallel_for(const OrtKernelContext* context, void (*call)(voi
 
 inline OrtStatus* make_output(OrtKernelContext* context, size_t index, const int64_t* sizes, size_t rank, OrtValue** value) {
   if (context->outputs.size() <= index) context->outputs.resize(index + 1);
-  context->outputs[index] = tensor<float>(Ints(sizes, sizes + rank), context->place, [] { return 3e38f; });
+  context->outputs[index] = tensor<float>(Ints(sizes, sizes + rank), context->place, [] { return kUnwritten; });
   *value = &context->outputs[index];
   return nullptr;
 }
