@@ -28,7 +28,8 @@ CAREFREE = ", carefree host"
 """Of a path whose host rounds upwards and flushes small numbers to zero: the kernels must not."""
 
 _CONTROL = {"x86_64": (28, 0xC040), "aarch64": (0, 0x5400000)}
-"""Where fenv_t has the control word of vectors, and what is set in it: upwards, flush to zero; on ARM another float16 too."""
+"""Where fenv_t has the control word of vectors, and what is set in it: upwards, flush to zero, on ARM another
+float16."""
 
 Outputs = dict[str, NDArray[np.float32]]
 Feeds = dict[str, NDArray[Any]]
