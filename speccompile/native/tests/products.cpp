@@ -23,7 +23,7 @@ struct Quantized {
   Quantized(const Kernels& kernels, Place place, Random random, int64_t count, int64_t depth, int64_t filled, int64_t block, bool ends)
       : x(count * depth, place), numbers(padded(count) * filled, place), scales(padded(count) * (filled / block), place),
         sums(padded(count) * (filled / block), place), rows{padded(count), filled, block, numbers.data, scales.data, sums.data} {
-    for (int64_t i = 0; i < x.count; ++i) x[i] = ends ? end(random, i / depth, 1.0f, -1.0f) : random.any();
+    for (int64_t i = 0; i < x.count; ++i) x[i] = ends ? end(random, i / depth, 1.0f, -1.0f) : random.any_of_row(i / depth);
     std::memset(numbers.data + count * filled, 0, static_cast<size_t>(numbers.count - count * filled));
     scales.fill([] { return 0; });
     sums.fill([] { return 0; });
@@ -166,7 +166,7 @@ void test_floats(int64_t rows, int64_t depth, int64_t columns) {
     Buffer<float> x(rows * depth, place), panels(rows * depth, place), bias(columns, place);
     Buffer<float> y(rows * columns, place);
     for (int64_t i = 0; i < weight.count; ++i) round_to(weight[i], random.number());
-    x.fill([&] { return random.any(); });
+    for (int64_t i = 0; i < x.count; ++i) x[i] = random.any_of_row(i / depth);
     bias.fill([&] { return random.any(); });
     kernels.pack(x.data, rows, depth, panels.data);
     const bool has_bias = columns % 2;
