@@ -38,7 +38,7 @@ Feeds = dict[str, NDArray[Any]]
 def open_case(graph: Path) -> ort.InferenceSession:
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1  # this very thread
-    options.register_custom_ops_library(str(native.library()))
+    native.register(options)
     return ort.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
 
 

@@ -12,8 +12,27 @@ import onnx_ir as ir
 DOMAIN = "speccompile"
 OPSET = 24
 
+VISIBLE = """
+    to_batch = Constant <value_ints = [-1, 1, 1, 1]> ()
+    length_4d = Reshape (length, to_batch)
+    is_committed = Less (column, length_4d)
+    to_query = Constant <value_ints = [1, 3]> ()
+    position_4d = Unsqueeze (positions, to_query)
+    distance = Sub (position_4d, column)
+    limit = Constant <value_int: int = @window> ()
+    has_no_window = Equal (limit, first)
+    is_near = Less (distance, limit)
+    is_in_window = Or (is_near, has_no_window)
+    is_seen = And (is_committed, is_in_window)
+"""
+"""Which committed columns [B, 1, T, columns] a query sees: `is_seen`, of the length, the positions and the window.
+
+`column` holds their numbers, `first` the number 0.
+"""
+
 # Scores of committed columns behind the length, or out of the attention window, get -1e30: step/ops.py, HIDDEN.
-_ATTEND = """
+_ATTEND = (
+    """
 <domain: "speccompile", opset_import: ["" : 24]>
 Attend <scale: float, softcap: float, window: int>
     (query, key_rows, value_rows, key_cache, value_cache, length, positions, bias) => (context)
@@ -65,17 +84,9 @@ Attend <scale: float, softcap: float, window: int>
     rows_1d = Shape <start = 2, end = 3> (key_cache)
     rows = Squeeze (rows_1d)
     column = Range (first, rows, step)
-    to_batch = Constant <value_ints = [-1, 1, 1, 1]> ()
-    length_4d = Reshape (length, to_batch)
-    is_committed = Less (column, length_4d)
-    to_query = Constant <value_ints = [1, 3]> ()
-    position_4d = Unsqueeze (positions, to_query)
-    distance = Sub (position_4d, column)
-    limit = Constant <value_int: int = @window> ()
-    has_no_window = Equal (limit, first)
-    is_near = Less (distance, limit)
-    is_in_window = Or (is_near, has_no_window)
-    is_seen = And (is_committed, is_in_window)
+"""
+    + VISIBLE
+    + """
     hidden_f = Constant <value_float = -1e30> ()
     hidden = CastLike (hidden_f, products)
     committed_bias = Where (is_seen, zero, hidden)
@@ -89,6 +100,7 @@ Attend <scale: float, softcap: float, window: int>
     context = MatMul (weights, head_values)
 }
 """
+)
 
 _COMMIT = """
 <domain: "speccompile", opset_import: ["" : 24]>

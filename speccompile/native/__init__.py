@@ -15,6 +15,7 @@ import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from speccompile.errors import UsageError
 
@@ -67,6 +68,13 @@ def absence() -> Absence | None:
     except OSError as error:  # as where a folder came from another processor, or from a newer system
         return Absence(f"they cannot be loaded: {error}", hint)
     return None
+
+
+def register(options: Any) -> None:
+    """Let sessions with these options, of ONNX Runtime, find the operators; without the library nothing happens."""
+    path = library()
+    if path is not None:
+        options.register_custom_ops_library(str(path))
 
 
 def paths() -> list[str]:

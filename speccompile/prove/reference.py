@@ -64,8 +64,8 @@ def check_greedy(logits: Logits, tokens: list[int], precision: str, where: str, 
 def judged_as(model: nn.Module, entry: EngineEntry) -> str:
     """The precision as which `check_cases` judges an engine: float32, where it computes in that and its weights are the
     model's, as those of a bfloat16 checkpoint in bfloat16."""
-    word = entry.precision["target"]
-    return "float32" if rounding(entry) == "float32" and _is_lossless(model, word) else word
+    word, arithmetic = entry.precision["target"], rounding(entry)
+    return arithmetic if word != arithmetic and _is_lossless(model, word) else word
 
 
 def check_cases(model: nn.Module, cases: Sequence[Case], precision: str) -> dict[str, Any]:

@@ -74,9 +74,11 @@ def check_weights(traced: Path, converted: Path, graph: str, precision: str) -> 
         start = 0
         for name in names.split(JOINED) if form in _LARGEST_ERROR else ():
             if name in originals:
-                _check(originals[name](), stored, start, form, f"{graph} in {precision}")
+                weight = originals[name]()
+                _check(weight, stored, start, form, f"{graph} in {precision}")
                 compared += 1
-                start += originals[name]().shape[-1]
+                start += weight.shape[-1]
+                del weight  # it reads mapped memory
         for tensor in mapped[0]:
             tensor.release()
         del stored  # it reads mapped memory

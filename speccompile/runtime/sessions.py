@@ -107,8 +107,7 @@ def session_options(threads: int, **entries: str) -> ort.SessionOptions:
     options.add_session_config_entry("session.force_spinning_stop", "1")
     # Quantized graphs run as they are written: otherwise activations are quantized that the graph leaves alone.
     options.add_session_config_entry("session.disable_quant_qdq", "1")
-    if (library := native.library()) is not None:
-        options.register_custom_ops_library(str(library))
+    native.register(options)
     return options
 
 

@@ -9,14 +9,14 @@ import onnx
 import onnx.parser
 import onnx_ir as ir
 
+from speccompile.lower import neutral
 from speccompile.lower.native import DOMAIN, VERSION, weights
 from speccompile.lower.passes import ONNXRUNTIME
 
-_OPSET = 24
-
 # Keys and values `[committed | in-step]` on one axis: two partial sums added afterwards would round differently with
 # the width of the window.
-_ATTEND = """
+_ATTEND = (
+    """
     axis = Constant <value_ints = [2]> ()
     none = Constant <value_ints = [0]> ()
     committed = ReduceMax <keepdims = 1> (length)
@@ -55,17 +55,9 @@ _ATTEND = """
     step = Constant <value_int = 1> ()
     committed_0d = Squeeze (committed)
     column = Range (first, committed_0d, step)
-    to_batch = Constant <value_ints = [-1, 1, 1, 1]> ()
-    length_4d = Reshape (length, to_batch)
-    is_committed = Less (column, length_4d)
-    to_query = Constant <value_ints = [1, 3]> ()
-    position_4d = Unsqueeze (positions, to_query)
-    distance = Sub (position_4d, column)
-    limit = Constant <value_int: int = @window> ()
-    has_no_window = Equal (limit, first)
-    is_near = Less (distance, limit)
-    is_in_window = Or (is_near, has_no_window)
-    is_seen = And (is_committed, is_in_window)
+"""
+    + neutral.VISIBLE
+    + """
     hidden = Constant <value_float = -1e30> ()
     committed_bias = Where (is_seen, zero, hidden)
     one = Constant <value_ints = [1]> ()
@@ -86,32 +78,36 @@ _ATTEND = """
     as_context = Concat <axis = 0> (batch, tokens, all)
     context = Reshape (turned, as_context)
 """
+)
 
-_HEADS = """
+
+def _columns(result: str, source: str, offset: str, width: str) -> str:
+    """The columns of a projection from the attribute `offset` on; width: a number, `last` and `none` are there."""
+    return f"""
+    {result}_start_0d = Constant <value_int: int = @{offset}> ()
+    {result}_end_0d = Add ({result}_start_0d, {width})
+    {result}_start = Unsqueeze ({result}_start_0d, none)
+    {result}_end = Unsqueeze ({result}_end_0d, none)
+    {result} = Slice ({source}, {result}_start, {result}_end, last)
+"""
+
+
+_ENDS = """
     none = Constant <value_ints = [0]> ()
-    all = Constant <value_ints = [-1]> ()
+    last = Constant <value_ints = [-1]> ()
+"""
+
+_HEADS = f"""{_ENDS}
     heads_0d = Constant <value_int: int = @heads> ()
     groups_0d = Constant <value_int: int = @groups> ()
     key_width_0d = Constant <value_int: int = @key_width> ()
     value_width_0d = Constant <value_int: int = @value_width> ()
-    query_start_0d = Constant <value_int: int = @query_offset> ()
-    key_start_0d = Constant <value_int: int = @key_offset> ()
-    value_start_0d = Constant <value_int: int = @value_offset> ()
     query_width_0d = Mul (heads_0d, key_width_0d)
     keys_width_0d = Mul (groups_0d, key_width_0d)
     values_width_0d = Mul (groups_0d, value_width_0d)
-    query_end_0d = Add (query_start_0d, query_width_0d)
-    key_end_0d = Add (key_start_0d, keys_width_0d)
-    value_end_0d = Add (value_start_0d, values_width_0d)
-    query_start = Unsqueeze (query_start_0d, none)
-    key_start = Unsqueeze (key_start_0d, none)
-    value_start = Unsqueeze (value_start_0d, none)
-    query_end = Unsqueeze (query_end_0d, none)
-    key_end = Unsqueeze (key_end_0d, none)
-    value_end = Unsqueeze (value_end_0d, none)
-    own_query = Slice (query, query_start, query_end, all)
-    own_key = Slice (key, key_start, key_end, all)
-    own_value = Slice (value, value_start, value_end, all)
+    {_columns("own_query", "query", "query_offset", "query_width_0d")}
+    {_columns("own_key", "key", "key_offset", "keys_width_0d")}
+    {_columns("own_value", "value", "value_offset", "values_width_0d")}
     heads_1d = Unsqueeze (heads_0d, none)
     groups_1d = Unsqueeze (groups_0d, none)
     key_width_1d = Unsqueeze (key_width_0d, none)
@@ -158,20 +154,10 @@ _TABLES = """
     sines = Mul (sine, factor)
 """
 
-_GATED = """
-    none = Constant <value_ints = [0]> ()
-    last = Constant <value_ints = [-1]> ()
+_GATED = f"""{_ENDS}
     width_0d = Constant <value_int: int = @width> ()
-    gate_0d = Constant <value_int: int = @gate_offset> ()
-    up_0d = Constant <value_int: int = @up_offset> ()
-    gate_end_0d = Add (gate_0d, width_0d)
-    up_end_0d = Add (up_0d, width_0d)
-    gate_start = Unsqueeze (gate_0d, none)
-    up_start = Unsqueeze (up_0d, none)
-    gate_end = Unsqueeze (gate_end_0d, none)
-    up_end = Unsqueeze (up_end_0d, none)
-    gates = Slice (gate, gate_start, gate_end, last)
-    ups = Slice (up, up_start, up_end, last)
+    {_columns("gates", "gate", "gate_offset", "width_0d")}
+    {_columns("ups", "up", "up_offset", "width_0d")}
 """
 
 _ONE_WEIGHT, _PLACES = "columns, depth", "heads, groups, key_width, value_width, query_offset, key_offset, value_offset"
@@ -212,7 +198,7 @@ _TEXTS = {
 
 def functions() -> dict[str, onnx.FunctionProto]:
     """Operator -> its function."""
-    head = f'<domain: "{DOMAIN}", opset_import: ["" : {_OPSET}, "{ONNXRUNTIME}" : 1]>\n'
+    head = f'<domain: "{DOMAIN}", opset_import: ["" : {neutral.OPSET}, "{ONNXRUNTIME}" : 1]>\n'
     protos = [onnx.parser.parse_function(f"{head}{signature} {{ {body} }}") for signature, body in _TEXTS.items()]
     return {proto.name: proto for proto in protos}
 

@@ -22,16 +22,18 @@ def _whole(nodes: Nodes, node: ir.Node) -> ir.Value | None:
     if product is None or product.domain != DOMAIN or not product.op_type.startswith("Linear"):
         return None
     rows = made_by(product.inputs[0], "Reshape")
-    source, y = None if rows is None else rows.inputs[0], node.outputs[0]
-    if source is None or len(flat.uses()) != 1 or not _are_rows(source, y):
+    source = None if rows is None else rows.inputs[0]
+    attributes = {name: each.as_int() for name, each in product.attributes.items()}
+    if source is None or len(flat.uses()) != 1:
+        return None
+    tokens = _tokens(source, attributes["depth"])
+    if tokens is None or tokens != _tokens(node.outputs[0], attributes["columns"]):
         return None
     given = [value for value in product.inputs[1:] if value is not None]
-    attributes = {name: each.as_int() for name, each in product.attributes.items()}
     return nodes(product.op_type, source, *given, domain=DOMAIN, **attributes)
 
 
-def _are_rows(x: ir.Value, y: ir.Value) -> bool:
-    """Whether these are rows of the same tokens; what lies between them is flat, so their last axes are whole."""
-    if x.shape is None or y.shape is None or len(x.shape) != 3 or len(y.shape) != 3:
-        return False
-    return x.shape[0] == y.shape[0] and x.shape[1] == y.shape[1]
+def _tokens(rows: ir.Value, width: int) -> list[int | ir.SymbolicDim] | None:
+    """[B, T] of rows [B, T, width]; None where they are not."""
+    shape = rows.shape
+    return list(shape[:2]) if shape is not None and len(shape) == 3 and shape[2] == width else None

@@ -3,7 +3,7 @@
 import numpy as np
 import onnx_ir as ir
 
-from speccompile.lower.passes.matching import numbers
+from speccompile.lower.passes.matching import number
 
 
 def fold_offsets(model: ir.Model) -> int:
@@ -13,13 +13,12 @@ def fold_offsets(model: ir.Model) -> int:
     """
     fired = 0
     for node in [node for node in model.graph if node.op_type == "Add" and node.domain == ""]:
-        weight, offset = sorted(node.inputs, key=lambda value: 0 if value is None else -_size(value))
-        if weight is None or offset is None or _size(weight) < 2 or _size(offset) != 1:
+        weight = next((value for value in node.inputs if value is not None and _is_vector(value)), None)
+        offset = next((found for value in node.inputs if (found := _offset(value)) is not None), None)
+        if weight is None or weight.const_value is None or offset is None:
             continue
-        tensor, (number,) = weight.const_value, numbers(offset) or [0.0]
-        assert tensor is not None
-        array = tensor.numpy()
-        total = ir.tensor(array + np.array(number, array.dtype), name=f"{weight.name}.{node.outputs[0].name}")
+        array = weight.const_value.numpy()
+        total = ir.tensor(array + np.array(offset, array.dtype), name=f"{weight.name}.{node.outputs[0].name}")
         folded = ir.Value(name=total.name, shape=total.shape, type=ir.TensorType(total.dtype), const_value=total)
         model.graph.register_initializer(folded)
         ir.convenience.replace_all_uses_with(node.outputs[0], folded)
@@ -28,8 +27,13 @@ def fold_offsets(model: ir.Model) -> int:
     return fired
 
 
-def _size(value: ir.Value) -> int:
-    """Elements of a constant that is a vector or a number, 0 for any other value."""
-    tensor = ir.convenience.get_const_tensor(value)
-    is_weight = value.is_initializer() or (tensor is not None and tensor.size == 1)
-    return tensor.size if tensor is not None and is_weight and len(tensor.shape) < 2 else 0
+def _is_vector(value: ir.Value) -> bool:
+    """Whether this is a weight of several numbers in a row."""
+    tensor = value.const_value if value.is_initializer() else None
+    return tensor is not None and len(tensor.shape) == 1 and tensor.size > 1
+
+
+def _offset(value: ir.Value | None) -> float | None:
+    """A number, when adding it leaves a vector a vector."""
+    tensor = ir.convenience.get_const_tensor(value) if value is not None else None
+    return number(value) if tensor is not None and len(tensor.shape) < 2 else None

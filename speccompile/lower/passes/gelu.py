@@ -1,11 +1,11 @@
 """GELU by tanh (Hendrycks and Gimpel 2016, section 2), as older models write it out."""
 
-from math import pi, sqrt
+from math import isclose, pi, sqrt
 
 import onnx_ir as ir
 
 from speccompile.lower.passes import Nodes, replace_each
-from speccompile.lower.passes.matching import Op, match, numbers
+from speccompile.lower.passes.matching import Op, match, number
 
 _INNER = Op("Add", "x", Op("Mul", Op("Pow", "x", 3.0), "cubic"))
 _GELU = Op("Mul", Op("Mul", "x", 0.5), Op("Add", Op("Tanh", Op("Mul", _INNER, "slope")), 1.0))
@@ -19,11 +19,8 @@ def gelu(model: ir.Model) -> int:
 
 def _as_one(nodes: Nodes, node: ir.Node) -> ir.Value | None:
     found = match(_GELU, node.outputs[0])
-    if found is None or any(not _is(found[name], number) for name, number in _NUMBERS.items()):
+    if found is None:
+        return None
+    if not all(isclose(number(found[name]) or 0.0, wanted, abs_tol=1e-6) for name, wanted in _NUMBERS.items()):
         return None
     return nodes("Gelu", found["x"], approximate="tanh")
-
-
-def _is(value: ir.Value, number: float) -> bool:
-    known = numbers(value)
-    return known is not None and len(known) == 1 and abs(known[0] - number) < 1e-6

@@ -3,7 +3,7 @@
 import onnx_ir as ir
 
 from speccompile.lower.passes import Nodes, replace_each
-from speccompile.lower.passes.matching import Op, cut, made_by, match, numbers
+from speccompile.lower.passes.matching import Op, cut, made_by, match, number, numbers
 
 _DOUBLE = {
     kind: Op("Unsqueeze", Op("Mul", Op(kind, Op("Concat", "angles", "angles")), "scale"), "axis")
@@ -33,8 +33,8 @@ def _half(nodes: Nodes, node: ir.Node) -> ir.Value | None:
 
 def _is_half(found: dict[str, ir.Value], width: int) -> bool:
     """Whether angles of this width are joined along their last axis, and scaled by one number."""
-    angles, scale = found["angles"], numbers(found["scale"])
-    if angles.shape is None or angles.shape[-1] != width or scale is None or len(scale) != 1:
+    angles = found["angles"]
+    if angles.shape is None or angles.shape[-1] != width or number(found["scale"]) is None:
         return False
     joined = next(each for each in angles.consumers() if made_by(each.outputs[0], "Concat"))
     return joined.attributes["axis"].as_int() in (-1, len(angles.shape) - 1)

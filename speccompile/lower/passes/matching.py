@@ -76,6 +76,12 @@ def numbers(value: ir.Value | None) -> list[float] | None:
     return found
 
 
+def number(value: ir.Value | None) -> float | None:
+    """The element of a constant that has one; None for any other value."""
+    found = numbers(value)
+    return found[0] if found is not None and len(found) == 1 else None
+
+
 class Cut(NamedTuple):
     """Columns `start`, `start + step`, .. before `stop` of `source`, along its last axis."""
 
@@ -99,8 +105,8 @@ def cut(value: ir.Value | None) -> Cut | None:
     source = None if node is None else node.inputs[0]
     if node is None or source is None or source.shape is None or not isinstance(source.shape[-1], int):
         return None
-    bounds = [numbers(bound) for bound in node.inputs[1:]]
-    single = [int(bound[0]) for bound in bounds if bound is not None and len(bound) == 1]
+    bounds = [number(bound) for bound in node.inputs[1:]]
+    single = [int(bound) for bound in bounds if bound is not None]
     if len(single) != len(bounds) or len(single) < 3:
         return None
     start, stop, axis, step = (*single, 1)[:4]

@@ -4,7 +4,7 @@ import onnx_ir as ir
 
 from speccompile.lower.native import DOMAIN
 from speccompile.lower.passes import Nodes, replace_each, stand_in
-from speccompile.lower.passes.matching import Op, made_by, match, numbers
+from speccompile.lower.passes.matching import Op, made_by, match, number, numbers
 
 _ANGLES = Op("Mul", Op("Cast", Op("Unsqueeze", "positions", "axis")), "frequencies")
 _PLAIN, _SCALED = Op("Cos", _ANGLES), Op("Mul", Op("Cos", _ANGLES), "scale")
@@ -21,14 +21,14 @@ def rotary_tables(model: ir.Model) -> int:
 
 def _scaled(nodes: Nodes, node: ir.Node) -> ir.Value | None:
     found = match(_SCALED, node.outputs[0])
-    scale = None if found is None else numbers(found["scale"])
-    if found is None or scale is None or len(scale) != 1:
+    scale = None if found is None else number(found["scale"])
+    if found is None or scale is None:
         return None
     cosine = next(made for value in node.inputs if (made := made_by(value, "Cos")))
     sines = [
         sum_ for sine in _sines(cosine) for sum_ in sine.outputs[0].consumers() if _is_scaled(sum_, found["scale"])
     ]
-    return _tables(nodes, node.outputs[0], found, scale[0], sines)
+    return _tables(nodes, node.outputs[0], found, scale, sines)
 
 
 def _plain(nodes: Nodes, node: ir.Node) -> ir.Value | None:

@@ -62,8 +62,7 @@ def _observe(model: ir.Model, names: Sequence[str]) -> None:
 def _session(path: Path) -> ort.InferenceSession:
     options = ort.SessionOptions()
     options.log_severity_level = 3  # it warns of every cache that is not updated in place
-    if (library := native.library()) is not None:
-        options.register_custom_ops_library(str(library))
+    native.register(options)
     return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
 
