@@ -28,10 +28,14 @@ path            int64 [B, window + 1]   the accepted tokens in order, then the b
 n_path          int64 [B]               accepted tokens, the given included
 logits          float32 [B, logit_rows, V]  optional: bound only when somebody asks for it
 catch_up        int64 [catch_up]        0, 1, ..: the drafter catches up over this many tokens, the bonus token last
+pairs           int64 [catch_up]        the same, of a drafter whose rows pair what the target computed at a token with
+                                        the token behind it; where a text is given in chunks, each chunk then begins
+                                        with the last token of the one before, whose row was completed by a guess
 tokens          int64 [B, S]            all committed tokens and the bonus token (prompt_lookup); float32 [B, 1, S, 1]
                                         where an engine updates only caches in place
 target.key.0 .. float [B, G, S, D]      caches, one pair a layer; `drafter.` for the drafter's own; float32, float16 or
-                                        bfloat16, as the engine's precision says
+                                        bfloat16, as the engine's precision says. A draft may read the target's, as
+                                        the round's commit leaves them
 next_..                                 what a step drafts: see COPIED
 
 With N drafts a round, the window of decoding is N + 1 wide. Its last given token is node 0 of a tree, the root, and the
@@ -67,7 +71,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-VERSION = 2
+VERSION = 3
 """Version of the contract. A runtime refuses bundles with another one."""
 
 PARTS = ("target", "drafter")

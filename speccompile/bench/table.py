@@ -143,7 +143,7 @@ def _speculation(report: Report) -> Iterator[str]:
     yield f"{'rounds so deep':<26}" + "".join(f"{depth.rounds:>6}" for depth in depths)
     yield f"{'accepted':<26}" + "".join(f"{cell(depth.accepted, '.2f'):>6}" for depth in depths)
     after = (cell(depth.accepted_after_previous, ".2f") for depth in depths)
-    yield f"{'accepted after previous':<26}" + "".join(f"{shown:>6}" for shown in after)
+    yield f"{'hit rate after previous':<26}" + "".join(f"{shown:>6}" for shown in after)
     yield ""
     yield from equality_lines(report)
 

@@ -56,7 +56,8 @@ def build(
         manifest = make_manifest(plan, parts, folder)
         proof = _prove(plan, parts, lowered, manifest, folder, prompts, texts) if prove else {"proven": False}
         interrupts.check()
-        built = build_engines(plan, lowered, deferred, folder, Path(f"{output}.reduced") if reduce else None)
+        reduce_into = Path(f"{output}.reduced") if reduce else None
+        built = build_engines(plan, lowered, deferred, folder, reduce_into, manifest.catch_up)
         interrupts.check()
         if dump_graphs:
             shutil.copytree(folder / GRAPHS, dump_graphs, dirs_exist_ok=True)
@@ -86,7 +87,10 @@ def _prove(
     rows += prove_weights(engines, parts, folder)
     for engine in (*traced, *engines):
         rows += prove_graphs(plan, engine, parts, folder)
-    proof = {"proven": True, "graphs": rows, "engines": prove_tokens(plan, manifest, engines, folder, prompts)}
+    tokens, hits = prove_tokens(plan, manifest, engines, folder, prompts)
+    proof: dict[str, Any] = {"proven": True, "graphs": rows, "engines": tokens}
+    if hits is not None:
+        proof["drafter"] = hits
     if plan.decoding == "sampling":
         proof["distributions"] = prove_distributions(plan, manifest, engines, folder, prompts)
     if texts:

@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 from speccompile.builder.calibration import calibrated_ranges
 from speccompile.builder.memory import release
-from speccompile.builder.parts import Part
+from speccompile.builder.parts import Part, shares_weights
 from speccompile.bundle.manifest import EngineEntry
 from speccompile.contract import Graph
 from speccompile.lower.compose import STEP, compose_step, step_graph
@@ -31,7 +31,7 @@ class Lowered:
     precision: PrecisionPlan
     graphs: tuple[Graph, ...]
     shares_weights: bool
-    """Whether the drafter is part of the target."""
+    """Whether the drafter has weights that are the target's."""
 
     @property
     def identity(self) -> tuple[Form, PrecisionPlan]:
@@ -44,7 +44,7 @@ class Lowered:
         return {graph.name: engine_file(graph, self.name) for graph in self.graphs}
 
     def numbers(self, graph: str) -> Numbers:
-        return numbers_of(self.form, self.precision, PARTS[graph])
+        return numbers_of(self.form, self.precision, PARTS[graph], shares=self.shares_weights)
 
     def entry(self, planned: EnginePlan) -> EngineEntry:
         """An engine of the bundle that opens the lowered graphs themselves."""
@@ -87,7 +87,7 @@ def lower_traced(plan: Plan, lowered: Iterable[Lowered], parts: list[Part], fold
     Those that some engine has anyway are left out.
     """
     known = {each.identity: each.form for each in lowered}
-    traced = PrecisionPlan("float32", "float32" if plan.drafter.models or plan.drafter.layers else None, None)
+    traced = PrecisionPlan("float32", "float32" if plan.drafter.models or shares_weights(plan) else None, None)
     missing = [form for form in dict.fromkeys(known.values()) if (form, traced) not in known]
     added = [_lowered(plan, form, traced, parts) for form in missing]
     for each in added:
@@ -102,12 +102,12 @@ def _lowered(plan: Plan, form: Form, precision: PrecisionPlan, parts: Iterable[P
     graphs = tuple(form.contract(graph, dtypes) for graph in round_graphs(plan, parts))
     words = [each.name.partition(".")[0] for each in numbers.values()]
     suffix = [] if set(words) == {"float32"} else words[:1] if len(set(words)) == 1 else words
-    return Lowered(".".join([form.name, *suffix]), form, precision, graphs, bool(plan.drafter.layers))
+    return Lowered(".".join([form.name, *suffix]), form, precision, graphs, shares_weights(plan))
 
 
 def _lower(lowered: Lowered, parts: list[Part], folder: Path, prompts: list[list[int]]) -> None:
     for part in parts:
-        _write_numbers(part, lowered.numbers(part.graph.name), folder, prompts)
+        _write_numbers(part, lowered.numbers(part.graph.name), folder, prompts, parts[0].graph)
     if lowered.shares_weights:
         verify, draft = (folder / neutral_file(part.graph, lowered.numbers(part.graph.name)) for part in parts)
         share_weights(draft, verify)
@@ -119,14 +119,15 @@ def _lower(lowered: Lowered, parts: list[Part], folder: Path, prompts: list[list
         LOGGER.info("%s for %s: %s", graph.name, lowered.name, counts)
 
 
-def _write_numbers(part: Part, numbers: Numbers, folder: Path, prompts: list[list[int]]) -> None:
+def _write_numbers(part: Part, numbers: Numbers, folder: Path, prompts: list[list[int]], verify: Graph) -> None:
     """Once for every pair of a graph and its numbers."""
     path = folder / neutral_file(part.graph, numbers)
     if path.exists():
         return
     ranges = calibrated_ranges(part.graph, numbers, folder, prompts)
     with step(f"writing {part.graph.name} in {numbers.name}"):
-        report = write_numbers(part.graph, PARTS[part.graph.name], numbers, folder, ranges)
+        target = folder / neutral_file(verify)
+        report = write_numbers(part.graph, PARTS[part.graph.name], numbers, folder, ranges, target)
     if report is not None:
         for line in report.lines():
             LOGGER.info("%s in %s: %s", part.graph.name, numbers.name, line)

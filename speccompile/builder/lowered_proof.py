@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from speccompile.builder.draft_proof import check_draft
+from speccompile.builder.draft_proof import check_draft, reads_target
 from speccompile.builder.lowered import Lowered
 from speccompile.builder.memory import release
 from speccompile.builder.parts import Part, neutral, neutral_engine
@@ -20,9 +20,10 @@ from speccompile.progress import step
 from speccompile.prove import graphs as graph_proof
 from speccompile.prove.graphs import TRACED
 from speccompile.prove.noise import NOISE
-from speccompile.prove.script import Driven, Outputs, Script, drive
+from speccompile.prove.script import Driven, Outputs, drive
 from speccompile.prove.weights import check_weights
 from speccompile.recipe import Plan
+from speccompile.runtime.engine import Array
 from speccompile.runtime.onnxruntime import OnnxRuntimeEngine
 
 
@@ -80,15 +81,28 @@ def prove_graphs(plan: Plan, engine: ProofEngine, parts: Iterable[Part], folder:
                 row = _compare(engine, known[graph.name], folder, level)
             others = row.pop("other_drafts", 0)
             rows.append(row)
-            if others and row["tolerance"] == NOISE[TRACED]:
-                rows.append(_check_drafts(plan, engine, graph, known["verify"].script, folder))
+            parts_of = known if graph.name == STEP else [graph.name]
+            if others and all(engine.lowered.numbers(name).has_traced_weights for name in parts_of):
+                rows.append(_check_drafts(plan, engine, graph, known, folder))
     return rows
 
 
-def _check_drafts(plan: Plan, engine: ProofEngine, graph: Graph, script: Script, folder: Path) -> dict[str, Any]:
-    outputs = drive(engine.open(folder, graph.name), script, [graph])
+def _check_drafts(
+    plan: Plan, engine: ProofEngine, graph: Graph, known: dict[str, Part], folder: Path
+) -> dict[str, Any]:
+    verify, level = known["verify"].graph, f"{engine.lowered.name} against eager"
+    script, graphs, files = known["verify"].script, [graph], {graph.name: engine.entry.files[graph.name]}
+    if reads_target(plan) and graph.name != STEP:  # as it was traced, whatever the engine's target is in
+        graphs, files = [verify, graph], {verify.name: neutral_file(verify), **files}
+    entry = replace(engine.entry, files=files, graphs=tuple(graphs))
+    outputs = drive(OnnxRuntimeEngine(folder, entry), script, graphs)
     release()
-    return check_draft(plan, Driven(graph, f"{engine.lowered.name} against eager", script, outputs))
+    features: tuple[Array, ...] = ()
+    if reads_target(plan) and graph.name == STEP:  # which hands them on inside: they are those of its two graphs
+        numbers = {name: engine.lowered.numbers(name) for name in known}
+        both = _round(list(known.values()), numbers, folder)
+        features = tuple(each["features"] for each in both if "features" in each)
+    return check_draft(plan, Driven(graph, level, script, outputs, tuple(graphs), features))
 
 
 def _compare(engine: ProofEngine, part: Part, folder: Path, level: str) -> dict[str, Any]:
@@ -108,10 +122,13 @@ def _drive(engine: ProofEngine, graph: Graph, known: dict[str, Part], folder: Pa
     script = parts[0].script
     outputs = drive(running, script, [graph])
     word = max((each.arithmetic for each in numbers.values()), key=NOISE.__getitem__)
-    if word != TRACED:
-        return graph_proof.check_near(outputs, _round(parts, numbers, folder), graph.name, level, word)
+    # What its two graphs hand on to each other stays inside a step.
+    links = {t.name for part in parts for t in part.graph.outputs if t.role == "link"} if graph.name == STEP else set()
     is_traced = all(each.word == TRACED for each in numbers.values())
-    expected = parts[0].outputs if len(parts) == 1 and is_traced else _round(parts, numbers, folder)
+    expected = parts[0].outputs if len(parts) == 1 and is_traced and word == TRACED else _round(parts, numbers, folder)
+    expected = [{name: each for name, each in one.items() if name not in links} for one in expected]
+    if word != TRACED:
+        return graph_proof.check_near(outputs, expected, graph.name, level, word)
     return graph_proof.check_same(outputs, expected, graph.name, level, word)
 
 

@@ -1,16 +1,13 @@
 """From the plan to the torch modules of the round, with their models loaded and probed."""
 
+from speccompile.families import module_of
+from speccompile.families.site import Site
 from speccompile.models.load import load_model
 from speccompile.models.probe import probe
 from speccompile.progress import step
 from speccompile.recipe import ModelPlan, Plan
 from speccompile.step.decoder import CacheShape, Decoder
 from speccompile.step.draft import Drafter
-from speccompile.step.draft.dynamic import DynamicDrafter
-from speccompile.step.draft.layer_skip import skip_layers
-from speccompile.step.draft.model import ModelDrafter
-from speccompile.step.draft.prompt_lookup import PromptLookup
-from speccompile.step.draft.several import SeveralDrafters
 from speccompile.step.verify import Verify
 from speccompile.step.verify.methods import make_acceptance
 from speccompile.step.window import Branches, Chain
@@ -55,32 +52,21 @@ def make_verify(plan: Plan, decoder: Decoder) -> Verify:
         plan.verify.method, plan.verify.parameters, tree=tree, is_sampling=plan.decoding == "sampling",
         draws=plan.drafter.sample,
     )  # fmt: skip
-    return Verify(decoder, Branches(tree, nodes, depth) if has_branches else Chain(), acceptance)
+    shape = Branches(tree, nodes, depth) if has_branches else Chain()
+    return Verify(decoder, shape, acceptance, plan.drafter.head.taps if plan.drafter.head else ())
 
 
 def make_drafter(plan: Plan) -> Drafter | None:
     """The drafter's part of the round, None without a drafter."""
-    drafter, shape = plan.drafter, cache_shape(plan)
-    match drafter.kind:
-        case "none":
-            return None
-        case "prompt_lookup":
-            assert drafter.ngram is not None
-            assert drafter.tree.parents is not None
-            return PromptLookup(Tree(drafter.tree.parents), drafter.ngram, plan.batch_size, shape.rows)
-        case "models":
-            assert drafter.tree.parents is not None
-            decoders = [load_decoder(m, f"drafter {i}", shape) for i, m in enumerate(drafter.models, 1)]
-            return SeveralDrafters(decoders, Tree(drafter.tree.parents))
-    if drafter.kind == "layer_skip":
-        decoder = skip_layers(load_decoder(plan.target, "target", shape), drafter.layers)
-    else:
-        decoder = load_decoder(drafter.models[0], "drafter", shape)
-    if drafter.tree.parents is None:
-        assert drafter.tree.top_k is not None
-        return DynamicDrafter(decoder, drafter.tree.depth, drafter.tree.top_k, drafter.tokens)
-    fallback = plan.verify.parameters.get("fallback")
-    return ModelDrafter(decoder, Tree(drafter.tree.parents), sample=drafter.sample, fallback=fallback)
+    if not plan.drafter.tokens:
+        return None
+    drafter: Drafter = module_of(plan.drafter.kind, "drafter").make(site_of(plan))
+    return drafter
+
+
+def site_of(plan: Plan) -> Site:
+    """Where the drafter of a plan, and its reference, find what they are made of."""
+    return Site(plan, cache_shape(plan), load_decoder)
 
 
 def load_decoder(model: ModelPlan, role: str, shape: CacheShape) -> Decoder:

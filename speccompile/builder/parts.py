@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from speccompile.builder.draft_proof import check_draft
+from speccompile.builder.draft_proof import check_draft, reads_target
 from speccompile.builder.memory import release
 from speccompile.builder.modules import cache_shape, load_decoder, make_drafter, make_verify, proof_tree
 from speccompile.bundle.manifest import EngineEntry
@@ -55,7 +55,7 @@ def compile_parts(plan: Plan, folder: Path, prove: bool) -> list[Part]:
     release()
     verify, longest = _traced_verify(plan, draft.width if draft else DraftWidth(), folder)
     release()
-    if draft and plan.drafter.layers:
+    if draft and shares_weights(plan):
         share_weights(folder / neutral_file(draft.graph), folder / neutral_file(verify))
     script = scripts.make_script(
         plan.target.facts.vocabulary_size, plan.batch_size, plan.max_length, plan.prefill_chunk,
@@ -66,9 +66,14 @@ def compile_parts(plan: Plan, folder: Path, prove: bool) -> list[Part]:
         return [Part(graph, catch_up, script, [], []) for graph, catch_up in graphs]
     parts = [_proven(verify, 0, script, folder, partial(_check_verify, plan, graph=verify))]
     if draft:
-        check = partial(_check_draft, plan, graph=draft.graph)
+        check = partial(_check_draft, plan, folder, (verify, draft.graph))
         parts.append(_proven(draft.graph, draft.catch_up, parts[0].script, folder, check))
     return parts
+
+
+def shares_weights(plan: Plan) -> bool:
+    """Whether the drafter's graph may read weights that the target has too."""
+    return bool(plan.drafter.layers) or plan.drafter.head is not None
 
 
 class _Draft(NamedTuple):
@@ -84,9 +89,12 @@ def _traced_draft(plan: Plan, folder: Path) -> _Draft | None:
     drafter = make_drafter(plan)
     if drafter is None:
         return None
-    graph = _trace("draft", lambda: export_draft(drafter, plan.batch_size), folder)
+    head = plan.drafter.head
+    n_features = len(drafter.taps) * head.hidden_size if head else 0
+    graph = _trace("draft", lambda: export_draft(drafter, plan.batch_size, n_features), folder)
     decoders = (module for module in drafter.modules() if isinstance(module, Decoder))
-    windows = (layer.window for decoder in decoders for layer in decoder.layers)
+    windows = [layer.window for decoder in decoders for layer in decoder.layers]
+    windows += head.layers.windows if head and head.layers else ()
     return _Draft(graph, DraftWidth.of(drafter), drafter.catch_up, max(windows, default=0))
 
 
@@ -116,11 +124,23 @@ def _check_verify(plan: Plan, outputs: scripts.Outputs, script: scripts.Script, 
     has_tree = any(tensor.name == "nodes" for tensor in graph.outputs)
     eager = graph_proof.eager_logits(model, script)
     rows = [graph_proof.check_verify(outputs, script, eager, all_given=has_tree)]
+    if plan.drafter.head is not None and plan.drafter.head.taps:
+        taps = plan.drafter.head.taps
+        features = [graph_proof.eager_taps(model, text[:-1], taps) for text in script.texts]
+        rows.append(graph_proof.check_features(outputs, script, features))
     return [*rows, graph_proof.check_nodes(model, outputs, script)] if script.tree else rows
 
 
-def _check_draft(plan: Plan, outputs: scripts.Outputs, script: scripts.Script, graph: Graph) -> list[dict[str, Any]]:
-    return [check_draft(plan, scripts.Driven(graph, EAGER, script, outputs))]
+def _check_draft(
+    plan: Plan, folder: Path, graphs: tuple[Graph, Graph], outputs: scripts.Outputs, script: scripts.Script
+) -> list[dict[str, Any]]:
+    if not reads_target(plan):
+        return [check_draft(plan, scripts.Driven(graphs[1], EAGER, script, outputs))]
+    engine = neutral_engine([(graph, neutral_file(graph)) for graph in graphs], folder)
+    driven = scripts.Driven(graphs[1], EAGER, script, scripts.drive(engine, script, graphs), graphs)
+    del engine
+    release()
+    return [check_draft(plan, driven)]
 
 
 def _trace(name: str, export: Callable[[], Exported], folder: Path) -> Graph:

@@ -10,7 +10,8 @@ from speccompile.builder.modules import window_kind
 from speccompile.builder.parts import Part
 from speccompile.bundle.hashes import hash_file
 from speccompile.bundle.manifest import FORMAT, TOKENIZER, Manifest
-from speccompile.recipe import Plan
+from speccompile.families.head import HeadPlan
+from speccompile.recipe import ModelPlan, Plan
 
 PACKAGES = ("torch", "transformers", "onnx", "onnx-ir", "onnxscript", "onnxruntime", "tokenizers", "numpy")
 
@@ -45,8 +46,10 @@ def make_manifest(plan: Plan, parts: list[Part], folder: Path) -> Manifest:
 def make_lock(plan: Plan) -> dict[str, Any]:
     """What went in: the hash of every input file and the version of every package that took part."""
     drafters = plan.drafter.models
+    head = plan.drafter.head
     names = ["drafter"] if len(drafters) == 1 else [f"drafter {number}" for number in range(1, len(drafters) + 1)]
-    models = {"target": plan.target} | dict(zip(names, drafters, strict=True))
+    models: dict[str, ModelPlan | HeadPlan] = {"target": plan.target, **dict(zip(names, drafters, strict=True))}
+    models |= {"drafter": head} if head else {}
     inputs = {
         role: {
             "reference": model.reference,

@@ -10,11 +10,12 @@ from pathlib import Path
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from speccompile.families import module_of
 from speccompile.recipe import EnginePlan, ModelPlan, Plan
 from speccompile.recipe.plan import PrecisionPlan
 from speccompile.tree import Tree
 
-VOCABULARY, MAX_LENGTH, BATCH_SIZE, LAYERS = 24, 64, 128, 2
+VOCABULARY, MAX_LENGTH, BATCH_SIZE, LAYERS, HIDDEN = 24, 64, 128, 2, 32
 
 
 def small_plan(plan: Plan, folder: Path) -> Plan:
@@ -24,12 +25,22 @@ def small_plan(plan: Plan, folder: Path) -> Plan:
     models = tuple(
         _saved(each, _noisy(target, seed), folder / f"drafter.{seed}") for seed, each in enumerate(drafter.models, 1)
     )
+    layers = () if not drafter.layers else (0,) if drafter.reads_caches else (LAYERS - 1,)
     words = PrecisionPlan("float32", "float32" if plan.engines[0].precision.drafter else None, None)
+    head = drafter.head and module_of(drafter.kind, "reference").small(
+        drafter.head, HIDDEN, size, LAYERS, folder / "head"
+    )
     return replace(
         plan,
         name="small",
         target=_saved(plan.target, target, folder / "target"),
-        drafter=replace(drafter, models=models, layers=(0,) if drafter.layers else ()),
+        drafter=replace(
+            drafter,
+            models=models,
+            layers=layers,
+            head=head,
+            mask_token=None if drafter.mask_token is None else size - 1,
+        ),
         max_length=MAX_LENGTH,
         batch_size=BATCH_SIZE,
         prefill_chunk=MAX_LENGTH // 2,
@@ -47,7 +58,7 @@ def _vocabulary_size(plan: Plan) -> int:
 @torch.no_grad()
 def _model(vocabulary_size: int, seed: int) -> LlamaForCausalLM:
     config = LlamaConfig(
-        vocab_size=vocabulary_size, hidden_size=32, intermediate_size=48, num_hidden_layers=LAYERS,
+        vocab_size=vocabulary_size, hidden_size=HIDDEN, intermediate_size=48, num_hidden_layers=LAYERS,
         num_attention_heads=2, num_key_value_heads=1, max_position_embeddings=MAX_LENGTH, bos_token_id=None,
         eos_token_id=None, pad_token_id=None,
     )  # fmt: skip

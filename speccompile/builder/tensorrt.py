@@ -55,10 +55,16 @@ def _why_not_here(planned: EnginePlan) -> str:
 
 
 def build_engines(
-    plan: Plan, lowered: dict[str, Lowered], deferred: dict[str, str], folder: Path, reduce_into: Path | None
+    plan: Plan,
+    lowered: dict[str, Lowered],
+    deferred: dict[str, str],
+    folder: Path,
+    reduce_into: Path | None,
+    catch_up: int,
 ) -> Built:
     """Every engine of the plan; what TensorRT refuses is left out, and the others go on.
 
+    catch_up: width of the drafter's catch-up when decoding, which engines are made quick for.
     reduce_into: a folder for the smallest graph that fails in the same way, one for each engine that is left out.
     """
     built, limits = Built(), Limits()
@@ -67,7 +73,7 @@ def build_engines(
         if planned.backend not in BACKENDS:
             built.entries.append(graphs.entry(planned))
             continue
-        settings = _settings(plan, planned, graphs)
+        settings = _settings(plan, planned, graphs, catch_up)
         if reason := deferred.get(planned.name, ""):
             LOGGER.warning("engine %s is deferred to `speccompile finish`: %s", planned.name, reason)
             built.entries.append(_entry(planned, graphs, settings, {}, reason))
@@ -106,8 +112,7 @@ def _reduce(source: Path, settings: Settings, output: Path, limits: Limits) -> N
         LOGGER.warning("%s could not be reduced: %s", source.name, error)
 
 
-def _settings(plan: Plan, planned: EnginePlan, lowered: Lowered) -> dict[str, Settings]:
-    catch_up = plan.drafter.tree.depth + 1 if plan.drafter.tree.kind != "chain" else 2
+def _settings(plan: Plan, planned: EnginePlan, lowered: Lowered, catch_up: int) -> dict[str, Settings]:
     return {
         graph.name: make_settings(
             graph, backend=planned.backend, compute_capability=planned.compute_capability,

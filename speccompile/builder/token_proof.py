@@ -1,21 +1,24 @@
 """The token level of a build's proof: the graphs of every engine against themselves, and against transformers."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from speccompile.builder.lowered import form_and_precision
 from speccompile.builder.lowered_proof import ProofEngine
 from speccompile.builder.memory import release
+from speccompile.builder.modules import site_of
 from speccompile.bundle.manifest import TOKENIZER, Manifest
 from speccompile.bundle.prompts import read_prompts
 from speccompile.errors import PromptError
+from speccompile.families.probe import Text, probe_head
 from speccompile.models.load import load_model
 from speccompile.progress import step
 from speccompile.prove import reference, seeds, tokens
 from speccompile.recipe import Plan
 from speccompile.runtime import Bundle
-from speccompile.runtime.text import Text
+from speccompile.runtime.text import Text as Tokenizer
 
 
 def proof_prompts(plan: Plan, folder: Path) -> list[list[int]]:
@@ -30,7 +33,7 @@ def proof_prompts(plan: Plan, folder: Path) -> list[list[int]]:
 
 def token_ids(plan: Plan, file: Path, folder: Path) -> list[list[int]]:
     """Token ids of a prompts file, by the tokenizer in `folder`. Raises PromptError as `proof_prompts`."""
-    text = Text(folder / TOKENIZER) if plan.target.facts.tokenizer else None
+    text = Tokenizer(folder / TOKENIZER) if plan.target.facts.tokenizer else None
     prompts = []
     for number, prompt in enumerate(read_prompts(file), 1):
         if isinstance(prompt, str):
@@ -48,8 +51,9 @@ def token_ids(plan: Plan, file: Path, folder: Path) -> list[list[int]]:
 
 def prove_tokens(
     plan: Plan, manifest: Manifest, engines: Sequence[ProofEngine], folder: Path, prompts: list[list[int]]
-) -> list[dict[str, Any]]:
-    """The token level for all lowered graphs: speculative against autoregressive, both against transformers.
+) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
+    """The token level for all lowered graphs: speculative against autoregressive, both against transformers; and how
+    often a head is right on what the target wrote (`families.probe`), None for other drafters.
 
     Graphs for a GPU run on the CPU here: each row names the engines it stands for, and what executed the graphs.
     """
@@ -74,4 +78,8 @@ def prove_tokens(
         model = load_model(plan.target.folder, plan.max_length)
         for row, cases, engine in zip(rows, cases_of, engines, strict=True):
             row["transformers"] = reference.check_cases(model, cases, reference.judged_as(model, engine.entry))
-    return rows
+    if plan.drafter.head is None:
+        return rows, None
+    with step("probing how the head is read"):
+        texts = [Text(case.prompt_ids + case.faithful.token_ids, len(case.prompt_ids)) for case in cases_of[0]]
+        return rows, probe_head(replace(site_of(plan), model=model), model, texts)

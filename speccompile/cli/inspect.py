@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from speccompile.cli.heads import hit_rows, hit_title
 from speccompile.contract import Buffer, buffers
 from speccompile.errors import BundleError
 
@@ -57,6 +58,16 @@ def command(folder: Path, as_json: bool, no_verify: bool) -> None:
                   perplexity exp of the mean negative log-likelihood;
                   same_argmax share of tokens with the best token of
                   transformers; kl_divergence from transformers, in nats
+
+    \b
+    Of a drafter that was made for its target, proof.drafter says how often it
+    is right on what the target wrote itself; its keys are
+      positions  places in these texts at which it drafted
+      hit_rate   share of right drafts at depth 1, 2, .., each after the
+                 target's own tokens
+      control    the same with features shifted by one token
+      readings   {words: hit_rate} of other readings of its files
+      better     those of them that fit clearly better
 
     \b
     Examples:
@@ -134,6 +145,8 @@ def _lines(bundle: "OpenedBundle", *, verified: bool) -> Iterator[str]:
     proof = dict(bundle.proof)
     if quality := proof.pop("quality", None):
         yield from _section(_quality_title(quality), _quality_rows(quality))
+    if hits := proof.pop("drafter", None):
+        yield from _section(hit_title(hits), hit_rows(hits))
     yield from _section("proof (proof.json)", _proof_rows(proof))
 
 

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from speccompile.cli.heads import found_rows
+
 if TYPE_CHECKING:
     from speccompile.recipe import EnginePlan, ModelPlan, Plan, Recipe
 
@@ -82,6 +84,11 @@ def _drafter_rows(recipe: "Recipe", plan: "Plan") -> list[Row]:
     rows = [_row(recipe, "drafter.kind", drafter.kind)]
     for index, model in enumerate(drafter.models):
         rows += _model_rows(recipe, f"drafter.models.{index}" if drafter.kind == "models" else "drafter", model)
+    if drafter.head:
+        rows.append(_row(recipe, "drafter.model", drafter.head.reference))
+        rows += [(name, value, "folder") for name, value in found_rows(drafter.head)]
+    if drafter.threshold is not None:
+        rows.append(_row(recipe, "drafter.threshold", drafter.threshold))
     if drafter.layers:
         rows.append(_row(recipe, "drafter.layers", ", ".join(map(str, drafter.layers))))
     if drafter.tokens:

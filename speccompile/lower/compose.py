@@ -31,8 +31,10 @@ def compose_step(verify: ir.Model, draft: ir.Model, graph: Graph) -> ir.Model:
     """
     made = {value.name: value for value in (*verify.graph.inputs, *verify.graph.outputs)}
     for value in list(draft.graph.inputs):
-        if value.name in made:
-            ir.convenience.replace_all_uses_with(value, made[value.name])
+        # A cache that the draft borrows is read as the commit leaves it.
+        known = made.get(f"{value.name}.out", made.get(value.name))
+        if known is not None:
+            ir.convenience.replace_all_uses_with(value, known)
         else:
             made[value.name] = value
     made |= {value.name: value for value in draft.graph.outputs}
@@ -40,11 +42,11 @@ def compose_step(verify: ir.Model, draft: ir.Model, graph: Graph) -> ir.Model:
     draft.graph.inputs.clear()
     draft.graph.outputs.clear()
     weights, nodes = list(draft.graph.initializers.values()), list(draft.graph)
-    known = {place: weight for weight in verify.graph.initializers.values() if (place := _place(weight))}
+    same_place = {place: weight for weight in verify.graph.initializers.values() if (place := _place(weight))}
     for weight in weights:
         del draft.graph.initializers[weight.name]
         place = _place(weight)
-        if place is not None and (same := known.get(place)) is not None:
+        if place is not None and (same := same_place.get(place)) is not None:
             ir.convenience.replace_all_uses_with(weight, same)
         else:
             verify.graph.register_initializer(weight)

@@ -11,9 +11,12 @@ from typing import Any
 
 import onnx_ir as ir
 import onnxscript
+import sympy
 import torch
 from onnx_ir.passes import common
 from torch import Tensor, nn
+from torch._guards import detect_fake_mode
+from torch.utils._sympy.functions import Mod, PythonMod
 
 from speccompile.contract import Graph
 from speccompile.contract import Tensor as Spec
@@ -56,6 +59,7 @@ _FIELDS = {
     "next_parents": "parents",
     "next_ids": "ids",
     "next_probs": "probs",
+    "pairs": "catch_up",
     "draft_ids": "ids",
     "draft_probs": "probs",
     "draft_uniforms": "uniforms",
@@ -157,7 +161,7 @@ def _traced(graph: Graph, module: _Flat) -> torch.onnx.ONNXProgram:
     try:
         program = _program(graph, module)
         # A branch on a width is followed at the widths of the trace, and would then be followed at every other.
-        if program._guards_code:
+        if program._guards_code and not _holds_always(program):
             raise _untraceable(graph, module, f"it branches on the width of the window ({program._guards_code[0]})")
         # onnxscript's default rewrites take most of the time and hardly ever fire; a backend's passes do what matters.
         return torch.onnx.export(
@@ -169,6 +173,17 @@ def _traced(graph: Graph, module: _Flat) -> torch.onnx.ONNXProgram:
         while cause.__cause__ is not None:
             cause = cause.__cause__
         raise _untraceable(graph, module, first_line(cause)) from error
+
+
+def _holds_always(program: torch.export.ExportedProgram) -> bool:
+    """Whether all that a trace took for granted is so at every width. torch cannot tell that (4 * w + 16) % (w + 4) is
+    0, which views of w + 4 tokens ask; sympy can."""
+    fake = detect_fake_mode([node.meta.get("val") for node in program.graph.nodes])
+    return fake is not None and all(
+        guard.expr.replace(lambda each: isinstance(each, Mod | PythonMod), lambda each: sympy.Mod(*each.args))
+        is sympy.true
+        for guard in fake.shape_env.guards
+    )
 
 
 def _program(graph: Graph, module: _Flat) -> torch.export.ExportedProgram:

@@ -9,10 +9,12 @@ from onnx_ir.passes import common
 
 from speccompile.contract import Graph
 from speccompile.errors import BuildError
-from speccompile.lower.forms import Form, Numbers
+from speccompile.lower.forms import NATIVE, Form, Numbers
 from speccompile.lower.passes.reduce_precision import reduce_precision
 from speccompile.lower.passes.transposed_weights import transposed_weights
 from speccompile.lower.quantize import QuantizeReport, quantize
+from speccompile.lower.quantize.linear import HEAD, TURNED, find_linears
+from speccompile.lower.quantize.shared import Shared
 
 GRAPHS = "graphs"
 """The folder of graphs and weights in a bundle."""
@@ -49,17 +51,19 @@ def write_neutral(model: ir.Model, graph: Graph, folder: Path, weights: str) -> 
 
 
 def write_numbers(
-    graph: Graph, part: str, numbers: Numbers, folder: Path, ranges: Ranges | None = None
+    graph: Graph, part: str, numbers: Numbers, folder: Path, ranges: Ranges | None = None, target: Path | None = None
 ) -> QuantizeReport | None:
     """Write the neutral graph of a part in other numbers, with a weights file of its own. What was traced is there.
 
-    ranges: of activations, for w8a8 and fp8. Returns what was quantized, None for plain dtypes.
+    ranges: of activations, for w8a8 and fp8. target: the neutral graph whose weights a drafter may read as they are
+    stored there. Returns what was quantized, None for plain dtypes.
     """
     if numbers.is_traced:
         return None
     model, report = ir.load(folder / neutral_file(graph)), None
     if not numbers.is_dtype:
-        report = quantize(model, numbers.word, numbers.block_size or 0, numbers.weights, ranges)
+        shared = find_shared(target, numbers) if target is not None and part == "drafter" else None
+        report = quantize(model, numbers.word, numbers.block_size or 0, numbers.weights, ranges, shared)
     if numbers.compute != "float32":
         reduce_precision(model, ir.DataType[numbers.compute.upper()])
     save(model, folder / neutral_file(graph, numbers), f"{part}.{numbers.name}.weights")
@@ -69,7 +73,8 @@ def write_numbers(
 def share_weights(path: Path, other: Path) -> int:
     """Let a graph read those of its weights that another graph of the same folder has too from that one's file.
 
-    Returns how many. What is then left in its own file lies there in vain: see `drop_unread`.
+    Returns how many. What is left for its own file is written anew; a file of which nothing is left lies there in vain:
+    see `drop_unread`.
     """
     model = ir.load(path)
     known = {_content(tensor): tensor for _, tensor in _external(ir.load(other))}
@@ -81,8 +86,39 @@ def share_weights(path: Path, other: Path) -> int:
                 base_dir=path.parent,
             )  # fmt: skip
             shared += 1
+    if shared:
+        _keep_own(model, path.parent, {str(tensor.location) for tensor in known.values()})
     ir.save(model, path)
     return shared
+
+
+def _keep_own(model: ir.Model, folder: Path, others: set[str]) -> None:
+    """Write the file of a graph's own weights again, without those that lie in other files as well."""
+    own = [(value, tensor) for value, tensor in _external(model) if str(tensor.location) not in others]
+    for name in sorted({str(tensor.location) for _, tensor in own}):
+        its = [(value, tensor) for value, tensor in own if str(tensor.location) == name]
+        kept = f"{name}.own"
+        written = ir.external_data.convert_tensors_to_external([tensor for _, tensor in its], folder, kept)
+        (folder / kept).replace(folder / name)
+        for (value, _), tensor in zip(its, written, strict=True):
+            value.const_value = ir.ExternalTensor(
+                name, tensor.offset, tensor.length, tensor.dtype, shape=tensor.shape, name=value.name, base_dir=folder
+            )
+
+
+def find_shared(target: Path, numbers: Numbers) -> Shared | None:
+    """What a drafter's graph may read of a target's neutral graph as it is stored there; None where their numbers are
+    one, or where only equal numbers are shared."""
+    word = numbers.target_word or (numbers.word if numbers.weights == NATIVE else None)
+    if word is None:
+        return None
+    block_size = numbers.target_block_size if numbers.target_word else numbers.block_size
+    graph = ir.load(target).graph
+    tied = [each.weight for each in find_linears(graph) if each.role == HEAD and each.weight.steps == TURNED]
+    tensors = [weight.source.const_value for weight in tied]
+    offsets = frozenset(tensor.offset or 0 for tensor in tensors if isinstance(tensor, ir.ExternalTensor))
+    files = {str(tensor.location) for _, tensor in _external(ir.load(target))}
+    return Shared(frozenset(files), word, block_size or 0, offsets)
 
 
 def _external(model: ir.Model) -> list[tuple[ir.Value, ir.ExternalTensor]]:

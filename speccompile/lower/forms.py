@@ -1,7 +1,7 @@
 """The forms that graphs take for backends, as data: which lowering, which quantized weights, which dtype computes."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
@@ -56,12 +56,18 @@ def form_of(engine: EnginePlan) -> Form:
 
 @dataclass(frozen=True)
 class Numbers:
-    """What one part's weights are stored as, and what it computes in: equal ones share one weights file."""
+    """What one part's weights are stored as, and what it computes in: equal ones share one weights file.
+
+    target_word, target_block_size: of a drafter that reads weights of the target as they are stored there, those of the
+    target, where they are others.
+    """
 
     word: str
     block_size: int | None
     weights: str
     compute: str
+    target_word: str | None = None
+    target_block_size: int | None = None
 
     @property
     def is_dtype(self) -> bool:
@@ -76,19 +82,36 @@ class Numbers:
     @property
     def arithmetic(self) -> str:
         """The precision whose rounding decides how far two computations may lie apart."""
-        return self.compute if self.word in FLOATS else self.word
+        formats = [word for word in (self.word, self.target_word) if word is not None and word not in FLOATS]
+        return formats[0] if formats else self.compute
+
+    @property
+    def has_traced_weights(self) -> bool:
+        """Whether every weight is the model's own."""
+        return {self.word, self.target_word} <= {"float32", None}
 
     @property
     def name(self) -> str:
         """ "float16", or "int4-32.qdq.float16"."""
         if self.is_dtype:
             return self.word
-        size = f"-{self.block_size}" if self.word == "int4" else ""
-        return f"{self.word}{size}.{self.weights}.{self.compute}"
+        own = _sized(self.word, self.block_size)
+        target = f"+{_sized(self.target_word, self.target_block_size)}" if self.target_word else ""
+        return f"{own}{target}.{self.weights}.{self.compute}"
 
 
-def numbers_of(form: Form, precision: PrecisionPlan, part: str) -> Numbers:
-    """The numbers of the part "target" or "drafter"; float32 for a drafter without weights."""
-    word = precision.words().get(part, "float32")
+def _sized(word: str, block_size: int | None) -> str:
+    return f"{word}-{block_size}" if word == "int4" else word
+
+
+def numbers_of(form: Form, precision: PrecisionPlan, part: str, *, shares: bool = False) -> Numbers:
+    """The numbers of the part "target" or "drafter"; float32 for a drafter without weights. shares: the drafter reads
+    weights of the target, which on a CPU stay in the target's numbers; elsewhere only equal numbers are shared."""
+    words = precision.words()
+    word = words.get(part, "float32")
     block_size = precision.block_size if word == "int4" else None
-    return Numbers(word, block_size, form.weights, form.compute_dtype(word))
+    own = Numbers(word, block_size, form.weights, form.compute_dtype(word))
+    target = words["target"]
+    if part == "target" or not shares or form.weights != NATIVE or target == word:
+        return own
+    return replace(own, target_word=target, target_block_size=precision.block_size if target == "int4" else None)

@@ -60,10 +60,14 @@ def verify_graph(verify: Verify, width: DraftWidth, *, is_sampling: bool) -> Gra
 def draft_graph(drafter: Drafter, batch: int, n_features: int = 0) -> Graph:
     """The contract of the `draft` graph. n_features: width of the taps that it reads together."""
     width = DraftWidth.of(drafter)
-    states = _states([(s.name, str(s.dtype).removeprefix("torch."), s.shape) for s in drafter.states()])
+    states, borrowed = (
+        _states([(s.name, str(s.dtype).removeprefix("torch."), s.shape) for s in its])
+        for its in (drafter.states(), drafter.borrowed())
+    )
     inputs = [_io("path", (batch, "window+1")), _io("n_path", (batch,)), _io("length", (batch,))]
     if drafter.catch_up:
-        inputs.append(Spec("catch_up", "int64", ("catch_up",), "catch_up", "index"))
+        name = "pairs" if drafter.pairs else "catch_up"
+        inputs.append(Spec(name, "int64", ("catch_up",), name, "index"))
     if drafter.taps:
         inputs.append(Spec("features", "float32", (batch, "window", n_features), "features", "link"))
     outputs = [_io("next_window", (batch, width.nodes)), _io("next_total", (batch,))]
@@ -73,7 +77,7 @@ def draft_graph(drafter: Drafter, batch: int, n_features: int = 0) -> Graph:
         inputs += [*_settings(batch), _io("draft_uniforms", (batch, drafter.tokens), dtype="float32")]
         outputs += _proposals(("next_ids", "next_probs"), batch, width)
     outputs = [replace(spec, buffer=COPIED[spec.name]) for spec in outputs]
-    return Graph("draft", (*inputs, *states), (*outputs, *map(_updated, states)))
+    return Graph("draft", (*inputs, *states, *borrowed), (*outputs, *map(_updated, states)))
 
 
 def _settings(batch: int) -> list[Spec]:

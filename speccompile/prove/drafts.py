@@ -20,23 +20,40 @@ from speccompile.runtime.engine import Array
 from speccompile.step.layers import skipping
 from speccompile.tree import Tree, merged_places
 
-Teacher = Callable[[list[int]], Logits]
-"""Tokens -> float32 [n, V]: the logits after each of them."""
+
+@dataclass(frozen=True)
+class Fed:
+    """What a drafter has read. known: the text and the bonus token. Of drafters that read features, of every committed
+    token: features float32 [n, F], and the token that stood behind it when it was committed, following."""
+
+    known: list[int]
+    features: Array | None = None
+    following: Sequence[int] = ()
+
+
+Teacher = Callable[[Fed, list[int]], Logits]
+"""What was fed, and drafts after it -> float32 [1 + drafts, V]: the logits after the bonus token and after each draft,
+-inf for tokens that the drafter does not have."""
+
+Confidence = Callable[[Fed, list[int]], Array]
+"""The same -> float32 [1 + drafts]: how sure a drafter with a head for it is of the draft after each of them."""
 
 FORWARDS = 96
 """Eager forwards that a proof takes at most, of which each is over a whole text. One window more, once it has begun."""
 
 TRACED = "float32"
+TINY = 1e-300
+"""For the logarithm of a probability that is zero."""
 HINT = "the graph computes something else than the drafter: please report it with the recipe"
 
 
 @dataclass(frozen=True)
 class Case:
-    """known: the text and the bonus token. outputs: of the whole window; tokens: of the nodes, the bonus first."""
+    """outputs: of the whole window; tokens: of the nodes, the bonus first."""
 
     where: str
     row: int
-    known: list[int]
+    fed: Fed
     window: Window
     outputs: dict[str, Array]
 
@@ -49,9 +66,9 @@ class Case:
 def teacher(model: nn.Module, skipped: Sequence[int] = ()) -> Teacher:
     """transformers eager, without some of its layers where a drafter skips them."""
 
-    def logits(tokens: list[int]) -> Logits:
+    def logits(fed: Fed, drafts: list[int]) -> Logits:
         with skipping(model, skipped) if skipped else nullcontext():
-            return sequence_logits(model, tokens)
+            return sequence_logits(model, [*fed.known, *drafts])[-1 - len(drafts) :]
 
     return logits
 
@@ -59,26 +76,54 @@ def teacher(model: nn.Module, skipped: Sequence[int] = ()) -> Teacher:
 def cases(driven: Driven) -> Iterator[Case]:
     """What was drafted for every row that was fed, the latest first. Raises ProofError for a wrong bonus token, and
     for an idle row with drafts."""
-    for step, window, outputs in reversed(list(driven.runs())):
+    pairs = _paired(driven)
+    for number, (step, window, outputs) in reversed(list(enumerate(driven.runs()))):
         for row, (n, start) in enumerate(zip(window.fed, window.committed, strict=True)):
             where = f"{driven.graph.name}, {driven.level}, window {step}, row {row}"
             known = [*driven.script.texts[row][:start], *window.values["path"][row, : n + 1].tolist()]
-            case = Case(where, row, known, window, outputs)
+            fed = Fed(known, *pairs[number][row]) if pairs else Fed(known)
+            case = Case(where, row, fed, window, outputs)
             if n == 0:
                 _check_equal(case, "the number of tokens in the next window", int(case.outputs["next_total"][row]), 1)
             else:
-                _check_equal(case, "the next window's first token", case.tokens[0], case.known[-1])
+                _check_equal(case, "the next window's first token", case.tokens[0], known[-1])
                 yield case
 
 
+def _paired(driven: Driven) -> list[list[tuple[Array, list[int]]]]:
+    """For every window and row: the features of all committed tokens, and the tokens behind them when they were
+    committed, which in the middle of a text are the target's own guess. Empty without features."""
+    found: list[list[tuple[Array, list[int]]]] = []
+    for _, window, outputs in driven.runs():
+        features = driven.features[len(found)] if driven.features else outputs.get("features")
+        if features is None:
+            return []
+        before = found[-1] if found else [(features[row, :0], []) for row in range(len(window.fed))]
+        rows = []
+        for row, (n, start) in enumerate(zip(window.fed, window.committed, strict=True)):
+            kept, following = before[row] if n else (before[row][0], before[row][1])
+            end = start if n else len(following)
+            path = window.values["path"][row, 1 : n + 1].tolist()
+            rows.append((np.concatenate([kept[:end], features[row, :n]]), [*following[:end], *path]))
+        found.append(rows)
+    return found
+
+
 def check_tree(
-    driven: Driven, teachers: Sequence[Teacher], tree: Tree, max_length: int, fallback: float | None = None
+    driven: Driven,
+    teachers: Sequence[Teacher],
+    tree: Tree,
+    max_length: int,
+    fallback: float | None = None,
+    late: int = 0,
+    sure: Confidence | None = None,
 ) -> dict[str, Any]:
     """Children of every node of a constant tree, a chain included: the best tokens, in the order of their rank, or
     where the graph says from what they were drawn, drawn right. Raises ProofError.
 
     teachers: one, or one for each of several drafters that draft this tree and are merged. max_length: of a sequence,
-    behind which drafts mean nothing. fallback: the probability below which a draft ends a chain.
+    behind which drafts mean nothing. fallback: the probability below which a draft ends a chain; late: drafts that are
+    kept from there on. sure: what says that probability, by default the best token's own.
     """
     places = [[0, *its] for its in merged_places([tree] * len(teachers))]
     compared = spent = 0
@@ -90,23 +135,25 @@ def check_tree(
             _check_equal(case, "the number of drafts", n_drafts, tree.drafts * len(teachers))
         for each, its in zip(teachers, places, strict=True):
             tokens = [case.tokens[place] for place in its]
-            for logits in _lineages(each, case.known, tokens, tree, max_length):
+            confidence = None if sure is None else sure(case.fed, tokens[1 : tree.drafts])
+            for logits in _lineages(each, case.fed, tokens, tree, max_length):
                 spent += 1
                 for node, row in logits:
                     compared += _check_children(case, node, row, tokens, tree)
-                    if fallback is not None:
-                        _check_stop(case, node, row, n_drafts, fallback)
+                    if fallback is not None and node + late < tree.drafts:
+                        probability = _softmax(row).max() if confidence is None else confidence[node]
+                        _check_stop(case, node + late, row, n_drafts, fallback, float(probability))
     return _report(driven, compared)
 
 
 def _lineages(
-    each: Teacher, known: list[int], tokens: list[int], tree: Tree, max_length: int
+    each: Teacher, fed: Fed, tokens: list[int], tree: Tree, max_length: int
 ) -> Iterator[list[tuple[int, Logits]]]:
     """(node, its logits [V]) of every node whose children mean something, those on one path from the root together."""
-    left = [n for n, its in enumerate(tree.children) if its and len(known) + tree.depths[n] < max_length]
+    left = [n for n, its in enumerate(tree.children) if its and len(fed.known) + tree.depths[n] < max_length]
     while left:
         lineage = tree.lineages[left[-1]]
-        logits = each(known + [tokens[node] for node in lineage[1:]])[-len(lineage) :]
+        logits = each(fed, [tokens[node] for node in lineage[1:]])
         yield [(node, row) for node, row in zip(lineage, logits, strict=True) if node in left]
         left = [node for node in left if node not in lineage]
 
@@ -132,9 +179,10 @@ def _check_children(case: Case, node: int, logits: Logits, tokens: list[int], tr
     return len(children)
 
 
-def _check_stop(case: Case, node: int, logits: Logits, n_drafts: int, fallback: float) -> None:
-    """In a chain: the draft behind node `node` is among the window's `n_drafts` only where it is sure enough."""
-    surplus = float(np.log(_softmax(logits).max()) - np.log(fallback))
+def _check_stop(case: Case, node: int, logits: Logits, n_drafts: int, fallback: float, probability: float) -> None:
+    """In a chain: the draft behind node `node` is among the window's `n_drafts` only where what decides that, by these
+    logits or beside them, is sure enough."""
+    surplus = float(np.log(max(probability, TINY)) - np.log(max(fallback, TINY)))
     is_kept, tolerance = node < n_drafts, 2 * _loss(logits)
     if node <= n_drafts and not (surplus >= -tolerance if is_kept else surplus <= tolerance):
         raise ProofError(
@@ -154,9 +202,9 @@ def check_dynamic(driven: Driven, each: Teacher, depth: int, top_k: int, max_len
         if spent >= FORWARDS:
             break
         paths = _paths(case)
-        if len(case.known) + depth > max_length:
+        if len(case.fed.known) + depth > max_length:
             continue
-        scores, is_clear, tolerance = _grown(each, case.known, depth, top_k)
+        scores, is_clear, tolerance = _grown(each, case.fed, depth, top_k)
         spent += 1 + (depth - 1) * top_k
         unknown = [path for path in paths if path not in scores]
         if unknown and is_clear:
@@ -191,7 +239,7 @@ def _paths(case: Case) -> list[tuple[int, ...]]:
     return paths[1:]
 
 
-def _grown(each: Teacher, known: list[int], depth: int, top_k: int) -> tuple[dict[tuple[int, ...], float], bool, float]:
+def _grown(each: Teacher, fed: Fed, depth: int, top_k: int) -> tuple[dict[tuple[int, ...], float], bool, float]:
     """Logarithms of the joint probabilities of all nodes that EAGLE-2 (Li et al. 2024) considers, by their paths;
     whether it was clear at every depth which to expand; and how much rounding may change them."""
     scores: dict[tuple[int, ...], float] = {}
@@ -200,13 +248,13 @@ def _grown(each: Teacher, known: list[int], depth: int, top_k: int) -> tuple[dic
     for _ in range(depth):
         level: dict[tuple[int, ...], float] = {}
         for path in front:
-            logits = each([*known, *path])[-1]
+            logits = each(fed, list(path))[-1]
             tolerance = max(tolerance, 2 * depth * _loss(logits))
             ordered = np.argsort(-logits, kind="stable")
             is_clear &= _gap(logits[ordered], top_k) > tolerance
             probabilities = _softmax(logits)
             for token in ordered[:top_k].tolist():
-                level[*path, token] = scores.get(path, 0.0) + float(np.log(probabilities[token]))
+                level[*path, token] = scores.get(path, 0.0) + float(np.log(max(probabilities[token], TINY)))
         scores |= level
         front = sorted(level, key=lambda path: -level[path])
         is_clear &= _gap(np.array([level[path] for path in front]), top_k) > tolerance
@@ -225,7 +273,7 @@ def _softmax(logits: Logits) -> Array:
 
 
 def _loss(logits: Logits) -> float:
-    return LOSS[TRACED] * max(float(np.abs(logits).max()), 1.0)
+    return LOSS[TRACED] * max(float(np.abs(logits[np.isfinite(logits)]).max()), 1.0)
 
 
 def _check_equal(case: Case, what: str, got: int, expected: int) -> None:

@@ -39,7 +39,7 @@ def check_drawn(
     sampling = Sampling(temperature or 1.0, int(values["top_k"][row]), top_p, min_p, penalty)
     ids, probs = outputs["next_ids"][row, node], outputs["next_probs"][row, node].astype(np.float64)
     place = f"{where}, node {node}"
-    tolerance = 2 * NOISE["float32"] * max(float(np.abs(logits).max()), 1.0) / sampling.temperature
+    tolerance = 2 * NOISE["float32"] * max(float(np.abs(logits[np.isfinite(logits)]).max()), 1.0) / sampling.temperature
     _check_best(place, ids, probabilities(logits, seen, _unfiltered(sampling)), tolerance)
     _check_probs(place, ids, probs, logits, seen, sampling, tolerance)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from speccompile.errors import ProofError
 from speccompile.prove.noise import NOISE
@@ -17,6 +17,7 @@ from speccompile.prove.reference import Logits, sequence_logits
 from speccompile.prove.script import DRAFTED, Driven, Outputs, Script, used
 from speccompile.runtime.engine import Array
 from speccompile.step.draft import Accepted, Drafter
+from speccompile.step.layers import find_layers, hidden_output
 
 TRACED = "float32"
 """What models are traced in."""
@@ -63,6 +64,45 @@ def check_nodes(model: nn.Module, outputs: Outputs, script: Script) -> dict[str,
             _check_close(got, expected, NOISE[TRACED], f"verify, row {row}, nodes {lineage}")
             compared += expected.size
     return {"graph": "verify", "level": f"{EAGER}, nodes", "values": compared, "tolerance": NOISE[TRACED]}
+
+
+@torch.no_grad()
+def eager_taps(model: nn.Module, tokens: list[int], taps: Sequence[str]) -> Array:
+    """float32 [n, F]: what transformers eager has at these places (see `step.taps`) over n tokens, beside each other.
+
+    By its own hidden states, of which the last is what the final norm gives: what enters that, a hook sees.
+    """
+    model.set_attn_implementation("eager")
+    last: list[Tensor] = []
+    hook = find_layers(model)[-1].register_forward_hook(lambda _, given, output: last.append(hidden_output(output)))
+    with hook:
+        hidden = model(input_ids=torch.tensor([tokens]), use_cache=False, output_hidden_states=True).hidden_states
+    found = []
+    for tap in taps:
+        place, _, side = tap.rpartition(".")
+        index = int(place.partition(".")[2] or 0) + (side == "output")
+        is_last = place != "norm" and index == len(hidden) - 1
+        found.append(hidden[-1] if place == "norm" else last[0] if is_last else hidden[index])
+    features: Array = torch.cat(found, 2)[0].float().numpy()
+    return features
+
+
+def check_features(outputs: Outputs, script: Script, expected: Sequence[Array]) -> dict[str, Any]:
+    """The features of every window of text against the eager ones, float32 [n, F] of each row's text. Raises
+    ProofError."""
+    compared = 0
+    for step, (width, fed, committed) in enumerate(script.windows()):
+        for row, start in enumerate(committed):
+            if fed[row]:
+                wanted = expected[row][start : start + width]
+                _check_close(
+                    outputs[step]["features"][row],
+                    wanted,
+                    NOISE[TRACED],
+                    f"verify, features of window {step}, row {row}",
+                )
+                compared += wanted.size
+    return {"graph": "verify", "level": f"{EAGER}, features", "values": compared, "tolerance": NOISE[TRACED]}
 
 
 @torch.no_grad()

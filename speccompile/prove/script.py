@@ -25,7 +25,8 @@ class Script:
     """A text a row, and the widths in which it is fed. Later rows sit out the first windows, as ragged prompts do.
 
     tree: how drafts follow each other. rounds: windows of decoding, each the tokens of a tree's nodes in every row,
-    over the text's first `rounds_at` tokens; none until `with_rounds` has found drafts that are accepted.
+    over the text's first `rounds_at` tokens; none until `with_rounds` has found drafts that are accepted. overlap: how
+    many tokens of a window of the text are given once more in the next one (see `pairs` in the contract).
     """
 
     texts: list[list[int]]
@@ -33,14 +34,24 @@ class Script:
     tree: Tree | None = None
     rounds_at: int = 0
     rounds: tuple[tuple[tuple[int, ...], ...], ...] = ()
+    overlap: int = 0
 
     def windows(self) -> Iterator[tuple[int, list[int], list[int]]]:
-        """Width, tokens fed to each row (0 or width), and tokens committed in each row before."""
+        """Width, tokens fed to each row, none or all of the window in rows that were fed before, and tokens committed
+        in each row before."""
         committed = [0] * len(self.texts)
         for step, width in enumerate(self.widths):
-            fed = [width if step >= row % 2 else 0 for row in range(len(self.texts))]
-            yield width, fed, list(committed)
-            committed = [a + b for a, b in zip(committed, fed, strict=True)]
+            again = [min(self.overlap, start) for start in committed]
+            fed = [width + again[row] if step >= row % 2 else 0 for row in range(len(self.texts))]
+            starts = [start - more for start, more in zip(committed, again, strict=True)]
+            yield max(fed), fed, starts
+            committed = [a + b for a, b in zip(starts, fed, strict=True)]
+
+    @property
+    def ends(self) -> list[int]:
+        """Tokens committed in each row behind the text."""
+        *_, (_, fed, committed) = self.windows()
+        return [a + b for a, b in zip(committed, fed, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -64,19 +75,25 @@ class Window:
 
 @dataclass(frozen=True)
 class Driven:
-    """What a graph that drafts, `draft` or `step`, gave for a script. level: of the proof, as its rows name it."""
+    """What a graph that drafts, `draft` or `step`, gave for a script. level: of the proof, as its rows name it.
+
+    all_graphs: of the round that was driven, where `draft` was driven behind `verify`. features: of every run, where a
+    drafter read some and the outputs do not have them.
+    """
 
     graph: Graph
     level: str
     script: Script
     outputs: Outputs
+    all_graphs: tuple[Graph, ...] = ()
+    features: tuple[Array, ...] = ()
 
     def runs(self) -> Iterator[tuple[int, Window, dict[str, Array]]]:
         """Every run's place in `outputs`, its window as the drafter read it, and its outputs.
 
         The drafter of a `step` reads the path that the target made there: `fed` is then what was accepted.
         """
-        for number, window in enumerate(windows(self.script, [self.graph])):
+        for number, window in enumerate(windows(self.script, self.all_graphs or [self.graph])):
             place = number + window.drafted  # between the text and the drafts lie the states
             outputs = self.outputs[place]
             fed = [int(n) for n in outputs.get("n_path", window.fed)]
@@ -125,7 +142,7 @@ def with_rounds(engine: Engine, script: Script, graph: Graph) -> Script:
 
 def windows(script: Script, graphs: Sequence[Graph]) -> Iterator[Window]:
     """Everything that is fed to the graphs of a round. In a `step`, and where drafts are a tree, the text is given."""
-    names = {graph.name for graph in graphs}
+    script, names = overlapped(script, graphs), {graph.name for graph in graphs}
     all_given = names != {"verify"} or _has_tree(graphs)
     for step, (width, fed, committed) in enumerate(script.windows()):
         texts = zip(script.texts, committed, strict=True)
@@ -139,6 +156,14 @@ def windows(script: Script, graphs: Sequence[Graph]) -> Iterator[Window]:
         path = np.concatenate([np.array(tokens), np.zeros((batch, 1), np.int64)], 1)
         counts = [1] * batch, [path.shape[1] - 1] * batch, [script.rounds_at] * batch
         yield replace(_window(graphs, script, step, path, *counts), drafted=True)
+
+
+def overlapped(script: Script, graphs: Iterable[Graph]) -> Script:
+    """The script as the runtime feeds it to a drafter that pairs features with the next token: where the target makes
+    the path itself, the last row of a window holds its guess, and is given once more."""
+    names = {graph.name for graph in graphs}
+    pairs = any(tensor.name == "pairs" for graph in graphs for tensor in graph.inputs)
+    return replace(script, overlap=1) if pairs and names != {"draft"} else script
 
 
 def _window(
@@ -206,14 +231,15 @@ def _read(engine: Engine, graph: Graph, widths: Mapping[str, int]) -> dict[str, 
 def used_states(engine: Engine, graphs: Sequence[Graph], script: Script) -> dict[str, Array]:
     """The used part of the states that these graphs update, when the script has been fed."""
     states = (t for graph in graphs for t in graph.outputs if t.role == "state")
-    return used({t.buffer: engine.array(t.buffer, t.concrete_shape({})) for t in states}, script)
+    arrays = {t.buffer: engine.array(t.buffer, t.concrete_shape({})) for t in states}
+    return used(arrays, overlapped(script, graphs))
 
 
 def used(arrays: Mapping[str, Array], script: Script) -> dict[str, Array]:
-    """The committed part of every state: what lies behind it is never read."""
+    """The committed part of every state, without rows that will be given once more: what lies behind is never read."""
     found = {}
     for name, whole in arrays.items():
-        for row in range(len(script.texts)):
-            used = sum(fed[row] for _, fed, _ in script.windows())
+        for row, end in enumerate(script.ends):
+            used = end - script.overlap
             found[f"{name} row {row}"] = (whole[row, :, :used] if whole.ndim == 4 else whole[row, :used]).copy()
     return found

@@ -6,13 +6,14 @@ A new feature is a word in a row (and gone from PLANNED), or a row.
 from collections.abc import Mapping
 
 from speccompile.errors import RecipeError
+from speccompile.families import FAMILIES
 from speccompile.recipe.refusal import Origin, nearest, one_of
 
 Row = Mapping[str, tuple[str, ...]]
 
 _ANYWHERE: Row = {
     "graphs": ("separate", "fused"),
-    "drafter": ("none", "model", "models", "prompt_lookup", "layer_skip"),
+    "drafter": tuple(FAMILIES),
     "method": ("exact", "typical", "lenience", "top_k", "bild"),
     "decoding": ("greedy", "sampling"),
 }
@@ -68,7 +69,7 @@ PLANNED: Row = {
     "provider": (),
     "compute_capability": (),
     "graphs": (),
-    "drafter": ("medusa", "eagle", "eagle3", "mtp", "retrieval", "suffix_automaton"),
+    "drafter": ("mtp", "redrafter", "jetspec", "token_recycling", "suffix", "suffix_automaton", "retrieval"),
     "method": (),
     "decoding": (),
     "precision": (),
@@ -76,19 +77,8 @@ PLANNED: Row = {
     "block_size": (),
 }
 
-DRAFTER_KEYS: Row = {
-    "none": ("kind",),
-    "model": ("kind", "model", "revision", "tokens", "sample", "tree"),
-    "models": ("kind", "models", "tokens", "tree"),
-    "prompt_lookup": ("kind", "tokens", "ngram", "tree"),
-    "layer_skip": ("kind", "layers", "tokens", "sample", "tree"),
-}
+DRAFTER_KEYS: Row = {kind: ("kind", *family.keys) for kind, family in FAMILIES.items()}
 """Keys of the section `drafter` that mean something for each kind."""
-
-WEIGHTED = ("model", "models")
-"""Drafters with weights of their own."""
-SHARING = ("layer_skip",)
-"""Drafters that run with the target's weights, and so in its precision."""
 
 VERIFY_KEYS: Row = {
     "exact": ("method",),

@@ -1,14 +1,13 @@
 """A checkpoint folder in Hugging Face layout, read without torch: the facts that a plan needs, and that it is whole."""
 
-import json
 from pathlib import Path
 from typing import Any, TypeGuard
 
+from speccompile.checkpoints.objects import CONFIG, read_object, wrong
+from speccompile.checkpoints.weights import weight_files
 from speccompile.errors import CheckpointError, UnsupportedModelError
 from speccompile.recipe.plan import CheckpointFacts
-from speccompile.recipe.weights import weight_files
 
-CONFIG = "config.json"
 GENERATION_CONFIG = "generation_config.json"
 TOKENIZER = "tokenizer.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
@@ -20,6 +19,8 @@ POSITION_KEYS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len
 """What architectures call the longest sequence that they take."""
 LAYER_KEYS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 """What they call the number of their layers."""
+HIDDEN_KEYS = ("hidden_size", "n_embd", "d_model")
+"""What they call the width of the residual stream."""
 
 
 def read_checkpoint(folder: Path) -> tuple[tuple[Path, ...], CheckpointFacts]:
@@ -44,24 +45,9 @@ def read_checkpoint(folder: Path) -> tuple[tuple[Path, ...], CheckpointFacts]:
         eos_token_ids=_eos_token_ids(config, folder),
         weight_bytes=weight_bytes,
         tokenizer=(folder / TOKENIZER).is_file(),
+        hidden_size=_count(config, HIDDEN_KEYS),
     )
     return (*_present(folder, CONFIG, GENERATION_CONFIG), *weights, *_present(folder, *TOKENIZER_FILES)), facts
-
-
-def read_object(path: Path) -> dict[str, Any] | None:
-    """The JSON object in a file, or None when there is no such file. Raises CheckpointError for anything else."""
-    if not path.is_file():
-        return None
-    try:
-        data = json.loads(path.read_bytes())
-    except ValueError as error:
-        raise CheckpointError(
-            f"{path}: received text that is not JSON, expected a JSON object: {error}",
-            hint="copy or download the file again",
-        ) from None
-    if not isinstance(data, dict):
-        raise _wrong(path, f"JSON of type {type(data).__name__}", "a JSON object")
-    return data
 
 
 def token_ids(value: Any, key: str, path: Path) -> tuple[int, ...]:
@@ -69,7 +55,7 @@ def token_ids(value: Any, key: str, path: Path) -> tuple[int, ...]:
     ids = value if isinstance(value, list) else [] if value is None else [value]
     if all(isinstance(one, int) and not isinstance(one, bool) for one in ids):
         return tuple(ids)
-    raise _wrong(path, f"{key}: {value!r}", "a token id, a list of token ids or null")
+    raise wrong(path, f"{key}: {value!r}", "a token id, a list of token ids or null")
 
 
 def _architecture(config: dict[str, Any], folder: Path) -> str:
@@ -77,14 +63,14 @@ def _architecture(config: dict[str, Any], folder: Path) -> str:
         case [str(architecture), *_]:
             return architecture
         case other:
-            raise _wrong(folder / CONFIG, f"architectures: {other!r}", 'a list such as ["LlamaForCausalLM"]')
+            raise wrong(folder / CONFIG, f"architectures: {other!r}", 'a list such as ["LlamaForCausalLM"]')
 
 
 def _model_type(config: dict[str, Any], folder: Path) -> str:
     model_type = config.get("model_type")
     if isinstance(model_type, str):
         return model_type
-    raise _wrong(folder / CONFIG, f"model_type: {model_type!r}", 'text such as "llama"')
+    raise wrong(folder / CONFIG, f"model_type: {model_type!r}", 'text such as "llama"')
 
 
 def _vocabulary_size(config: dict[str, Any], folder: Path) -> int:
@@ -97,7 +83,7 @@ def _vocabulary_size(config: dict[str, Any], folder: Path) -> int:
             "expected a language model alone",
             hint="save the language model of the checkpoint as a checkpoint of its own",
         )
-    raise _wrong(folder / CONFIG, f"vocab_size: {size!r}", "a whole number above zero")
+    raise wrong(folder / CONFIG, f"vocab_size: {size!r}", "a whole number above zero")
 
 
 def _eos_token_ids(config: dict[str, Any], folder: Path) -> tuple[int, ...]:
@@ -118,7 +104,3 @@ def _is_count(value: object) -> TypeGuard[int]:
 
 def _present(folder: Path, *names: str) -> tuple[Path, ...]:
     return tuple(Path(name) for name in names if (folder / name).is_file())
-
-
-def _wrong(path: Path, received: str, expected: str) -> CheckpointError:
-    return CheckpointError(f"{path}: received {received}, expected {expected}", hint="check the checkpoint's files")

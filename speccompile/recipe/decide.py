@@ -1,14 +1,13 @@
 """Recipe -> Plan: every default, and every refusal that needs more than one key or a look at the files."""
 
-from dataclasses import replace
 from pathlib import Path
 
 from speccompile.bundle.prompts import read_prompts
 from speccompile.errors import PromptError
-from speccompile.recipe.capabilities import SHARING
-from speccompile.recipe.drafter import decide_draft, decide_models, drafter_kind
+from speccompile.families import FAMILIES
+from speccompile.recipe.drafter import decide_draft, decide_models, drafter_kind, with_kind
 from speccompile.recipe.engines import PRECISION, Word, decide_engines
-from speccompile.recipe.plan import ModelPlan, Plan, ProvePlan
+from speccompile.recipe.plan import DrafterPlan, ModelPlan, Plan, ProvePlan
 from speccompile.recipe.resolve import resolve_model
 from speccompile.recipe.rules import decide_rule, verify_method
 from speccompile.recipe.schema import Cache, Precision, Prove, Recipe
@@ -26,6 +25,7 @@ def make_plan(recipe: Recipe) -> Plan:
     Models named by Hub id are fetched. Raises RecipeError, PromptError for the content of a prompts file,
     CheckpointError and UnsupportedModelError for a model's files.
     """
+    recipe = with_kind(recipe)
     words = _decide_words(recipe)
     graphs, kind, method, decoding = (word for _, _, word in words)
     engines = decide_engines(recipe, words, kind)
@@ -40,21 +40,21 @@ def make_plan(recipe: Recipe) -> Plan:
         (recipe.precision or Precision()).target or PRECISION,
         recipe.origin,
     )
-    models, notes = decide_models(recipe, target, draft)
+    draft, notes = decide_models(recipe, target, draft)
     for file in filter(None, (prove.prompts, prove.held_out)):
         _check_prompts(file, target)
     cache = recipe.cache or Cache()
-    max_length = _decide_max_length(recipe, target, models)
+    max_length = _decide_max_length(recipe, target, draft.models)
     return Plan(
         name=recipe.name,
         target=target,
-        drafter=replace(draft, models=models),
+        drafter=draft,
         decoding=decoding,
         graphs=graphs,
         verify=verify,
         max_length=max_length,
         batch_size=cache.batch_size or BATCH_SIZE,
-        prefill_chunk=_decide_prefill_chunk(recipe, max_length),
+        prefill_chunk=_decide_prefill_chunk(recipe, max_length, draft),
         engines=engines,
         prove=prove,
         notes=tuple(notes),
@@ -65,7 +65,7 @@ def _decide_words(recipe: Recipe) -> list[Word]:
     """What every engine must be able to do."""
     kind = drafter_kind(recipe)
     return [
-        ("graphs", "graphs", recipe.graphs or ("fused" if kind in SHARING else "separate")),
+        ("graphs", "graphs", recipe.graphs or (FAMILIES[kind].graphs if kind in FAMILIES else "separate")),
         ("drafter.kind", "drafter", kind),
         ("verify.method", "method", verify_method(recipe)),
         ("decoding", "decoding", recipe.decoding or DECODING),
@@ -135,8 +135,11 @@ def _decide_max_length(recipe: Recipe, target: ModelPlan, drafters: tuple[ModelP
     return written
 
 
-def _decide_prefill_chunk(recipe: Recipe, max_length: int) -> int:
+def _decide_prefill_chunk(recipe: Recipe, max_length: int, draft: DrafterPlan) -> int:
     written = (recipe.cache or Cache()).prefill_chunk
+    if written == 1 and draft.head is not None:
+        expected = f"2 or more: with drafter.kind {draft.kind} a chunk begins with the last token of the one before"
+        raise recipe.origin.refusal("cache.prefill_chunk", "1", expected, "set cache.prefill_chunk to 2 or more")
     if written is None:
         return min(PREFILL_CHUNK, max_length)
     if written > max_length:

@@ -1,30 +1,43 @@
 """The section `drafter` -> what drafts: models, layers, the tree, and whether drafts are drawn."""
 
+from dataclasses import replace
 from itertools import pairwise
 
+from speccompile.families import FAMILIES, HEADS
+from speccompile.families.find import AUTO, find_kind, refuse_head
 from speccompile.recipe.capabilities import DRAFTER_KEYS
 from speccompile.recipe.drafts import able, check_combination
 from speccompile.recipe.engines import PRECISION
+from speccompile.recipe.heads import decide_head
 from speccompile.recipe.pair import check_pair
 from speccompile.recipe.plan import DrafterPlan, ModelPlan
 from speccompile.recipe.refusal import Origin, meaningless
-from speccompile.recipe.resolve import resolve_model
+from speccompile.recipe.resolve import resolve_folder, resolve_model
 from speccompile.recipe.schema import Drafter, Model, Precision, Recipe
 from speccompile.recipe.trees import NO_TREE, check_branching, decide_tree
 
 KIND = "none"
 NGRAM = 3
 FEWEST_MODELS = 2
-NEEDED = {
-    "model": ("the model", "demo/drafter"),
-    "models": ("the models", "[demo/drafter, demo/other]"),
-    "layers": ("the layers of the target", "[0, 2]"),
-}
-"""Keys without a default: what they are, and an example."""
 
 
 def drafter_kind(recipe: Recipe) -> str:
     return (recipe.drafter or Drafter()).kind or KIND
+
+
+def with_kind(recipe: Recipe) -> Recipe:
+    """The recipe with the kind of its drafter, where that is for the drafter's folder to say: `kind: auto`, or a model
+    and no kind. Raises RecipeError and CheckpointError as `resolve_folder` and `find_kind`."""
+    written = recipe.drafter
+    if written is None or written.kind not in (None, AUTO) or (written.kind is None and written.model is None):
+        return recipe
+    if written.model is None:
+        hint = "add it, for example `model: demo/drafter`"
+        raise recipe.origin.refusal("drafter.model", "nothing", "the folder that says its kind", hint)
+    folder, _ = resolve_folder("drafter", written.model, written.revision, recipe.origin, heads=True)
+    found = recipe.model_copy(update={"drafter": written.model_copy(update={"kind": find_kind(folder)})})
+    found._origin = recipe.origin
+    return found
 
 
 def decide_draft(recipe: Recipe, decoding: str, method: str) -> DrafterPlan:
@@ -42,23 +55,35 @@ def decide_draft(recipe: Recipe, decoding: str, method: str) -> DrafterPlan:
     check_combination(sampled if written.sample else words, recipe.origin)
     sample = bool(able(sampled)) if written.sample is None else written.sample
     ngram = (written.ngram or NGRAM) if "ngram" in DRAFTER_KEYS[kind] else None
-    return DrafterPlan(kind, tokens, tree, sample, ngram, layers=tuple(written.layers or ()))
+    threshold = FAMILIES[kind].threshold if written.threshold is None else written.threshold
+    layers = tuple(written.layers or ())
+    return DrafterPlan(kind, tokens, tree, sample, ngram, layers=layers, threshold=threshold)
 
 
-def decide_models(recipe: Recipe, target: ModelPlan, draft: DrafterPlan) -> tuple[tuple[ModelPlan, ...], list[str]]:
-    """The models that draft, and notes on them and on the layers that do.
+def decide_models(recipe: Recipe, target: ModelPlan, draft: DrafterPlan) -> tuple[DrafterPlan, list[str]]:
+    """The plan of the drafter with the models or the head that drafts, and notes on them and on the layers that do.
 
-    Raises RecipeError for what the target's checkpoint, or a drafter's, does not allow.
+    Raises RecipeError for what the target's checkpoint, or a drafter's, does not allow, CheckpointError for a drafter's
+    folder that is not what its kind needs.
     """
     notes = _check_layers(draft, target, recipe.origin) if draft.layers else []
+    if draft.kind in HEADS:
+        draft = decide_head(recipe, target, draft)
+        assert draft.head is not None
+        notes += draft.head.notes
     check_branching(draft.tree, target.facts.vocabulary_size, draft.sample, recipe.origin)
+    if draft.head is not None:
+        return draft, notes
     precision, models = (recipe.precision or Precision()).drafter or PRECISION, []
     for section, key, written in _written_models(recipe.drafter or Drafter()):
+        refuse_head(resolve_folder(section, written.model, written.revision, recipe.origin)[0], draft.kind)
         model = resolve_model(section, written.model, written.revision, precision, recipe.origin)
         about = f"{section}: " if draft.kind == "models" else ""
         notes += [f"{about}{note}" for note in check_pair(target, model, key, recipe.origin)]
         models.append(model)
-    return tuple(models), notes
+    read_mask = FAMILIES[draft.kind].read_mask
+    mask_token = read_mask(models[0].folder, models[0].facts.vocabulary_size) if read_mask else None
+    return replace(draft, models=tuple(models), mask_token=mask_token), notes
 
 
 def _written_models(written: Drafter) -> list[tuple[str, str, Model]]:
@@ -76,8 +101,8 @@ def _check_keys(written: Drafter, kind: str, origin: Origin) -> None:
         if name not in known and getattr(written, name) is not None:
             kinds = [other for other, names in DRAFTER_KEYS.items() if name in names]
             raise meaningless(f"drafter.{name}", "drafter", "drafter.kind", kind, kinds, origin)
-    for name, (what, example) in NEEDED.items():
-        if name in known and getattr(written, name) is None:
+    for name, (what, example) in (FAMILIES[kind].needs or {}).items():
+        if getattr(written, name) is None:
             hint = f"add it, for example `{name}: {example}`"
             raise origin.refusal(f"drafter.{name}", "nothing", f"{what} that drafter.kind {kind} drafts with", hint)
     if written.models is not None and len(written.models) < FEWEST_MODELS:

@@ -1,11 +1,12 @@
 """Which drafters, trees, decodings and methods go together, as data: one row for some, and in it all that may be mixed.
 
-What engines can do is in `capabilities`; here stands what can be done at all.
+Each family says what goes with it. What engines can do is in `capabilities`; here stands what can be done at all.
 """
 
 from collections.abc import Mapping
 
 from speccompile.errors import RecipeError
+from speccompile.families import FAMILIES
 from speccompile.recipe.capabilities import Row
 from speccompile.recipe.refusal import Origin, one_of
 
@@ -20,31 +21,22 @@ KEYS = {
 
 TREES = {"chain": "a chain", "static": "a static tree", "dynamic": "a dynamic tree"}
 
-_BOTH = ("greedy", "sampling")
+
+def _rows() -> tuple[Row, ...]:
+    """The rows of all families, those of several families that are the same as one."""
+    kinds: dict[tuple[tuple[str, ...], ...], list[str]] = {}
+    for kind, family in FAMILIES.items():
+        for row in family.rows:
+            kinds.setdefault(tuple(row[name] for name in _ROW), []).append(kind)
+    rows = [{"drafter": tuple(its)} | dict(zip(_ROW, row, strict=True)) for row, its in kinds.items()]
+    return tuple(sorted(rows, key=lambda row: _METHODS.index(row["method"])))
 
 
-def _certain(drafter: tuple[str, ...], tree: tuple[str, ...], method: tuple[str, ...]) -> Row:
-    """Drafts that are the drafter's best: their tokens stand for themselves, so both decodings can judge them."""
-    return {"drafter": drafter, "decoding": _BOTH, "method": method, "tree": tree, "sample": ("false",)}
+_METHODS = [("exact",), ("typical", "top_k"), ("lenience",), ("bild",)]
+"""Methods that go with the same drafters, the exact one first."""
+_ROW = ("decoding", "method", "tree", "sample")
 
-
-def _sampled(drafter: tuple[str, ...], tree: tuple[str, ...], method: tuple[str, ...]) -> Row:
-    """Drafts that are drawn: their probabilities are needed, and a target that samples."""
-    return {"drafter": drafter, "decoding": ("sampling",), "method": method, "tree": tree, "sample": ("true",)}
-
-
-_ONE_LM, _FIXED = ("model", "layer_skip"), ("chain", "static")
-
-DRAFTS: tuple[Row, ...] = (
-    _certain(("none",), ("chain",), ("exact",)),
-    _certain(_ONE_LM, (*_FIXED, "dynamic"), ("exact",)),
-    _certain(("models", "prompt_lookup"), _FIXED, ("exact",)),
-    _sampled(_ONE_LM, _FIXED, ("exact",)),
-    _certain((*_ONE_LM, "models", "prompt_lookup"), _FIXED, ("typical", "top_k")),
-    _certain((*_ONE_LM, "prompt_lookup"), ("chain",), ("lenience",)),
-    _sampled(_ONE_LM, ("chain",), ("lenience",)),
-    _certain(_ONE_LM, ("chain",), ("bild",)),
-)
+DRAFTS: tuple[Row, ...] = _rows()
 
 
 def able(words: Mapping[str, str]) -> tuple[Row, ...]:

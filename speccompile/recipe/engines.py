@@ -3,13 +3,15 @@
 from collections.abc import Iterable
 
 from speccompile.errors import RecipeError
-from speccompile.recipe.capabilities import BLOCK_SIZE, ROWS, SHARING, WEIGHTED, Row, narrow
+from speccompile.families import BORROWING, HEADS, SHARING, WEIGHTED
+from speccompile.recipe.capabilities import BLOCK_SIZE, ROWS, Row, narrow
 from speccompile.recipe.plan import EnginePlan, PrecisionPlan
 from speccompile.recipe.refusal import meaningless, one_of
 from speccompile.recipe.schema import Engine, Precision, Recipe
 
 BACKEND = "onnxruntime"
 PRECISION = "float32"
+FLOATS = ("float32", "float16", "bfloat16")
 
 Word = tuple[str, str, str]
 """Key of the recipe, dimension of the capabilities, and the word that stands there or that is taken by default."""
@@ -45,7 +47,7 @@ def _decide(recipe: Recipe, index: int, written: Engine, words: list[Word], draf
             f"remove {key}.defer",
         )  # fmt: skip
     capabilities = _capabilities(recipe, key, written, backend, provider, rows)
-    precision = decide_precision(recipe, key, written, drafter_kind)
+    precision = decide_precision(recipe, key, written, drafter_kind, on_cpu=provider == "cpu")
     engines = []
     for capability in capabilities:
         able = rows
@@ -79,9 +81,9 @@ def _capabilities(
     return given
 
 
-def decide_precision(recipe: Recipe, key: str, written: Engine, drafter_kind: str) -> PrecisionPlan:
+def decide_precision(recipe: Recipe, key: str, written: Engine, drafter_kind: str, *, on_cpu: bool) -> PrecisionPlan:
     """The precision of the engine at `key`: what it says itself, else what the recipe says for all, else float32. A
-    drafter with the target's weights has its precision."""
+    drafter with the target's weights has its precision, and so has a head where nobody says, if it is a dtype."""
     own, common = written.precision or Precision(), recipe.precision or Precision()
     for place, section in ((f"{key}.precision", own), ("precision", common)):
         if section.drafter is not None and drafter_kind not in (*WEIGHTED, *SHARING):
@@ -93,9 +95,27 @@ def decide_precision(recipe: Recipe, key: str, written: Engine, drafter_kind: st
             expected = f"'{target}', the target's, because drafter.kind {drafter_kind} drafts with the target's weights"
             raise recipe.origin.refusal(place, f"'{drafter}'", expected, f"remove {place}")
         drafter = target
+    elif drafter_kind in HEADS and drafter is None:
+        # A head reads the target's own matrices: in the target's numbers they are there once.
+        drafter = target if target in FLOATS else PRECISION if on_cpu else "float16"
     elif drafter_kind in WEIGHTED:
         drafter = drafter or PRECISION
+    if drafter_kind in BORROWING and drafter is not None:
+        _check_caches(recipe, f"{key}.precision.drafter" if own.drafter else "precision.drafter", target, drafter,
+                      drafter_kind, on_cpu=on_cpu)  # fmt: skip
     return PrecisionPlan(target, drafter, _block_size(recipe, key, own, common, (target, drafter)))
+
+
+def _check_caches(recipe: Recipe, place: str, target: str, drafter: str, kind: str, *, on_cpu: bool) -> None:
+    """Refuse a drafter that reads the target's caches and computes in another dtype than they hold."""
+
+    def computes(word: str) -> str:
+        return PRECISION if on_cpu else word if word in FLOATS else "float16"
+
+    if computes(drafter) != computes(target):
+        reason = f"drafter.kind {kind} reads the target's caches"
+        expected = f"one that computes in {computes(target)}, as target: {target} does: {reason}"
+        raise recipe.origin.refusal(place, f"'{drafter}'", expected, f"remove {place}, or set it to {computes(target)}")
 
 
 def _block_size(

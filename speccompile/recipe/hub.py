@@ -2,12 +2,15 @@
 
 from pathlib import Path
 
+from speccompile.checkpoints.objects import CONFIG
+from speccompile.checkpoints.weights import INDEX
 from speccompile.errors import CheckpointError
 from speccompile.progress import LOGGER, step
-from speccompile.recipe.checkpoint import CONFIG, GENERATION_CONFIG, TOKENIZER_FILES
-from speccompile.recipe.weights import INDEX
+from speccompile.recipe.checkpoint import GENERATION_CONFIG, TOKENIZER_FILES
 
 PATTERNS = (CONFIG, GENERATION_CONFIG, *TOKENIZER_FILES, INDEX, "*.safetensors")
+HEAD_PATTERNS = (*PATTERNS, "*.bin", "*.pt")
+"""Those of a head, which may be published as a pickle: only tensors are ever read from it."""
 IGNORED = ("*/*", "consolidated*")
 """Other formats of the same weights, which some repositories hold in folders or beside them."""
 
@@ -15,7 +18,7 @@ PATIENCE = 5.0
 """Seconds to wait for the Hub's first answer; without it a dead network would hold a build for minutes."""
 
 
-def fetch_snapshot(repository: str, revision: str | None) -> tuple[Path, str]:
+def fetch_snapshot(repository: str, revision: str | None, patterns: tuple[str, ...] = PATTERNS) -> tuple[Path, str]:
     """The folder of a Hub model at a revision (None: its main branch), and the commit that this is.
 
     Falls back to the local cache when the Hub does not answer. Raises CheckpointError, which says what the Hub said,
@@ -29,7 +32,7 @@ def fetch_snapshot(repository: str, revision: str | None) -> tuple[Path, str]:
             folder = snapshot_download(
                 repository,
                 revision=revision,
-                allow_patterns=list(PATTERNS),
+                allow_patterns=list(patterns),
                 ignore_patterns=list(IGNORED),
                 local_files_only=failure is not None,
             )

@@ -4,13 +4,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from speccompile.checkpoints.objects import CONFIG, read_object
 from speccompile.errors import CheckpointError
 from speccompile.recipe.checkpoint import (
-    CONFIG,
     SPECIAL_TOKENS_MAP,
     TOKENIZER,
     TOKENIZER_CONFIG,
-    read_object,
     token_ids,
 )
 from speccompile.recipe.plan import ModelPlan

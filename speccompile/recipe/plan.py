@@ -2,13 +2,16 @@
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from speccompile.families.head import HeadPlan
 
 
 @dataclass(frozen=True)
 class CheckpointFacts:
-    """What a checkpoint's files say about the model. `positions` is None where the config sets no limit, `layers` where
-    it does not say how many there are."""
+    """What a checkpoint's files say about the model. `positions` is None where the config sets no limit, `layers` and
+    `hidden_size` where it does not say."""
 
     architecture: str
     model_type: str
@@ -18,6 +21,7 @@ class CheckpointFacts:
     eos_token_ids: tuple[int, ...]
     weight_bytes: int
     tokenizer: bool
+    hidden_size: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self) | {"eos_token_ids": list(self.eos_token_ids)}
@@ -68,6 +72,8 @@ class TreePlan:
 class DrafterPlan:
     """The drafter. tokens: drafts per round, all branches of all models together (0 for kind none). models: one for
     kind model, several for kind models. layers: of the target, for layer_skip. sample: drafts are drawn, not the best.
+    head: for kinds that were made for one target. threshold: of confidence, below which drafting
+    ends early; None for the kind's own. mask_token: of a language model that drafts by mask tokens.
     """
 
     kind: str
@@ -77,6 +83,15 @@ class DrafterPlan:
     ngram: int | None = None
     models: tuple[ModelPlan, ...] = ()
     layers: tuple[int, ...] = ()
+    head: "HeadPlan | None" = None
+    threshold: float | None = None
+    mask_token: int | None = None
+
+    @property
+    def reads_caches(self) -> bool:
+        """Whether it is the target's first layers, which read what the target's caches hold; any others are given
+        something else than in the target, and have caches of their own."""
+        return bool(self.layers) and self.layers == tuple(range(len(self.layers)))
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -87,6 +102,9 @@ class DrafterPlan:
             "ngram": self.ngram,
             "models": [model.to_json() for model in self.models],
             "layers": list(self.layers),
+            "head": None if self.head is None else self.head.to_json(),
+            "threshold": self.threshold,
+            "mask_token": self.mask_token,
         }
 
 

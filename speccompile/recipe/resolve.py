@@ -4,7 +4,7 @@ from pathlib import Path
 
 from speccompile.errors import CheckpointError, RecipeError
 from speccompile.recipe.checkpoint import read_checkpoint
-from speccompile.recipe.hub import fetch_snapshot
+from speccompile.recipe.hub import HEAD_PATTERNS, PATTERNS, fetch_snapshot
 from speccompile.recipe.plan import ModelPlan
 from speccompile.recipe.refusal import Origin
 
@@ -15,22 +15,33 @@ def resolve_model(section: str, reference: str, revision: str | None, precision:
     A folder beside the recipe comes first; a name that is not a path is then asked for at the Hub. Raises RecipeError
     for a model that is in neither, CheckpointError for a folder that is not a whole checkpoint.
     """
-    folder = origin.resolve(reference)
-    commit = None
-    if folder.is_dir():
-        _refuse_revision(section, reference, revision, origin)
-    elif folder.exists() or _is_path(reference):
-        found = f"{'a file' if folder.exists() else 'nothing'} lies at {folder}"
-        raise _missing(section, reference, found, "a model folder", origin)
-    else:
-        folder, commit = _fetch(section, reference, revision, folder, origin)
+    folder, commit = resolve_folder(section, reference, revision, origin)
     files, facts = read_checkpoint(folder)
     return ModelPlan(reference, revision, commit, folder, files, precision, facts)
 
 
-def _fetch(section: str, reference: str, revision: str | None, folder: Path, origin: Origin) -> tuple[Path, str]:
+def resolve_folder(
+    section: str, reference: str, revision: str | None, origin: Origin, *, heads: bool = False
+) -> tuple[Path, str | None]:
+    """The folder that a reference names, and the commit of one that comes from the Hub.
+
+    heads: pickled weights are fetched too, which some heads are published as. Raises RecipeError.
+    """
+    folder = origin.resolve(reference)
+    if folder.is_dir():
+        _refuse_revision(section, reference, revision, origin)
+        return folder, None
+    if folder.exists() or _is_path(reference):
+        found = f"{'a file' if folder.exists() else 'nothing'} lies at {folder}"
+        raise _missing(section, reference, found, "a model folder", origin)
+    return _fetch(section, reference, revision, folder, origin, heads=heads)
+
+
+def _fetch(
+    section: str, reference: str, revision: str | None, folder: Path, origin: Origin, *, heads: bool
+) -> tuple[Path, str]:
     try:
-        return fetch_snapshot(reference, revision)
+        return fetch_snapshot(reference, revision, HEAD_PATTERNS if heads else PATTERNS)
     except CheckpointError as error:
         found = f"nothing lies at {folder}, and {error}"
         raise _missing(section, reference, found, "a model folder or a Hub id", origin) from None

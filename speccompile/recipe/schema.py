@@ -81,6 +81,14 @@ class Drafter(Section):
     layers: list[Annotated[int, Field(ge=0)]] | None = _optional("a list of layers, counted from 0", "[0, 2]")
     ngram: int | None = _optional("a whole number from 1 to 5", 3, ge=1, le=5)
     sample: bool | None = _optional("true or false", "false")
+    taps: list[Annotated[str, Field(min_length=1)]] | None = _optional(
+        "a list of places in the target, such as layers.2.input, layers.15.output or norm.output",
+        "[layers.2.input, layers.16.input, layers.29.input]", min_length=1,
+    )  # fmt: skip
+    switches: dict[str, bool | int | float | str] | None = _optional(
+        "a mapping of a head's switches to their values", "{norm_before_residual: true}"
+    )
+    threshold: float | None = _optional("a probability from 0 to 1", 0.6, ge=0, le=1)
     tree: (
         Annotated[
             Annotated[str, Tag(NAMED)]

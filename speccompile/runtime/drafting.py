@@ -11,11 +11,15 @@ from time import perf_counter
 import numpy as np
 
 from speccompile.bundle.manifest import Manifest
+from speccompile.contract import PARTS
 from speccompile.runtime.engine import Array
 from speccompile.runtime.generation import Row
 from speccompile.runtime.pace import Pace, Policy
 from speccompile.runtime.rounds import Forward, Rounds, aligned_parts
 from speccompile.runtime.stopwatch import Stopwatch
+
+TARGET = f"{PARTS[0]}."
+"""What the names of the target's caches begin with."""
 
 
 class Drafting:
@@ -31,9 +35,14 @@ class Drafting:
         self._full, self._is_chain, self._fused = rounds.tokens + 1, manifest.tree == "chain", "step" in rounds.graphs
         # On a GPU a fused bundle would need the target's weights twice for rounds without drafts.
         self._can_adapt = manifest.exact and not (self._fused and on_device)
-        inputs = rounds.graphs["draft"].inputs if "draft" in rounds.graphs else ()
-        self._remembers = self._fused or any(tensor.role == "state" for tensor in inputs)
+        drafting = rounds.graphs.get("step", rounds.graphs.get("draft"))
+        inputs, outputs = (drafting.inputs, drafting.outputs) if drafting else ((), ())
+        self._remembers = any(t.role == "state" and not t.buffer.startswith(TARGET) for t in outputs)
+        """Whether it has states of its own: what reads the target's caches and features alone never falls behind."""
         self._reads_alone = not self._fused and all(tensor.name != "features" for tensor in inputs)
+        self.overlap = int(any(tensor.name == "pairs" for graph in manifest.graphs for tensor in graph.inputs))
+        """How many tokens of a chunk of the text begin the next one. Behind a chunk the target's own guess stands in
+        the place of the next token, and a drafter that pairs features with the next token would keep a wrong row."""
         accepts = {1: 0, self._full: manifest.depth}
         if self._is_chain and not on_device:
             accepts = {width: width - 1 for width in range(1, self._full + 1)}
@@ -105,19 +114,22 @@ class Drafting:
         """
         if forward.fused:
             self._unread = None
-        elif self._fused or self._unread is not None:
+        elif (self._fused and self._remembers) or self._unread is not None:
             self._fall_behind(n_path)
         if rows and self._adaptive:
             self.window = self.pace.choose(self._lag if self._unread is not None else 0)
-        if self._fused:
+        if forward.fused:
             forward.hand_over()
-        elif self.window > 1:
-            self._draft(forward, rows, fed)
+        elif self.window > 1 and not self._fused:
+            if rows or self._remembers:  # of what follows the middle of a text, nobody reads drafts
+                self._draft(forward, rows, fed)
         elif self._unread is None and self._remembers:
             self._fall_behind(n_path)
-        if self.window == 1:
+        if self.window == 1 or (self._fused and not forward.fused):
+            # A `step` that is not behind reads the pending token alone, and drafts again.
+            pending = self._pending if self.window == 1 else self._drafted
             for index, end in enumerate(n_path):
-                self._pending[index, 0] = forward.path[index, end]
+                pending[index, 0] = forward.path[index, end]
             self._rounds.n_total[:] = 1
 
     def _fall_behind(self, n_path: Sequence[int]) -> None:

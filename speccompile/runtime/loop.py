@@ -69,13 +69,13 @@ class Loop:
         counts, texts = self.rounds, [row.text for row in rows]
         spans = [range(start, len(row)) if row.active else range(0) for start, row in zip(since, rows, strict=False)]
         counts.length[:] = 0
-        counts.length[: len(spans)] = [span.start for span in spans]
-        chunks = list(aligned_parts(spans, counts.chunk))
+        chunks = list(aligned_parts(spans, counts.chunk, self.drafting.overlap))
         for parts in chunks:
             taking, width = rows if parts is chunks[-1] else (), max(map(len, parts))
             forward = self._forward(width, 1, taking)
             counts.n_given[:] = 0
             for index, part in enumerate(parts):
+                counts.length[index] = part.start
                 forward.window[index, : len(part)] = texts[index][part.start : part.stop]
                 counts.n_given[index] = len(part)
             counts.n_total[:] = counts.n_given

@@ -85,14 +85,16 @@ class Forward:
         return chosen_logprobs(logits[places], tokens)
 
 
-def aligned_parts(spans: Sequence[range], size: int) -> Iterator[list[range]]:
+def aligned_parts(spans: Sequence[range], size: int, overlap: int = 0) -> Iterator[list[range]]:
     """Spans in parts of at most `size`, one part of each at a time. Shorter ones begin later, so that all end together.
 
-    The part of a span that has not begun is empty, at its start.
+    A part begins with the last `overlap` of the part before it. The part of a span that has not begun is empty, at its
+    start.
     """
-    counts = [-(-len(span) // size) for span in spans]
+    stride = size - overlap
+    counts = [max(-(-(len(span) - overlap) // stride), min(len(span), 1)) for span in spans]
     for left in range(max(counts, default=0), 0, -1):
-        starts = [max(0, count - left) * size for count in counts]
+        starts = [max(0, count - left) * stride for count in counts]
         yield [
             span[start : start + size] if count >= left else span[:0]
             for span, start, count in zip(spans, starts, counts, strict=True)

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from speccompile.errors import RecipeError, UsageError
+from speccompile.families import WEIGHTED
 from speccompile.progress import LOGGER
 from speccompile.recipe import EnginePlan, Plan, Recipe, load_recipe, make_plan
-from speccompile.recipe.capabilities import ROWS, WEIGHTED
+from speccompile.recipe.capabilities import ROWS
 from speccompile.recipe.refusal import one_of
 from speccompile.recipe.schema import Drafter, Engine, Precision
 

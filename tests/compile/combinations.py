@@ -17,16 +17,18 @@ import pytest
 import torch
 import yaml
 from blake3 import blake3
-from transformers import PreTrainedModel
+from transformers import AutoConfig, PreTrainedModel
 
 from speccompile.builder import build, modules, parts
 from speccompile.contract import Graph
+from speccompile.families import WEIGHTED
 from speccompile.lower.files import GRAPHS
 from speccompile.recipe import Plan, load_recipe, make_plan
-from speccompile.recipe.capabilities import DRAFTER_KEYS, WEIGHTED
+from speccompile.recipe.capabilities import DRAFTER_KEYS
 from speccompile.recipe.drafts import DRAFTS
 from speccompile.recipe.rules import METHOD
 from tests.compile.tiny_bundles import noisy, save
+from tests.heads.every import HEADS
 
 MAX_LENGTH, BATCH_SIZE = 64, 2
 
@@ -36,6 +38,8 @@ SECTIONS: dict[str, dict[str, Any]] = {
     "models": {"models": ["drafter", "other"]},
     "prompt_lookup": {"ngram": 2},
     "layer_skip": {"layers": [0]},
+    **{kind: {"model": kind} for kind in HEADS},
+    "kangaroo": {"model": "kangaroo", "threshold": 0.0},
 }
 """Drafter kind -> keys that it needs."""
 
@@ -73,7 +77,10 @@ WHERE = {
     ("dynamic", "sampling"): Where("mistral", "12.0", "float32"),
 }
 
-FUSED = (("model", "static"), ("models", "chain"), ("prompt_lookup", "chain"), ("layer_skip", "chain"))
+FUSED = (
+    ("model", "static"),
+    *((kind, "chain") for kind in ("models", "prompt_lookup", "layer_skip", *HEADS)),
+)
 """Drafters and trees of exact bundles that are built as one `step` graph."""
 
 
@@ -99,6 +106,11 @@ class Combination:
     @property
     def exact(self) -> bool:
         return self.method == METHOD
+
+    @property
+    def agrees(self) -> bool:
+        """Whether its drafts come true now and then: random heads know nothing of their target."""
+        return self.drafter not in ("none", *HEADS)
 
     def recipe(self, parameters: Mapping[str, float], engine: Mapping[str, Any]) -> dict[str, Any]:
         fused = self.exact and (self.drafter, self.tree) in FUSED
@@ -155,12 +167,14 @@ class Workshop:
         self.folder = folder
 
     def models(self, architecture: str) -> Path:
-        """A folder with a target and two drafters that are somewhat like it."""
+        """A folder with a target, two drafters that are somewhat like it, and a head of every kind."""
         folder = self.folder / architecture
         with once(folder / "other") as is_new:
             if is_new:
                 save(_model(architecture, 0.0, 2), folder / "target", tokenizer=False)
                 save(_model(architecture, 0.1, 1), folder / "drafter", tokenizer=False)
+                for kind, write in HEADS.items():
+                    write(folder / kind, AutoConfig.from_pretrained(folder / "target"))
                 save(_model(architecture, 0.2, 1), folder / "other", tokenizer=False)  # the last, which is looked for
         return folder
 
@@ -209,7 +223,8 @@ def _module(plan: Plan, graph: str) -> tuple[object, ...]:
     drafter, common = plan.drafter, (plan.target.folder, modules.cache_shape(plan))
     if graph == "draft":
         return *common, drafter, plan.verify.parameters.get("fallback")
-    shape = (modules.window_tree(plan), modules.window_kind(plan), drafter.tree.depth, drafter.tokens)
+    taps = drafter.head.taps if drafter.head else ()
+    shape = (modules.window_tree(plan), modules.window_kind(plan), drafter.tree.depth, drafter.tokens, taps)
     return *common, *shape, drafter.sample, plan.decoding, plan.verify
 
 

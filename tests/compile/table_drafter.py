@@ -10,6 +10,7 @@ from torch import Tensor
 from speccompile.contract import Graph
 from speccompile.lower.compose import STEP
 from speccompile.lower.signatures import draft_graph
+from speccompile.prove.drafts import Fed
 from speccompile.prove.script import Outputs, Script, windows
 from speccompile.step.draft import Accepted, Drafted, Drafter, State
 from speccompile.step.draft.children import Best, Drawn, levels
@@ -43,9 +44,9 @@ class TableDrafter(Drafter):
             drafted = drafted._replace(ids=ids, probs=probs)
         return drafted
 
-    def teach(self, tokens: list[int]) -> np.ndarray:
-        """The logits after each token, as a teacher gives them."""
-        return self.table[tokens].numpy()
+    def teach(self, fed: Fed, drafts: list[int]) -> np.ndarray:
+        """The logits after the bonus token and each draft, as a teacher gives them."""
+        return self.table[[fed.known[-1], *drafts]].numpy()
 
 
 def settings(batch: int, **changes: float) -> Settings:

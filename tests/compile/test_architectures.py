@@ -31,7 +31,8 @@ from speccompile.runtime.generation import Row
 from speccompile.runtime.loop import Loop
 from speccompile.runtime.onnxruntime import OnnxRuntimeEngine
 from speccompile.step.decoder import CacheShape
-from speccompile.step.draft.model import ModelDrafter
+from speccompile.step.draft.fixed import FixedDrafter
+from speccompile.step.draft.language import DecoderReader
 from speccompile.step.verify import Verify
 from speccompile.tree import chain
 from tests import zoo
@@ -77,7 +78,7 @@ def compile_row(name: str, folder: Path) -> Compiled:
     exported = [export_verify(Verify(probe(load_model(folder / "target", max_length), shape)))]
     if batch == 1:
         noisy(name, 0.03).save_pretrained(folder / "drafter")
-        drafter = ModelDrafter(probe(load_model(folder / "drafter", max_length), shape), chain(DRAFTS))
+        drafter = FixedDrafter(DecoderReader(probe(load_model(folder / "drafter", max_length), shape)), chain(DRAFTS))
         exported.append(export_draft(drafter, batch))
     for each in exported:
         write(each, folder)

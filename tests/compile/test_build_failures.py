@@ -14,10 +14,10 @@ import pytest
 import torch
 
 from speccompile.errors import BuildError
+from speccompile.families.prompt_lookup.drafter import PromptLookup
 from speccompile.lower import files, neutral
 from speccompile.lower.passes import attend_kernel
 from speccompile.step import verify
-from speccompile.step.draft.prompt_lookup import PromptLookup
 from speccompile.step.verify.rules import Exact
 from speccompile.step.verify.target import Target
 from tests import zoo

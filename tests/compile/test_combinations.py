@@ -19,18 +19,23 @@ from speccompile.runtime import Bundle, Generation
 from speccompile.runtime.options import Sampling
 from tests import zoo
 from tests.compile.combinations import BATCH_SIZE, MAX_LENGTH, Combination, Workshop, every
+from tests.heads.every import HEADS
 from tests.light.forced_pace import forced_pace
 
 ALL = every()
-EXACT = [each for each in ALL if each.exact]
+EXACT = [each for each in ALL if each.exact and (each.drafter not in HEADS or each.decoding == "sampling")]
+"""Of heads those that sample, which is also greedy where the temperature is zero: they are many."""
 SAMPLING = [each for each in EXACT if each.decoding == "sampling"]
 
 RULES = list({(each.method, each.decoding, each.sample): each for each in ALL if not each.exact}.values())
 """Of an approximate method one combination for each decoding: what drafts is no business of the rule's."""
 
-ENGINES = [each for each in EXACT if each.decoding == "sampling" or each.drafter == "none"][::2] + RULES[::3]
-"""Every second one, all drafters and trees among them: what TensorRT gets is made of the same parts, and takes longest.
-Greedy graphs differ from those that sample in the target's part alone."""
+OTHERS = [
+    each for each in EXACT if each.drafter not in HEADS and (each.decoding == "sampling" or each.drafter == "none")
+]
+ENGINES = OTHERS[::2] + [each for each in EXACT if each.drafter in HEADS][::4] + RULES[::3]
+"""Some, all drafters and trees among them: what TensorRT gets is made of the same parts, and takes longest. Greedy
+graphs differ from those that sample in the target's part alone."""
 
 NEW_TOKENS = 20
 SAMPLES = 1000
@@ -131,7 +136,8 @@ def test_without_temperature_the_tokens_are_those_of_transformers(opened, refere
     speculative = generate_all(bundle, adaptive=False)
     assert tokens(speculative) == tokens(generate_all(bundle, autoregressive=True)) == expected
     assert tokens([bundle.generate(prompt, max_new_tokens=NEW_TOKENS) for prompt in prompts()]) == expected
-    assert (accepted(speculative) > 0) == bundle.speculative == (combination.drafter != "none")
+    assert bundle.speculative == (combination.drafter != "none")
+    assert accepted(speculative) > 0 or not combination.agrees
     assert {one.exact for one in speculative} == {True}
     if combination.decoding == "sampling":
         penalized = {"repetition_penalty": 1.3}
@@ -148,7 +154,7 @@ def test_certain_drafts_leave_what_equal_seeds_draw(opened, combination):
         assert tokens(speculative) == tokens(generate_all(bundle, autoregressive=True, **settings))
         check_alone_and_again(bundle, speculative, settings)
         found += accepted(speculative)
-    assert (found > 0) == bundle.speculative
+    assert found > 0 or not combination.agrees
 
 
 @pytest.mark.parametrize("combination", [each for each in EXACT if each.drafter != "none"], ids=str)
@@ -176,7 +182,8 @@ def test_drawn_drafts_leave_the_target_s_distribution(opened, target, combinatio
     rows = distribution.check(bundle.manifest, drawn, eager_reference(target(combination.where.architecture)))
     assert {row["token"] for row in rows} >= {"first", "first two"}
     assert max(row["degrees"] for row in rows if row["token"] == "first two") >= 10
-    assert all(0 < row["accepted"] < 1 for row in rows)
+    assert all(row["accepted"] < 1 for row in rows)
+    assert all(row["accepted"] > 0 for row in rows) or not combination.agrees
 
 
 @pytest.mark.parametrize("combination", [each for each in SAMPLING if each.sample], ids=str)

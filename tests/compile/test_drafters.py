@@ -7,14 +7,15 @@ from typing import Any
 import pytest
 import torch
 
+from speccompile.families.layer_skip.drafter import skip_layers
+from speccompile.families.models.drafter import SeveralDrafters
+from speccompile.families.prompt_lookup.drafter import PromptLookup
 from speccompile.prove.drafts import Teacher, check_dynamic, check_tree, teacher
 from speccompile.prove.graphs import EAGER, check_exact, module_drafts
 from speccompile.step.draft import Accepted, Drafter
 from speccompile.step.draft.dynamic import DynamicDrafter
-from speccompile.step.draft.layer_skip import skip_layers
-from speccompile.step.draft.model import ModelDrafter
-from speccompile.step.draft.prompt_lookup import PromptLookup
-from speccompile.step.draft.several import SeveralDrafters
+from speccompile.step.draft.fixed import FixedDrafter
+from speccompile.step.draft.language import DecoderReader
 from speccompile.tree import chain, from_branching, from_paths
 from tests.compile.drafter_graphs import BATCH, MAX_LENGTH, ROWS, Driven, decoder, driven, model
 
@@ -26,16 +27,18 @@ DEPTH, TOP_K, NODES = 3, 3, 20
 FALLBACK = 0.08
 
 MAKERS: dict[str, Callable[[], Drafter]] = {
-    "chain": lambda: ModelDrafter(decoder("llama"), CHAIN),
-    "chain, BiLD": lambda: ModelDrafter(decoder("qwen2"), CHAIN, fallback=FALLBACK),
-    "chain, sampled": lambda: ModelDrafter(decoder("mistral"), CHAIN, sample=True),
-    "tree": lambda: ModelDrafter(decoder("mistral"), TREE),
-    "tree, sampled": lambda: ModelDrafter(decoder("llama"), TREE, sample=True),
-    "dynamic": lambda: DynamicDrafter(decoder("mistral"), DEPTH, TOP_K, NODES),
+    "chain": lambda: FixedDrafter(DecoderReader(decoder("llama")), CHAIN),
+    "chain, BiLD": lambda: FixedDrafter(DecoderReader(decoder("qwen2")), CHAIN, fallback=FALLBACK),
+    "chain, sampled": lambda: FixedDrafter(DecoderReader(decoder("mistral")), CHAIN, sample=True),
+    "tree": lambda: FixedDrafter(DecoderReader(decoder("mistral")), TREE),
+    "tree, sampled": lambda: FixedDrafter(DecoderReader(decoder("llama")), TREE, sample=True),
+    "dynamic": lambda: DynamicDrafter(DecoderReader(decoder("mistral")), DEPTH, TOP_K, NODES),
     "several": lambda: SeveralDrafters([decoder("llama"), decoder("gpt2")], PAIR),
     "several chains": lambda: SeveralDrafters([decoder("llama"), decoder("llama", 1)], chain(2)),
-    "layer skip": lambda: ModelDrafter(skip_layers(decoder("gemma2"), [0, 3]), PAIR, sample=True),
-    "layer skip, dynamic": lambda: DynamicDrafter(skip_layers(decoder("qwen3_moe"), [1]), DEPTH, TOP_K, NODES),
+    "layer skip": lambda: FixedDrafter(DecoderReader(skip_layers(decoder("gemma2"), [0, 3])), PAIR, sample=True),
+    "layer skip, dynamic": lambda: DynamicDrafter(
+        DecoderReader(skip_layers(decoder("qwen3_moe"), [1])), DEPTH, TOP_K, NODES
+    ),
     "lookup": lambda: PromptLookup(TREE, 3, BATCH, ROWS),
 }
 
@@ -115,10 +118,10 @@ def test_no_tie_loses_a_parent() -> None:
     """Where the best token has probability one at every depth, all its descendants are as probable as itself."""
     sure = decoder("llama")
     sure.model.lm_head.weight *= 1e4
-    drafter = DynamicDrafter(sure, 4, 2, 5)
+    drafter = DynamicDrafter(DecoderReader(sure), 4, 2, 5)
     given = drafter_input([[5, 9, 7, 3], [8, 8, 4, 6]])
     drafted = drafter(given, [torch.zeros(state.shape) for state in drafter.states()])
-    expected = ModelDrafter(sure, chain(4))
+    expected = FixedDrafter(DecoderReader(sure), chain(4))
     greedy = expected(given, [torch.zeros(state.shape) for state in expected.states()]).window
     for row in range(BATCH):
         tokens = {0: [int(drafted.window[row, 0])]}
@@ -140,7 +143,7 @@ def round_of(drafter: Drafter, texts: list[list[int]], window: torch.Tensor, n_a
     """A round of decoding in which some drafts of a window were accepted: its own where it is a chain, else others."""
     paths, lengths = [], torch.tensor([len(text) - 1 for text in texts])
     for text, tokens, count in zip(texts, window.tolist(), n_accepted, strict=True):
-        own = isinstance(drafter, ModelDrafter) and drafter.keeps_drafts
+        own = isinstance(drafter, FixedDrafter) and drafter.keeps_drafts
         path = tokens[: count + 1] if own else [tokens[0], *range(50, 50 + count)]
         text += [*path[1:], 7 + count]
         paths.append([*path, 7 + count, *[0] * (drafter.tokens - count)])
@@ -151,10 +154,10 @@ def round_of(drafter: Drafter, texts: list[list[int]], window: torch.Tensor, n_a
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: ModelDrafter(decoder("llama"), CHAIN),
-        lambda: ModelDrafter(decoder("llama"), CHAIN, merged=True),
-        lambda: ModelDrafter(decoder("mistral"), TREE),
-        lambda: DynamicDrafter(decoder("llama"), DEPTH, TOP_K, NODES),
+        lambda: FixedDrafter(DecoderReader(decoder("llama")), CHAIN),
+        lambda: FixedDrafter(DecoderReader(decoder("llama")), CHAIN, merged=True),
+        lambda: FixedDrafter(DecoderReader(decoder("mistral")), TREE),
+        lambda: DynamicDrafter(DecoderReader(decoder("llama")), DEPTH, TOP_K, NODES),
     ],
 )
 def test_catching_up_in_decoding_is_as_good_as_reading_everything(make: Callable[[], Drafter]) -> None:

@@ -23,7 +23,8 @@ from speccompile.prove.graphs import check_same
 from speccompile.prove.script import Outputs, Script, drive
 from speccompile.runtime.onnxruntime import OnnxRuntimeEngine
 from speccompile.step.decoder import CacheShape, Decoder
-from speccompile.step.draft.model import ModelDrafter
+from speccompile.step.draft.fixed import FixedDrafter
+from speccompile.step.draft.language import DecoderReader
 from speccompile.step.verify import Verify
 from speccompile.tree import chain
 from tests import zoo
@@ -112,7 +113,7 @@ def test_whole_models(name, fired, tmp_path, capfd):
 
 
 def test_a_whole_drafter(tmp_path, capfd):
-    model = lowered("qwen3", tmp_path, lambda decoder: export_draft(ModelDrafter(decoder, chain(3)), 1))
+    model = lowered("qwen3", tmp_path, lambda decoder: export_draft(FixedDrafter(DecoderReader(decoder), chain(3)), 1))
     assert [model.fired[each] for each in COUNTED] == [27, 0, 12, 0, 12, 6, 27, 6, 16, 0, 0, 0, 0]
     model.check(capfd)
 

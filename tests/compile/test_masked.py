@@ -15,6 +15,7 @@ import torch
 from speccompile.bundle.manifest import EngineEntry
 from speccompile.contract import Graph, with_cache_dtypes, with_float_states
 from speccompile.engines import Limits, make_settings, process
+from speccompile.families.prompt_lookup.drafter import PromptLookup
 from speccompile.lower import masked, neutral
 from speccompile.lower.export import Exported, export_draft, export_verify
 from speccompile.lower.files import neutral_file, write_neutral
@@ -25,8 +26,8 @@ from speccompile.prove.script import Outputs, Script, drive
 from speccompile.runtime.onnxruntime import OnnxRuntimeEngine
 from speccompile.step import ops
 from speccompile.step.decoder import CacheShape
-from speccompile.step.draft.model import ModelDrafter
-from speccompile.step.draft.prompt_lookup import PromptLookup
+from speccompile.step.draft.fixed import FixedDrafter
+from speccompile.step.draft.language import DecoderReader
 from speccompile.step.verify import Verify
 from speccompile.tree import chain
 from tests import zoo
@@ -165,7 +166,9 @@ def verify(batch: int) -> Callable[[Path], Exported]:
 
 def draft(batch: int) -> Callable[[Path], Exported]:
     shape = CacheShape(batch, ROWS, LENGTH)
-    return lambda path: export_draft(ModelDrafter(probe(load_model(path, LENGTH), shape), chain(2)), batch)
+    return lambda path: export_draft(
+        FixedDrafter(DecoderReader(probe(load_model(path, LENGTH), shape)), chain(2)), batch
+    )
 
 
 def lookup(batch: int) -> Callable[[Path], Exported]:

@@ -20,7 +20,8 @@ from speccompile.models.load import load_model
 from speccompile.models.probe import probe
 from speccompile.runtime.sessions import session_options
 from speccompile.step.decoder import CacheShape, Decoder
-from speccompile.step.draft.model import ModelDrafter
+from speccompile.step.draft.fixed import FixedDrafter
+from speccompile.step.draft.language import DecoderReader
 from speccompile.step.verify import Verify
 from speccompile.tree import chain
 from tests import zoo
@@ -56,7 +57,11 @@ def verify(tmp_path_factory) -> Neutral:
 
 @pytest.fixture(scope="module")
 def draft(tmp_path_factory) -> Neutral:
-    return export("llama_tied", tmp_path_factory.mktemp("draft"), lambda d: export_draft(ModelDrafter(d, chain(3)), 1))
+    return export(
+        "llama_tied",
+        tmp_path_factory.mktemp("draft"),
+        lambda d: export_draft(FixedDrafter(DecoderReader(d), chain(3)), 1),
+    )
 
 
 Arrays = dict[str, np.ndarray]

@@ -91,6 +91,14 @@ def test_every_kind_of_value_has_its_type():
     assert [node.op_type for node in after.graph.node].count("Transpose") == 2
 
 
+def test_a_cache_that_is_only_read_is_a_cache():
+    borrowed = LAYER.replace(", float[1, 1, 8, 4] updated)", ")")
+    borrowed = borrowed.replace("    updated = speccompile.Commit<axis = 2>(cache, rows, length)\n", "")
+    _, after, kinds = reduced(borrowed)
+    assert kinds["cache"] == FLOAT16
+    assert "Commit" not in {node.op_type for node in after.graph.node}
+
+
 def test_rows_are_cast_once_for_attention_and_commit():
     _, after, _ = reduced(LAYER)
     attend, commit = (next(n for n in after.graph.node if n.op_type == op) for op in ("Attend", "Commit"))

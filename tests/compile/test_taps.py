@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, nn
 
 from speccompile.errors import UnsupportedModelError
+from speccompile.families.layer_skip.drafter import skip_layers
 from speccompile.models.load import freeze_positions
 from speccompile.models.probe import probe
 from speccompile.step import ops
 from speccompile.step.decoder import CacheShape, Decoder
-from speccompile.step.draft.layer_skip import skip_layers
 from speccompile.step.layers import find_layers, find_norm, skipping
 from speccompile.step.taps import Taps
 from tests import zoo

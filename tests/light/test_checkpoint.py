@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from speccompile.checkpoints.weights import read_header
 from speccompile.errors import CheckpointError, UnsupportedModelError
 from speccompile.recipe.checkpoint import read_checkpoint
-from speccompile.recipe.weights import read_header
 
 
 @pytest.fixture

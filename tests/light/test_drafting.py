@@ -157,6 +157,32 @@ def test_log_probabilities_are_those_of_whole_windows(kind):
     assert bundle.generate(PROMPT, max_new_tokens=40, logprobs=True).logprobs == whole.logprobs
 
 
+def borrowing(**options):
+    """A toy bundle whose drafter reads the target's cache, and has none of its own."""
+    bundle = toy_bundle(**options)
+    bundle._loop.drafting._remembers = False
+    committed = bundle.engine._committed
+    bundle.engine._committed = lambda name, row, length: committed("target", row, length)
+    return bundle
+
+
+def test_a_fused_drafter_without_memory_begins_again_with_the_pending_token():
+    bundle = borrowing(tokens=3, prefill_chunk=8, fused=True)
+    pace = force(bundle, [4, 1, *[1] * 10, 4, 4])
+    generation = bundle.generate(PROMPT, max_new_tokens=28)
+    assert generation.token_ids == autoregressive(PROMPT, 28)
+    runs = bundle.engine.runs
+    assert runs[:14] == ["step", *["verify"] * 11, "step", "step"]
+    assert bundle.engine.verified[12] == [(1, 16)]  # given, committed before
+    assert pace.caught_up_with[1:] == []
+
+
+def test_of_the_middle_of_a_text_nothing_is_drafted_without_memory():
+    bundle = borrowing(tokens=3, prefill_chunk=8)
+    assert bundle.generate(PROMPT * 3, max_new_tokens=8, adaptive=False).token_ids == autoregressive(PROMPT * 3, 8)
+    assert bundle.engine.runs[:4] == ["verify", "verify", "draft", "verify"]
+
+
 def test_a_drafter_without_memory_has_nothing_to_read():
     bundle = toy_bundle()
     bundle._loop.drafting._remembers = False

@@ -3,13 +3,16 @@
 import itertools
 
 import pytest
+from transformers import LlamaConfig
 
 from speccompile.errors import RecipeError
+from speccompile.families import SHARING, WEIGHTED
 from speccompile.recipe import VerifyPlan, load_recipe, make_plan
-from speccompile.recipe.capabilities import DRAFTER_KEYS, EXACT_METHODS, PLANNED, ROWS, SHARING, VERIFY_KEYS, WEIGHTED
+from speccompile.recipe.capabilities import DRAFTER_KEYS, EXACT_METHODS, PLANNED, ROWS, VERIFY_KEYS
 from speccompile.recipe.drafts import DRAFTS, KEYS, TREES
 from speccompile.recipe.rules import PARAMETERS
 from speccompile.recipe.schema import Drafter, Verify
+from tests.heads.every import HEADS
 
 DRAFTERS = {
     "none": {},
@@ -17,7 +20,12 @@ DRAFTERS = {
     "models": {"models": ["drafter", "drafter"]},
     "prompt_lookup": {},
     "layer_skip": {"layers": [0]},
+    **{kind: {"model": kind} for kind in HEADS},
 }
+FEATURE_LMS = ("eagle3", "eagle", "hydra")
+"""Heads that draft token by token, so that a tree may grow."""
+ONE_PASS = ("pard", "dflash", "dspark", "p_eagle")
+"""A block of drafts at once, which is a chain."""
 SHAPES = {"chain": "chain", "static": [2, 1], "dynamic": {"depth": 2, "top_k": 2, "nodes": 3}}
 METHODS = ("exact", "typical", "lenience", "top_k", "bild")
 WORDS = {
@@ -31,21 +39,31 @@ WORDS = {
 
 def can(drafter, decoding, method, tree, sample):
     """What goes together, by reasoning from the methods."""
-    has_probabilities = drafter in ("model", "layer_skip")
+    has_probabilities = drafter not in ("none", "models", "prompt_lookup")
     if drafter == "none":
         return (method, tree, sample) == ("exact", "chain", "false")
+    if drafter == "kangaroo" and method != "exact":
+        return False
+    if drafter in (*ONE_PASS, "kangaroo") and tree != "chain":
+        return False
     if sample == "true" and not (has_probabilities and decoding == "sampling" and method in ("exact", "lenience")):
         return False
-    if tree == "dynamic" and not (has_probabilities and method == "exact" and sample == "false"):
+    grows = drafter in ("model", "layer_skip", *FEATURE_LMS)
+    if tree == "dynamic" and not (grows and method == "exact" and sample == "false"):
         return False
     if method in ("lenience", "bild") and (tree != "chain" or drafter == "models"):
         return False
-    return method != "bild" or has_probabilities
+    return method != "bild" or drafter in ("model", "layer_skip")
 
 
 @pytest.fixture
 def plan(make_recipe, make_checkpoint, tmp_path):
-    make_checkpoint(tmp_path / "deep", num_hidden_layers=2)
+    target = LlamaConfig(vocab_size=8, hidden_size=16, intermediate_size=16, num_hidden_layers=2,
+                         num_attention_heads=4, num_key_value_heads=2, head_dim=4, eos_token_id=1)  # fmt: skip
+    sizes = {name: getattr(target, name) for name in ("hidden_size", "intermediate_size", "num_attention_heads")}
+    make_checkpoint(tmp_path / "deep", num_hidden_layers=2, **sizes)
+    for kind, write in HEADS.items():
+        write(tmp_path / kind, target)
 
     def plan(**keys):
         return make_plan(load_recipe(make_recipe(**{"target": {"model": "deep"}} | keys)))
@@ -100,7 +118,8 @@ def test_parameters_of_other_methods_are_refused(plan, written, message):
         (
             {"verify": {"method": "typical"}},
             "verify.method: received 'typical', which drafter.kind none cannot do, expected exact",
-            "set drafter.kind to model, layer_skip, models or prompt_lookup, or verify.method to exact",
+            "set drafter.kind to model, models, prompt_lookup, layer_skip, eagle3, eagle, medusa, hydra, pard, dflash, dspark "
+            "or p_eagle, or verify.method to exact",
         ),
         (
             {"drafter": {"kind": "prompt_lookup", "tree": [2]}, "verify": {"method": "lenience"}},
@@ -110,7 +129,7 @@ def test_parameters_of_other_methods_are_refused(plan, written, message):
         (
             {"drafter": {"kind": "prompt_lookup", "tree": SHAPES["dynamic"]}},
             "drafter.tree: received a dynamic tree, which drafter.kind prompt_lookup cannot do, expected a chain or a ",
-            "set drafter.kind to model or layer_skip, or drafter.tree to a chain or a static tree",
+            "set drafter.kind to model, layer_skip, eagle3, eagle or hydra, or drafter.tree to a chain or a static tree",
         ),
         (
             {

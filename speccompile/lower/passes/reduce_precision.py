@@ -21,6 +21,7 @@ _LOOKUPS = {"DequantizeLinear", "Gather", "GatherElements", "GatherND"}  # of an
 _SHAPES = {"ConstantOfShape", "Expand", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"}
 # What may as well be done to the converted form of a constant.
 _MOVES = _SHAPES - {"ConstantOfShape"} | {"DequantizeLinear", "Gather"}
+_CACHES = slice(3, 5)  # Attend's keys and values that were committed
 _BIAS = 7  # Attend's last input, which masks: it stays float32
 
 
@@ -70,7 +71,7 @@ class _Reduction:
         self.kinds |= {v: _Kind.CONSTANT for v in self.graph.initializers.values() if v.dtype == _FLOAT32}
         for value in self.graph.inputs:
             if value.dtype == _FLOAT32:
-                self._mark(value, _Kind.LOW if _is_committed(value) else _Kind.FULL)
+                self._mark(value, _Kind.LOW if _is_read_cache(value) else _Kind.FULL)
         fired = sum(self._visit(node) for node in list(self.graph))
         for index, value in enumerate(self.graph.outputs):
             if self.kinds.get(value) == _Kind.LOW and not _is_cache(value):
@@ -183,9 +184,12 @@ class _Reduction:
         return f"{value.name}.{self.dtype.name.lower()}"
 
 
-def _is_committed(value: ir.Value) -> bool:
-    """Whether an input of the graph is a cache."""
-    return any(node.op_type == "Commit" for node in value.consumers())
+def _is_read_cache(value: ir.Value) -> bool:
+    """Whether an input of the graph is a cache, of its own or one that it only reads."""
+    return any(
+        node.op_type == "Commit" or (node.op_type == "Attend" and value in node.inputs[_CACHES])
+        for node in value.consumers()
+    )
 
 
 def _is_cache(output: ir.Value) -> bool:

@@ -30,22 +30,30 @@ from speccompile.lower.quantize.matmul_nbits import matmul_nbits
 from speccompile.lower.quantize.native import native
 from speccompile.lower.quantize.qdq import ACTIVATIONS, Ranges, qdq
 from speccompile.lower.quantize.report import QuantizeReport
+from speccompile.lower.quantize.shared import Shared
 
 __all__ = ["ACTIVATIONS", "QuantizeReport", "Ranges", "calibrate", "quantize"]
 
 
-def quantize(model: ir.Model, word: str, block_size: int, form: str, ranges: Ranges | None = None) -> QuantizeReport:
+def quantize(
+    model: ir.Model,
+    word: str,
+    block_size: int,
+    form: str,
+    ranges: Ranges | None = None,
+    shared: Shared | None = None,
+) -> QuantizeReport:
     """Quantize in place. Weights are computed while the model is saved, one at a time.
 
     word and form: a row of the table above. block_size: of int4. ranges: the smallest and largest value of activations,
-    for w8a8 and fp8, as `calibrate` gives them.
+    for w8a8 and fp8, as `calibrate` gives them. shared: which weights are the target's, and keep its numbers (native).
     """
     split_gemm(model)
     linears, before = find_linears(model.graph), matrices(model.graph)
     chosen = [linear for linear in linears if linear.role != ROUTER]
     match form:
         case "native":
-            report = native(model, linears, word, block_size)
+            report = native(model, linears, word, block_size, shared)
         case "matmul_nbits":
             report = matmul_nbits(model.graph, chosen, word, block_size)
             model.opset_imports[ONNXRUNTIME] = 1

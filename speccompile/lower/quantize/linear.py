@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 LAYER, HEAD, ROUTER = "layer", "head", "router"
 """What a linear layer does: any layer's work, the scores of tokens, or the scores of experts."""
 
+TURNED = ((1, 0),)
+"""The steps of a table of tokens that is read as a head."""
+
 FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 
 

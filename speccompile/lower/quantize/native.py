@@ -12,8 +12,9 @@ from speccompile.lower.native.functions import add_functions
 from speccompile.lower.native.layouts import Floats
 from speccompile.lower.quantize.formats import FORMATS
 from speccompile.lower.quantize.lazy import add_initializer
-from speccompile.lower.quantize.linear import HEAD, LAYER, ROUTER, Linear, Weight
+from speccompile.lower.quantize.linear import HEAD, LAYER, ROUTER, TURNED, Linear, Weight
 from speccompile.lower.quantize.report import QuantizeReport
+from speccompile.lower.quantize.shared import Shared
 
 JOINED = "+"
 """Between the names of weights that lie side by side."""
@@ -62,7 +63,9 @@ class Columns:
         return np.concatenate(rows)
 
 
-def native(model: ir.Model, linears: Sequence[Linear], word: str, block_size: int) -> QuantizeReport:
+def native(
+    model: ir.Model, linears: Sequence[Linear], word: str, block_size: int, shared: Shared | None = None
+) -> QuantizeReport:
     """Before: y_1 = Add(MatMul(x, weight_1), bias_1), .., y_n = Add(MatMul(x, weight_n), bias_n).
 
     After, with the numbers of all n weights in one constant, one column beside the other:
@@ -74,10 +77,11 @@ def native(model: ir.Model, linears: Sequence[Linear], word: str, block_size: in
 
         Gather(table, ids)  ->  speccompile.native::Embed..(ids, numbers, ..)
 
-    word: float32, bfloat16, int8 or int4. Routers of experts stay float32. A weight that several nodes read is stored
-    once; the bfloat16 of a table that no head reads are looked up as they are.
+    word: float32, bfloat16, int8 or int4; shared: which weights are the target's and in its numbers. Routers of experts
+    stay float32. A weight that several nodes read is stored once; the bfloat16 of a table that no head reads are looked
+    up as they are.
     """
-    writer = _Writer(model.graph, word, block_size)
+    writer = _Writer(model.graph, word, block_size, shared)
     groups: dict[tuple[ir.Value | None, str], list[Linear]] = defaultdict(list)
     for linear in linears:
         alone = "" if linear.role == LAYER else str(linear.node.name or linear.weight.name)
@@ -90,21 +94,28 @@ def native(model: ir.Model, linears: Sequence[Linear], word: str, block_size: in
 
 
 class _Writer:
-    def __init__(self, graph: ir.Graph, word: str, block_size: int) -> None:
-        self._graph, self._word, self._block_size = graph, word, block_size
+    def __init__(self, graph: ir.Graph, word: str, block_size: int, shared: Shared | None) -> None:
+        self._graph, self._word, self._block_size, self._shared = graph, word, block_size, shared
         self._stored: dict[tuple[str, str], list[ir.Value]] = {}
         self.report = QuantizeReport()
 
+    def _numbers(self, source: ir.Value) -> tuple[str, int]:
+        """The precision of a weight, and how many share a scale."""
+        if self._shared is not None and self._shared.has(source):
+            return self._shared.word, self._shared.block_size
+        return self._word, self._block_size
+
     def replace(self, group: list[Linear]) -> None:
         """One node for linear layers that read the same; they have one role."""
+        word, block_size = self._numbers(group[0].weight.source)
         biases = [_bias(linear) for linear in group]
         columns = Columns(tuple(linear.weight for linear in group), tuple(bias for bias, _ in biases))
         results = [result for _, result in biases]
-        form = "float32" if group[0].role == ROUTER else _WORDS[self._word][group[0].role == HEAD]
-        values = [*self._constants(columns, form), self._bias(columns)]
+        form = "float32" if group[0].role == ROUTER else _WORDS[word][group[0].role == HEAD]
+        values = [*self._constants(columns, form, block_size), self._bias(columns)]
         x, first = group[0].node.inputs[0], group[0].node
-        nodes = [ir.node(f"Linear{_OPERATORS[form]}", [x, *values], self._attributes(columns, form), domain=DOMAIN,
-                         name=first.name)]  # fmt: skip
+        attributes, kind = _attributes(columns, form, block_size), f"Linear{_OPERATORS[form]}"
+        nodes = [ir.node(kind, [x, *values], attributes, domain=DOMAIN, name=first.name)]
         made = list(nodes[0].outputs)
         if len(group) > 1:
             made = self._cut(nodes, made[0], columns, results[0])
@@ -115,7 +126,7 @@ class _Writer:
         }
         ir.convenience.replace_nodes_and_values(self._graph, first, list(old_nodes), nodes, results, made)
         for linear in group:
-            self.report.quantized[linear.weight.name] = FORMATS[form].text(self._block_size)
+            self.report.quantized[linear.weight.name] = FORMATS[form].text(block_size)
 
     def _cut(self, nodes: list[ir.Node], whole: ir.Value, columns: Columns, like: ir.Value) -> list[ir.Value]:
         whole.type = like.type
@@ -134,23 +145,26 @@ class _Writer:
     def look_up(self, heads: Iterable[Linear]) -> None:
         """Read tables of tokens, which have as many rows as a head has columns, as the head is read."""
         tokens = {linear.weight.shape[1] for linear in heads}
-        tied = {linear.weight.source for linear in heads if linear.weight.steps == ((1, 0),)}
-        form = _WORDS[self._word][1]
+        tied = {linear.weight.source for linear in heads if linear.weight.steps == TURNED}
         for table, gather in _lookups(self._graph):
             tensor = table.const_value
             assert tensor is not None
             rows, depth = tensor.shape.numpy()
-            if rows not in tokens or (form == "float32" and table not in tied):
+            is_shared = self._shared is not None and self._shared.has(table)
+            is_tied = self._shared.has_tied(table) if self._shared is not None and is_shared else table in tied
+            word, block_size = self._numbers(table)
+            form = _WORDS[word][1]
+            if not (rows in tokens or is_shared) or (form == "float32" and not is_tied):
                 continue
-            if form == "bfloat16" and table not in tied:
+            if form == "bfloat16" and not is_tied:
                 self._store_low(table, gather)
                 continue
-            columns = Columns((Weight(table, tensor, (depth, rows), ((1, 0),)),))
-            values = self._constants(columns, form)
-            ids = gather.inputs[1]
-            node = ir.node(f"Embed{_OPERATORS[form]}", [ids, *values], self._attributes(columns, form), domain=DOMAIN)
+            columns = Columns((Weight(table, tensor, (depth, rows), TURNED),))
+            values = self._constants(columns, form, block_size)
+            ids, attributes = gather.inputs[1], _attributes(columns, form, block_size)
+            node = ir.node(f"Embed{_OPERATORS[form]}", [ids, *values], attributes, domain=DOMAIN)
             self._stand_in(gather, [node])
-            self.report.quantized[str(table.name)] = FORMATS[form].text(self._block_size)
+            self.report.quantized[str(table.name)] = FORMATS[form].text(block_size)
 
     def _store_low(self, table: ir.Value, gather: ir.Node) -> None:
         """A table of bfloat16, whose rows are widened when they are looked up."""
@@ -165,21 +179,16 @@ class _Writer:
             ]
         rows = ir.node("Gather", [self._stored[name, "table"][0], gather.inputs[1]], {"axis": 0})
         self._stand_in(gather, [rows, ir.node("Cast", [rows.outputs[0]], {"to": int(ir.DataType.FLOAT)})])
-        self.report.quantized[str(table.name)] = FORMATS["bfloat16"].text(self._block_size)
+        self.report.quantized[str(table.name)] = FORMATS["bfloat16"].text(0)
 
     def _stand_in(self, old: ir.Node, nodes: list[ir.Node]) -> None:
         result, new = old.outputs[0], nodes[-1].outputs[0]
         new.shape, new.type, new.name = result.shape, result.type, result.name
         ir.convenience.replace_nodes_and_values(self._graph, old, [old], nodes, [result], [new])
 
-    def _attributes(self, columns: Columns, form: str) -> dict[str, int]:
-        depth, width = columns.shape
-        blocks = {"block_size": self._block_size} if form == "int4" else {}
-        return {"columns": width, "depth": depth} | blocks
-
-    def _constants(self, columns: Columns, form: str) -> list[ir.Value]:
+    def _constants(self, columns: Columns, form: str, block_size: int) -> list[ir.Value]:
         if (columns.name, form) not in self._stored:
-            fields = FORMATS[form].fields(columns.numpy, *columns.shape, self._block_size)
+            fields = FORMATS[form].fields(columns.numpy, *columns.shape, block_size)
             self._stored[columns.name, form] = [
                 add_initializer(
                     self._graph, f"{columns.name}.{_SUFFIXES[form]}{field.suffix}", field.dtype, field.shape, field.make
@@ -196,6 +205,12 @@ class _Writer:
             value = add_initializer(self._graph, name, ir.DataType.FLOAT, bias.shape, columns.bias)
             self._stored[name, "bias"] = [value]
         return self._stored[name, "bias"][0]
+
+
+def _attributes(columns: Columns, form: str, block_size: int) -> dict[str, int]:
+    depth, width = columns.shape
+    blocks = {"block_size": block_size} if form == "int4" else {}
+    return {"columns": width, "depth": depth} | blocks
 
 
 def _bias(linear: Linear) -> tuple[ir.Value | None, ir.Value]:

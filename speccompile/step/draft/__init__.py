@@ -1,15 +1,25 @@
-"""Drafters: given the accepted path, propose the next window. One file per family.
+"""Drafters: given the accepted path, propose the next window. What the families share; each of them is a folder in
+`speccompile.families`.
+
+reading     what drafts token by token, with caches: `language` does so by a language model, `paired` by features,
+            `exits` by the target's first layers, over the target's caches
+fixed       drafts of a constant shape; `dynamic`: a tree that grows
+block       all drafts in one pass, by a block; `masked`: by mask rows behind the text
+children    from logits to drafts: the best tokens, or drawn ones; `vocabulary`: a drafter's own
+layers      transformer layers of heads, behind the attention hook
 
 A drafter is a module with this interface, which is all that the export and the runtime know of it:
 
 tokens      drafts per round, N
 extra_rows  rows of the target's window behind the drafts that are never accepted, whose features it reads
 catch_up    width of its catch-up when decoding; 0 when it keeps no caches of its own
+pairs       whether its rows hold a feature and the token behind it
 taps        what it reads of the target besides tokens: names as in `step.taps`
 shape       how its drafts follow each other: a constant tree, a chain included, or None where it makes the tree
 candidates  C, among which it draws each draft, where it samples; 0 where its drafts are certain
 states      its buffers: (name, dtype, shape), kept from round to round
-forward     (Accepted, states) -> Drafted
+borrowed    caches of the target that it reads, as they are after the round's commit
+forward     (Accepted, states and borrowed caches) -> Drafted
 """
 
 from abc import ABC, abstractmethod
@@ -67,6 +77,7 @@ class Drafter(nn.Module, ABC):
     tokens: int
     extra_rows: int = 0
     catch_up: int = 0
+    pairs: bool = False
     taps: tuple[str, ...] = ()
     shape: Tree | None
     candidates: int = 0
@@ -74,6 +85,10 @@ class Drafter(nn.Module, ABC):
     @abstractmethod
     def states(self) -> list[State]:
         """The buffers, in the order in which `forward` takes and returns them."""
+
+    def borrowed(self) -> list[State]:
+        """Caches of the target that it reads and leaves as they are; they follow the states."""
+        return []
 
     @abstractmethod
     def forward(self, accepted: Accepted, states: list[Tensor]) -> Drafted:

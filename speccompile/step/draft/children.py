@@ -4,8 +4,10 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from speccompile.step.draft import Accepted
+from speccompile.step.draft.vocabulary import Vocabulary
 from speccompile.step.sampling import candidates, draw_candidate, heat
 from speccompile.tree import Tree
 
@@ -21,6 +23,11 @@ class Level:
     def branching(self) -> int:
         """The most children that one of the nodes has."""
         return max(len(self.tree.children[node]) for node in self.nodes)
+
+    def for_each(self, found: Tensor) -> Tensor:
+        """[B, T, ..], or [B, 1, ..] where it is the same for all of its nodes -> [B, T, ..]."""
+        nodes = len(self.nodes)
+        return found if found.shape[1] == nodes else found.expand(-1, nodes, *found.shape[2:])
 
     def pick(self, ranked: Tensor) -> Tensor:
         """ranked int64 [B, T, branching], the best token after each node first -> the children's, int64 [B, n]."""
@@ -39,14 +46,22 @@ def levels(tree: Tree) -> list[Level]:
 class Best:
     """Children are the tokens with the highest logits: certain drafts."""
 
+    def __init__(self, vocabulary: Vocabulary | None = None) -> None:
+        """vocabulary: over which the logits are, None for the target's own."""
+        self.vocabulary = vocabulary
+
     def choose(self, logits: Tensor, level: Level, drafts: list[Tensor]) -> Tensor:
-        """logits float32 [B, T, V] after the level's nodes -> their children int64 [B, n].
+        """logits float32 [B, T, V] after the level's nodes -> their children int64 [B, n], as the target's tokens.
+        [B, 1, V] where they are the same after all of them.
 
         drafts: int64 [B, n] at depth 1, 2, .., as far as they are chosen.
         """
-        if level.branching == 1:
-            return logits.argmax(-1)
-        return level.pick(logits.topk(level.branching, dim=2).indices)
+        width = level.branching
+        if width == 1:
+            chosen = level.for_each(logits.argmax(-1))
+        else:
+            chosen = level.pick(level.for_each(logits.topk(width, dim=2).indices))
+        return chosen if self.vocabulary is None else self.vocabulary.of_target(chosen)
 
 
 class Drawn:
@@ -56,10 +71,12 @@ class Drawn:
     drawn before, and whoever refused it refuses it again.
     """
 
-    def __init__(self, accepted: Accepted, count: int) -> None:
+    def __init__(self, accepted: Accepted, count: int, vocabulary: Vocabulary | None = None) -> None:
+        """vocabulary: as in `Best`. What was seen is penalized where the drafter has it."""
         assert accepted.settings is not None, "a drafter that samples is told how"
         assert accepted.uniforms is not None, "a drafter that samples is given random numbers"
         self.settings, self.uniforms, self.count = accepted.settings, accepted.uniforms, count
+        self.vocabulary = vocabulary
         # Behind the bonus token the path means nothing: the bonus token stands there instead.
         places = accepted.n_path[:, None].minimum(torch.arange(accepted.path.shape[1], device=accepted.path.device))
         self.seen = torch.cat([accepted.settings.history, accepted.path.gather(1, places)], 1)
@@ -69,11 +86,21 @@ class Drawn:
 
     def choose(self, logits: Tensor, level: Level, drafts: list[Tensor]) -> Tensor:
         """As `Best.choose`."""
-        ids, probs = candidates(heat(logits, self.settings, self._seen(level, drafts)), self.count, self.settings)
+        heated = self._heated(level.for_each(logits), self._seen(level, drafts))
+        ids, probs = candidates(heated, self.count, self.settings)
+        if self.vocabulary is not None:
+            ids = self.vocabulary.of_target(ids)
         self.nodes += level.nodes
         self.ids.append(ids)
         self.probs.append(probs)
         return level.pick(ids.gather(2, self._draw(probs, level)))
+
+    def _heated(self, logits: Tensor, seen: Tensor) -> Tensor:
+        """As `heat`, of logits over the drafter's vocabulary."""
+        if self.vocabulary is None:
+            return heat(logits, self.settings, seen)
+        # One column more takes the penalties of tokens that the drafter does not have.
+        return heat(pad(logits, (0, 1)), self.settings, self.vocabulary.of_drafts(seen))[:, :, :-1]
 
     def _seen(self, level: Level, drafts: list[Tensor]) -> Tensor:
         """int64 [B, T, H]: the tokens before the children of each node."""

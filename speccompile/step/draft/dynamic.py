@@ -1,11 +1,10 @@
-"""A tree that grows where the drafter is sure: EAGLE-2's (Li et al. 2024), here for any language model."""
+"""A tree that grows where the drafter is sure: EAGLE-2's (Li et al. 2024), here for any reader."""
 
 import torch
 from torch import Tensor
 
-from speccompile.step.decoder import Decoder
 from speccompile.step.draft import Accepted, Drafted, Drafter, State
-from speccompile.step.draft.reading import Reading, cache_states
+from speccompile.step.draft.reading import Reader, Reading
 from speccompile.tree import ROOT
 
 LEAST_LOSS = 1e-6
@@ -25,16 +24,20 @@ class DynamicDrafter(Drafter):
 
     shape = None
 
-    def __init__(self, decoder: Decoder, depth: int, top_k: int, tokens: int, prefix: str = "drafter") -> None:
+    def __init__(self, reader: Reader, depth: int, top_k: int, tokens: int) -> None:
         super().__init__()
-        self.decoder, self.depth, self.top_k, self.tokens, self.prefix = decoder, depth, top_k, tokens, prefix
-        self.catch_up = depth + 1
+        self.reader, self.depth, self.top_k, self.tokens = reader, depth, top_k, tokens
+        self.taps, self.pairs = reader.taps, reader.pairs
+        self.catch_up = depth + 1 if reader.catches_up else 0
 
     def states(self) -> list[State]:
-        return cache_states(self.decoder, self.prefix)
+        return self.reader.states()
+
+    def borrowed(self) -> list[State]:
+        return self.reader.borrowed()
 
     def forward(self, accepted: Accepted, states: list[Tensor]) -> Drafted:
-        reading = Reading(self.decoder, accepted, states)
+        reading = self.reader.begin(accepted, states)
         tokens, scores, parents = self._grow(reading)
         # Best first: with that, every node comes after its parent.
         best = scores.topk(self.tokens, dim=1).indices  # [B, N]: nodes 1, 2, ..
@@ -54,23 +57,24 @@ class DynamicDrafter(Drafter):
         tokens int64, scores float32 (joint logarithmic probability), parents int64 (among the M, -1 for the root),
         [B, M] each.
         """
-        k, logits = self.top_k, reading.logits
+        k, logits, vocabulary = self.top_k, reading.logits, self.reader.vocabulary
         front, front_scores = torch.full_like(reading.bonus, ROOT), torch.zeros_like(reading.logits[:, :, 0])
         own = torch.eye(k, dtype=torch.int64)[None].expand(reading.bonus.shape[0], -1, -1)
         ancestors = own[:, :, :0]
         tokens, scores, parents, total = [], [], [], 0
         for depth in range(1, self.depth + 1):
             values, ids = torch.log_softmax(logits, 2).topk(k, dim=2)  # [B, T, k]
+            ids = ids if vocabulary is None else vocabulary.of_target(ids)
             loss = torch.minimum(values.clamp(min=LOWEST), LEAST_LOSS * (front_scores - 1)[:, :, None])
             tokens.append(ids.flatten(1))
             scores.append((front_scores[:, :, None] + loss).flatten(1))
             parents.append(front[:, :, None].expand(ids.shape).flatten(1))
             if depth < self.depth:
                 front_scores, slots = scores[-1].topk(k, dim=1)  # [B, k]
+                parent = slots // k  # in the front before
                 if depth > 1:
-                    parent = (slots // k)[:, :, None].expand(-1, -1, ancestors.shape[2])
-                    ancestors = ancestors.gather(1, parent)
+                    ancestors = ancestors.gather(1, parent[:, :, None].expand(-1, -1, ancestors.shape[2]))
                 ancestors = torch.cat([ancestors, own], 2)
                 front, total = total + slots, total + tokens[-1].shape[1]
-                logits = reading.read(tokens[-1].gather(1, slots), depth, ancestors > 0)
+                logits = reading.read(tokens[-1].gather(1, slots), depth, ancestors > 0, parent)
         return torch.cat(tokens, 1), torch.cat(scores, 1), torch.cat(parents, 1)

@@ -1,70 +1,74 @@
-"""What a drafter's language model does in one round: it catches up on the accepted path, then reads drafts."""
+"""What drafts token by token: a network that reads the accepted path, then its own drafts, and keeps caches or not."""
+
+from abc import ABC, abstractmethod
+from typing import Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from speccompile.step import ops
-from speccompile.step.decoder import Decoder
 from speccompile.step.draft import Accepted, State
+from speccompile.step.draft.vocabulary import Vocabulary
 
 
-def cache_states(decoder: Decoder, prefix: str) -> list[State]:
-    """The decoder's caches as states: `<prefix>.key.0`, `<prefix>.value.0`, `<prefix>.key.1`, .."""
-    shapes = decoder.cache_shapes()
-    return [State(f"{prefix}.{('key', 'value')[i % 2]}.{i // 2}", torch.float32, s) for i, s in enumerate(shapes)]
+class Reading(Protocol):
+    """One round of a reader. Made, it has read what was accepted, the bonus token included.
 
-
-class Reading:
-    """One round of a decoder that drafts. Made, it has read the path's last tokens, of which the last is the bonus.
-
-    bonus int64 [B, 1]; logits float32 [B, 1, V] after it.
+    bonus int64 [B, 1]; logits float32 [B, 1, V] after it, over the reader's own vocabulary.
     """
 
-    def __init__(self, decoder: Decoder, accepted: Accepted, states: list[Tensor]) -> None:
-        path, n_path, length, catch_up = accepted.path, accepted.n_path, accepted.length, accepted.catch_up
-        assert catch_up is not None, "a drafter with caches catches up"
-        self.decoder, self.width, self.end = decoder, catch_up.shape[0], length + n_path
-        start = (n_path - (self.width - 1)).clamp(min=0)  # [B]: where in the path the catch-up begins
-        self.last = n_path - start  # [B]: where in the catch-up the bonus token stands
-        tokens = path.gather(1, (start[:, None] + catch_up).clamp(max=path.shape[1] - 1))  # [B, C]
-        self.bonus = path.gather(1, n_path[:, None])
+    bonus: Tensor
+    logits: Tensor
 
-        self.current = decoder.begin(states, length + start)
-        self.row_positions = decoder.clamp((length + start)[:, None] + catch_up)
-        causal = (catch_up[None, :] <= catch_up[:, None]).expand(path.shape[0], -1, -1)
-        self.current.look(self.row_positions, self.row_positions, causal)
-        self.logits = decoder.run(self.current, tokens, self.last[:, None])
-        self.caught_up = self.current.rows()
-        self.seen = catch_up <= self.last[:, None]  # [B, C]: without the padding
+    def read(self, tokens: Tensor, depth: int, ancestors: Tensor, parents: Tensor) -> Tensor:
+        """Read drafts int64 [B, T], `depth` tokens behind the bonus token; returns logits float32 [B, T, V],
+        or [B, 1, V] where they are the same after all of them.
 
-    def read(self, tokens: Tensor, depth: int, ancestors: Tensor) -> Tensor:
-        """Read drafts int64 [B, T], `depth` tokens behind the bonus token; returns logits float32 [B, T, V].
-
-        ancestors bool [B, T, R]: which of the R drafts that were read, these included, each of them sees.
+        ancestors bool [B, T, R]: which of the R drafts that were read, these included, each of them sees. parents int64
+        [B, T]: which of the tokens of the read before, or the bonus token, each of them follows.
         """
-        positions = self.decoder.clamp((self.end + depth)[:, None])
-        seen = self.seen[:, None, :]
-        if tokens.shape[1] > 1:
-            positions, seen = positions.expand(tokens.shape), seen.expand(-1, tokens.shape[1], -1)
-        self.row_positions = torch.cat([self.row_positions, positions], 1)
-        self.current.look(positions, self.row_positions, torch.cat([seen, ancestors], 2))
-        return self.decoder.run(self.current, tokens)
 
     def commit(self) -> list[Tensor]:
-        """The caches with the rows of the catch-up. Its padding lies behind the bonus token, where nobody reads."""
-        return self._committed(self.caught_up)
+        """The caches with what was accepted."""
 
     def commit_drafts(self) -> list[Tensor]:
-        """The caches with all rows in the order in which they were read, without the padding (last + 1 .. C - 1)."""
-        rows = self.current.rows()
-        n_rows = rows[0].shape[2]
-        places = torch.arange(n_rows, device=self.last.device)
-        padding = (self.width - 1 - self.last)[:, None]
-        order = torch.where(places <= self.last[:, None], places, places + padding).clamp(max=n_rows - 1)
-        return self._committed(
-            [row.gather(2, order[:, None, :, None].expand(-1, row.shape[1], -1, row.shape[3])) for row in rows]
-        )
+        """The caches with the drafts as well, for readers that keep them."""
 
-    def _committed(self, rows: list[Tensor]) -> list[Tensor]:
-        pairs = zip(self.current.caches, rows, strict=True)
-        return [ops.commit(cache, row, self.current.length, 2) for cache, row in pairs]
+
+class Reader(nn.Module, ABC):
+    """A network that begins a reading every round.
+
+        size           tokens among which it chooses
+        vocabulary     which tokens of the target these are, None for all
+        taps           what it reads of the target besides tokens
+        keeps_drafts   whether rows of its drafts may stay in its caches: those of a network that reads tokens alone
+        catches_up     whether it has caches of its own
+    pairs          whether its rows hold a feature and the token behind it
+    """
+
+    size: int
+    vocabulary: Vocabulary | None
+    taps: tuple[str, ...] = ()
+    keeps_drafts: bool = False
+    catches_up: bool = True
+    pairs: bool = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.vocabulary = None
+
+    @abstractmethod
+    def states(self) -> list[State]:
+        """Its caches."""
+
+    def borrowed(self) -> list[State]:
+        """Caches of the target that it reads, as they are after the round's commit."""
+        return []
+
+    def confidence(self, reading: Reading, logits: Tensor) -> Tensor:
+        """How sure it is of what follows, float32 [B, T], from the logits [B, T, V] that it has just given: here the
+        probability of the best token."""
+        return torch.softmax(logits, -1).amax(-1)
+
+    @abstractmethod
+    def begin(self, accepted: Accepted, states: list[Tensor]) -> Reading:
+        """Read what was accepted. states: its own caches, then the borrowed ones."""

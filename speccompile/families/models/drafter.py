@@ -3,10 +3,17 @@
 import torch
 from torch import Tensor, nn
 
+from speccompile.families.site import Site
 from speccompile.step.decoder import Decoder
 from speccompile.step.draft import Accepted, Drafted, Drafter, State
-from speccompile.step.draft.model import ModelDrafter
+from speccompile.step.draft.fixed import FixedDrafter
+from speccompile.step.draft.language import DecoderReader
 from speccompile.tree import Tree, merged, merged_places
+
+
+def make(site: Site) -> Drafter:
+    """Every model drafts the tree."""
+    return SeveralDrafters(site.drafters(), site.tree)
 
 
 class SeveralDrafters(Drafter):
@@ -21,7 +28,7 @@ class SeveralDrafters(Drafter):
         super().__init__()
         prefixes = ["drafter", *(f"drafter.{number}" for number in range(1, len(decoders)))]
         pairs = zip(decoders, prefixes, strict=True)
-        self.drafters = nn.ModuleList(ModelDrafter(d, tree, merged=True, prefix=prefix) for d, prefix in pairs)
+        self.drafters = nn.ModuleList(FixedDrafter(DecoderReader(d, name), tree, merged=True) for d, name in pairs)
         trees = [tree] * len(decoders)
         self.shape = merged(trees)
         self.tokens = self.shape.drafts

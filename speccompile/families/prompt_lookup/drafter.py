@@ -4,9 +4,17 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from speccompile.families.site import Site
 from speccompile.step import ops
 from speccompile.step.draft import Accepted, Drafted, Drafter, State
 from speccompile.tree import Tree
+
+
+def make(site: Site) -> Drafter:
+    """The text is the only state."""
+    ngram = site.plan.drafter.ngram
+    assert ngram is not None, "the plan decides it"
+    return PromptLookup(site.tree, ngram, site.shape.batch_size, site.shape.rows)
 
 
 class PromptLookup(Drafter):

@@ -1,59 +1,54 @@
-"""A smaller language model as drafter (Leviathan et al. 2023; Chen et al. 2023): a chain or a constant tree."""
+"""Drafts in a shape that is constant in the graph, token by token: a chain or a tree."""
 
 import torch
 from torch import Tensor
 
 from speccompile.contract import CANDIDATES
-from speccompile.step.decoder import Decoder
 from speccompile.step.draft import Accepted, Drafted, Drafter, State
 from speccompile.step.draft.children import Best, Drawn, Level, levels
-from speccompile.step.draft.reading import Reading, cache_states
+from speccompile.step.draft.reading import Reader, Reading
 from speccompile.tree import Tree
 
 
-class ModelDrafter(Drafter):
-    """Keeps its own caches, which lag the target's: it catches up on the last C tokens of the path, then drafts.
+class FixedDrafter(Drafter):
+    """A reader that chooses the children of every node by its own logits after it.
 
-    After a round with a chain its caches hold every token but the last draft. So the next round misses at most two:
-    the last draft, if it was accepted, and the bonus token. Rows that turn out wrong lie behind the length and are
-    overwritten. Of a tree nobody knows yet which branch will be accepted: its rows are thrown away, and the next round
-    misses the whole path. The same holds for a chain beside others in the window (`merged`).
+    After a round with a chain a reader that keeps drafts misses at most two tokens: the last draft, if it was accepted,
+    and the bonus token. All others throw the rows of drafts away and miss the whole path in the next round, as they do
+    beside others in the window (`merged`).
 
     sample: drafts are drawn by the host's settings, and it says from what; else they are the best tokens. fallback:
-    BiLD's (Kim et al. 2023): it stops before a draft whose own probability is lower. For chains that are not sampled.
+    BiLD's (Kim et al. 2023), and Kangaroo's (Liu et al. 2024): it stops before a draft whose own probability is lower.
+    For chains. How sure it is of a draft must not depend on the token that is drawn.
     """
 
     shape: Tree
 
     def __init__(
-        self,
-        decoder: Decoder,
-        tree: Tree,
-        *,
-        sample: bool = False,
-        fallback: float | None = None,
-        merged: bool = False,
-        prefix: str = "drafter",
+        self, reader: Reader, tree: Tree, *, sample: bool = False, fallback: float | None = None, merged: bool = False
     ) -> None:
         super().__init__()
-        assert fallback is None or (tree.is_chain and not sample), "the plan refuses other drafts that stop early"
-        self.decoder, self.shape, self.fallback, self.prefix = decoder, tree, fallback, prefix
-        self.tokens = tree.drafts
-        self.keeps_drafts = tree.is_chain and not merged
-        self.catch_up = 2 if self.keeps_drafts else tree.depth + 1
-        self.candidates = min(CANDIDATES, decoder.model.config.vocab_size) if sample else 0
+        assert fallback is None or tree.is_chain, "the plan refuses trees that stop early"
+        self.reader, self.shape, self.fallback = reader, tree, fallback
+        self.tokens, self.taps, self.pairs = tree.drafts, reader.taps, reader.pairs
+        self.keeps_drafts = reader.keeps_drafts and tree.is_chain and not merged
+        self.catch_up = (2 if self.keeps_drafts else tree.depth + 1) if reader.catches_up else 0
+        self.candidates = min(CANDIDATES, reader.size) if sample else 0
 
     def states(self) -> list[State]:
-        return cache_states(self.decoder, self.prefix)
+        return self.reader.states()
+
+    def borrowed(self) -> list[State]:
+        return self.reader.borrowed()
 
     def forward(self, accepted: Accepted, states: list[Tensor]) -> Drafted:
-        reading = Reading(self.decoder, accepted, states)
-        children = Drawn(accepted, self.candidates) if self.candidates else Best()
+        reading, vocabulary = self.reader.begin(accepted, states), self.reader.vocabulary
+        children = Drawn(accepted, self.candidates, vocabulary) if self.candidates else Best(vocabulary)
         drafts, confidence = list[Tensor](), list[Tensor]()
         for level in levels(self.shape):
             logits = self._read(reading, drafts[-1], level) if drafts else reading.logits
             if self.fallback is not None:
-                confidence.append(torch.softmax(logits, -1).amax(-1))
+                confidence.append(self.reader.confidence(reading, logits))
             drafts.append(children.choose(logits, level, drafts))
 
         window = torch.cat([reading.bonus, *drafts], 1)
@@ -74,7 +69,10 @@ class ModelDrafter(Drafter):
         if len(level.nodes) < drafts.shape[1]:
             first = tree.depths.index(depth)
             drafts = drafts.index_select(1, torch.tensor([node - first for node in level.nodes]))
-        return reading.read(drafts, depth, torch.tensor([ancestors] * drafts.shape[0]))
+        before = [node for node in inner if tree.depths[node] == depth - 1]
+        parents = [before.index(tree.parents[node]) if depth > 1 else 0 for node in level.nodes]
+        batch = drafts.shape[0]
+        return reading.read(drafts, depth, torch.tensor([ancestors] * batch), torch.tensor([parents] * batch))
 
     def _n_sure(self, confidence: Tensor) -> Tensor:
         """confidence float32 [B, N] of each draft -> int64 [B]: how many come before the first unsure one."""

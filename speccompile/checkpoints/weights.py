@@ -49,7 +49,7 @@ def weight_files(folder: Path) -> tuple[tuple[Path, ...], int]:
 
 def read_header(path: Path) -> dict[str, int]:
     """Tensor name -> bytes, of a safetensors file whose header and length agree. Raises CheckpointError otherwise."""
-    entries, data_bytes = _entries(path)
+    entries, data_bytes = _read_entries(path)
     spans = sorted((*_span(path, name, entry), name) for name, entry in entries.items())
     end = 0
     for start, stop, name in spans:
@@ -61,7 +61,12 @@ def read_header(path: Path) -> dict[str, int]:
     return {name: stop - start for start, stop, name in spans}
 
 
-def _entries(path: Path) -> tuple[dict[str, Any], int]:
+def tensor_entries(path: Path) -> dict[str, Any]:
+    """Tensor name -> its entry {dtype, shape, data_offsets}, of a safetensors file."""
+    return _read_entries(path)[0]
+
+
+def _read_entries(path: Path) -> tuple[dict[str, Any], int]:
     """The header without its metadata, and how many bytes follow it."""
     size = path.stat().st_size
     with path.open("rb") as file:

@@ -1,0 +1,47 @@
+"""Heads in words: what the plan found in a folder, and how often its drafts are right."""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from speccompile.families.head import HeadPlan
+
+
+def found_rows(head: "HeadPlan") -> list[tuple[str, str]]:
+    """What a folder holds and by what it was recognised."""
+    found = {
+        "folder": str(head.folder),
+        "dialect": f"{head.dialect}, by {head.evidence}",
+        "taps": ", ".join(head.taps) or "none",
+        "layers": str(head.layers.count if head.layers else 0),
+        "vocabulary": f"{head.draft_vocabulary_size} of {head.vocabulary_size} tokens",
+        "drafts": "any number" if head.tokens is None else f"at most {head.tokens} after one another",
+        "made for": head.base or "unsaid",
+        "weights": f"{head.weight_bytes / 1e6:.1f} MB",
+    }
+    switches = [(f"  {name}", _word(value)) for name, value in head.switches.items()]
+    return [*((f"  {name}", value) for name, value in found.items()), *switches]
+
+
+def _word(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def hit_title(hits: dict[str, Any]) -> str:
+    return f"hit rate of the head by depth, teacher-forced at {hits['positions']} places of the target's own text"
+
+
+def hit_rows(hits: dict[str, Any]) -> list[tuple[str, ...]]:
+    """A line for the head as it was read, for the control and for every other reading: the share at depth 1, 2, .."""
+    rows = [("as its files say", *_shares(hits["hit_rate"])), _row(hits["control"]["reading"], hits["control"])]
+    for words, rates in hits["readings"].items():
+        better = ("clearly better: set drafter.taps or drafter.switches",) if words in hits["better"] else ()
+        rows.append((words, *_shares(rates), *better))
+    return rows
+
+
+def _row(words: str, found: dict[str, Any]) -> tuple[str, ...]:
+    return words, *_shares(found["hit_rate"])
+
+
+def _shares(rates: list[float]) -> tuple[str, ...]:
+    return tuple(f"{100 * rate:.0f} %" for rate in rates)

@@ -1,0 +1,16 @@
+"""Who publishes DSpark heads, and how they write them."""
+
+from speccompile.families.dflash.dialects import BACKBONE, DEEPSPEC, REFUSED, SPECULATORS
+from speccompile.families.dialects import Dialect
+
+# SpecForge's first heads have both below `logit_head`.
+_NAMES = BACKBONE | {r"(?:logit_head\.)?((?:markov|confidence)_head\..+)": r"\1"}
+
+DIALECTS = (
+    *REFUSED,
+    Dialect(SPECULATORS, keys=("speculators_model_type=dspark",), names=_NAMES),
+    Dialect(DEEPSPEC, ("Qwen3DSparkModel",), names=_NAMES),
+    Dialect("SpecForge", ("*DSpark*",), keys=("dflash_config.target_layer_ids",), names=_NAMES),
+    Dialect("SpecForge", ("*DFlash*",), keys=("dflash_config.projector_type=dspark",), names=_NAMES),
+)
+"""Section 5.3 of the families' facts: recognised in this order."""

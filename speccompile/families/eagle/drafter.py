@@ -1,0 +1,42 @@
+"""EAGLE's head (Li et al. 2024): layers over the target's last hidden state and the embedding of the next token."""
+
+import torch
+from torch import Tensor, nn
+
+from speccompile.families.head import HeadPlan
+from speccompile.families.site import Site, token_by_token
+from speccompile.families.weights import Ends, load_head
+from speccompile.step.attention import Pass
+from speccompile.step.decoder import CacheShape
+from speccompile.step.draft import Drafter
+from speccompile.step.draft.layers import Layer, Turn
+from speccompile.step.draft.paired import Output, PairedReader
+
+
+def make(site: Site) -> Drafter:
+    """Drafts token by token, in any shape."""
+    return token_by_token(site, load_head(EagleReader(site.head, site.shape, site.ends()), site.head))
+
+
+class EagleReader(PairedReader):
+    """g = layers(fc([embedding of the next token ; f])), where f is a feature or the g before; logits = head(g)."""
+
+    def __init__(self, head: HeadPlan, shape: CacheShape, ends: Ends) -> None:
+        layers = head.layers
+        assert layers is not None, "EAGLE has layers"
+        super().__init__(layers, shape)
+        self.taps, self.size, self.ends = head.taps, head.vocabulary_size, ends
+        self.fc = nn.Linear(2 * layers.hidden_size, layers.hidden_size, bias="fc.bias" in head.tensors)
+        self.layers = nn.ModuleList(Layer(layers, index, has_input_norm=index > 0) for index in range(layers.count))
+
+    def fuse(self, features: Tensor) -> Tensor:
+        return features
+
+    def run(self, x: Tensor, tokens: Tensor, current: Pass, turn: Turn) -> Output:
+        x = self.fc(torch.cat([self.ends.embed(tokens), x], -1))
+        for layer in self.layers:
+            x = layer(x, current, turn)
+        return Output(x, x)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        return self.ends.head(hidden)

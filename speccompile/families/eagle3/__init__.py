@@ -1,0 +1,23 @@
+"""EAGLE-3 and 3.1 (Li et al. 2025): layers over three taps, an own head over an own vocabulary."""
+
+from speccompile.families.eagle3.dialects import DIALECTS
+from speccompile.families.eagle3.reading import read
+from speccompile.families.family import FIXED, HEAD, Family, certain, sampled
+
+FAMILY = Family(
+    "eagle3",
+    "EAGLE-3 and 3.1: layers over three taps of the target, an own head and vocabulary",
+    ("model", "revision", "tokens", "sample", "tree", "taps", "switches"),
+    (
+        certain((*FIXED, "dynamic"), ("exact",)),
+        sampled(FIXED, ("exact",)),
+        certain(FIXED, ("typical", "top_k")),
+        certain(("chain",), ("lenience",)),
+        sampled(("chain",), ("lenience",)),
+    ),
+    weights=HEAD,
+    needs={"model": ("the folder of the head", "demo/head")},
+    graphs="fused",
+    dialects=DIALECTS,
+    read=read,
+)

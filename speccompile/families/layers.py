@@ -1,0 +1,68 @@
+"""Transformer layers of heads: what a config in Hugging Face's words says of them, and the tensors that they have."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+Shapes = dict[str, tuple[int, ...]]
+"""Name of a tensor -> its shape."""
+
+
+@dataclass(frozen=True)
+class LayerShape:
+    """Decoder layers of Llama's form, as many as `windows` has entries: the attention window of each, 0 for none.
+
+    rope: as transformers' `rope_parameters`, `rope_type` and `rope_theta` among them. qk_norm: queries and keys are
+    normed head by head (Qwen 3). biases: of queries, keys and values; of the attention's output; of the MLP.
+    """
+
+    hidden_size: int
+    intermediate_size: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    eps: float
+    activation: str
+    rope: Mapping[str, Any]
+    positions: int
+    windows: tuple[int, ...]
+    qk_norm: bool = False
+    qkv_bias: bool = False
+    output_bias: bool = False
+    mlp_bias: bool = False
+
+    @property
+    def count(self) -> int:
+        return len(self.windows)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self) | {"windows": list(self.windows), "rope": dict(self.rope)}
+
+    def tensors(self, index: int, inputs: int | None = None) -> Shapes:
+        """Those of layer `index` as `layers.<index>.`, whose attention reads rows of width `inputs`, by default of the
+        hidden size, with both of its norms."""
+        width, inputs = self.hidden_size, inputs or self.hidden_size
+        queries, keys = self.heads * self.head_dim, self.kv_heads * self.head_dim
+        found: Shapes = {
+            "self_attn.q_proj.weight": (queries, inputs),
+            "self_attn.k_proj.weight": (keys, inputs),
+            "self_attn.v_proj.weight": (keys, inputs),
+            "self_attn.o_proj.weight": (width, queries),
+            "mlp.gate_proj.weight": (self.intermediate_size, width),
+            "mlp.up_proj.weight": (self.intermediate_size, width),
+            "mlp.down_proj.weight": (width, self.intermediate_size),
+            "input_layernorm.weight": (width,),
+            "post_attention_layernorm.weight": (width,),
+        }
+        if self.qk_norm:
+            found |= {f"self_attn.{name}_norm.weight": (self.head_dim,) for name in "qk"}
+        if self.qkv_bias:
+            found |= {
+                f"self_attn.{name}_proj.bias": (size,) for name, size in zip("qkv", (queries, keys, keys), strict=True)
+            }
+        if self.output_bias:
+            found["self_attn.o_proj.bias"] = (width,)
+        if self.mlp_bias:
+            sizes = {"gate": self.intermediate_size, "up": self.intermediate_size, "down": width}
+            found |= {f"mlp.{name}_proj.bias": (size,) for name, size in sizes.items()}
+        return {f"layers.{index}.{name}": shape for name, shape in found.items()}

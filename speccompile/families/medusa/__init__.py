@@ -1,0 +1,23 @@
+"""Medusa (Cai et al. 2024): a head for every token ahead, all on the target's last hidden state."""
+
+from speccompile.families.family import FIXED, HEAD, Family, certain, sampled
+from speccompile.families.medusa.dialects import DIALECTS
+from speccompile.families.medusa.reading import read
+
+FAMILY = Family(
+    "medusa",
+    "Medusa: a head for every token ahead, all of them on the target's last hidden state",
+    ("model", "revision", "tokens", "sample", "tree"),
+    (
+        certain(FIXED, ("exact",)),
+        sampled(FIXED, ("exact",)),
+        certain(FIXED, ("typical", "top_k")),
+        certain(("chain",), ("lenience",)),
+        sampled(("chain",), ("lenience",)),
+    ),
+    weights=HEAD,
+    needs={"model": ("the folder of the heads", "demo/head")},
+    graphs="separate",
+    dialects=DIALECTS,
+    read=read,
+)

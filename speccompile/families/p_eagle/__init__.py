@@ -1,0 +1,23 @@
+"""P-EAGLE (AWS, 2026): EAGLE-3's layers, which read mask rows behind the text, and so give all drafts in one pass."""
+
+from speccompile.families.family import HEAD, Family, certain, sampled
+from speccompile.families.p_eagle.dialects import DIALECTS
+from speccompile.families.p_eagle.reading import read
+
+FAMILY = Family(
+    "p_eagle",
+    "P-EAGLE: EAGLE-3's layers with mask rows, all drafts in one pass",
+    ("model", "revision", "tokens", "sample", "tree", "taps", "switches"),
+    (
+        certain(("chain",), ("exact",)),
+        sampled(("chain",), ("exact",)),
+        certain(("chain",), ("typical", "top_k")),
+        certain(("chain",), ("lenience",)),
+        sampled(("chain",), ("lenience",)),
+    ),
+    weights=HEAD,
+    needs={"model": ("the folder of the head", "demo/head")},
+    graphs="fused",
+    dialects=DIALECTS,
+    read=read,
+)

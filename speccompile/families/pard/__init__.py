@@ -1,0 +1,20 @@
+"""PARD (An et al. 2025): a language model that was trained to read mask tokens, and so gives all drafts in one pass."""
+
+from speccompile.families.family import OWN, Family, certain, sampled
+from speccompile.families.pard.reading import read_mask
+
+FAMILY = Family(
+    "pard",
+    "PARD: a language model with the same vocabulary and a mask token, all drafts in one pass",
+    ("model", "revision", "tokens", "sample", "tree"),
+    (
+        certain(("chain",), ("exact",)),
+        sampled(("chain",), ("exact",)),
+        certain(("chain",), ("typical", "top_k")),
+        certain(("chain",), ("lenience",)),
+        sampled(("chain",), ("lenience",)),
+    ),
+    weights=OWN,
+    needs={"model": ("the model", "demo/drafter")},
+    read_mask=read_mask,
+)

@@ -1,0 +1,52 @@
+"""PARD: one causal pass over the path's last tokens, the bonus token and a mask token for every draft but the first."""
+
+import torch
+from torch import Tensor
+
+from speccompile.families.site import Site, token_by_token
+from speccompile.step.decoder import Decoder
+from speccompile.step.draft import Accepted, Drafter
+from speccompile.step.draft.language import DecoderReader, DecoderReading
+from speccompile.step.draft.masked import OnePass, places_of, with_masks
+
+
+def make(site: Site) -> Drafter:
+    """Drafts a chain with the recipe's model."""
+    (decoder,) = site.drafters()
+    drafter = site.plan.drafter
+    assert drafter.mask_token is not None, "the plan reads it"
+    return token_by_token(site, PardReader(decoder, drafter.mask_token, drafter.tokens - 1))
+
+
+class PardReader(DecoderReader):
+    """A decoder with `masks` mask tokens behind the text, none of which is kept."""
+
+    keeps_drafts = False
+
+    def __init__(self, decoder: Decoder, mask_token: int, masks: int) -> None:
+        super().__init__(decoder)
+        self.mask_token, self.masks = mask_token, masks
+
+    def begin(self, accepted: Accepted, states: list[Tensor]) -> DecoderReading:
+        return PardReading(self, accepted, states)
+
+
+class PardReading(OnePass, DecoderReading):
+    """One round."""
+
+    def __init__(self, reader: PardReader, accepted: Accepted, states: list[Tensor]) -> None:
+        self.reader = reader
+        super().__init__(reader.decoder, accepted, states)
+
+    def _read_path(self, tokens: Tensor, causal: Tensor) -> None:
+        if not self.reader.masks:
+            super()._read_path(tokens, causal)
+            return
+        masks, (batch, width) = self.reader.masks, tokens.shape
+        behind = self.decoder.clamp(self.end[:, None] + 1 + torch.arange(masks, device=tokens.device))
+        positions = torch.cat([self.row_positions, behind], 1)
+        self.current.look(positions, positions, with_masks(causal, self.seen, masks))
+        tokens = torch.cat([tokens, torch.full((batch, masks), self.reader.mask_token, device=tokens.device)], 1)
+        self.depths = self.decoder.run(self.current, tokens, places_of(self.last[:, None], width, masks))
+        self.logits = self.depths[:, :1]
+        self.caught_up = [rows[:, :, :width] for rows in self.current.rows()]

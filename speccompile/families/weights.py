@@ -1,0 +1,131 @@
+"""Weights of heads -> torch: the head's own by their normalised names, and the ends of the target that it shares."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+from torch.nn import functional
+
+from speccompile.errors import CheckpointError
+from speccompile.families.head import OFFSETS, VOCABULARY_MAPS, HeadPlan
+from speccompile.models.load import first_line
+from speccompile.step.draft.vocabulary import Vocabulary
+
+Network = TypeVar("Network", bound=nn.Module)
+
+IDS = (*VOCABULARY_MAPS, "t2d")
+"""Tensors that are no weights."""
+
+
+class Embedding(nn.Module):
+    """The target's raw rows: a scale that its own module may apply is not the head's."""
+
+    def __init__(self, table: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("table", table, persistent=False)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """int64 [..] -> float32 [.., H]."""
+        return functional.embedding(tokens, self.table)
+
+
+class Head(nn.Module):
+    """The target's output embeddings: hidden [.., H] -> logits [.., V]."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        super().__init__()
+        self.register_buffer("weight", weight, persistent=False)
+        self.register_buffer("bias", bias, persistent=False)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return functional.linear(hidden, self.weight, self.bias)
+
+
+class Ends(nn.Module):
+    """The target's embedding and head, which drafters share. No part of a drafter's own state dict."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        head = model.get_output_embeddings()
+        self.embed = Embedding(model.get_input_embeddings().weight.data)
+        self.head = Head(head.weight.data, None if getattr(head, "bias", None) is None else head.bias.data)
+
+
+def load_head(network: Network, head: HeadPlan) -> Network:
+    """Fill a network with the head's tensors; its own names are the normalised ones.
+
+    Raises CheckpointError, naming file and tensor, for values that are no numbers and for tensors that differ from what
+    the network has: the plan has compared them already.
+    """
+    found = {name: tensor for name, tensor in read_tensors(head).items() if name not in IDS}
+    lacking = network.load_state_dict({name: tensor.float() for name, tensor in found.items()}, strict=False)
+    if lacking.missing_keys or lacking.unexpected_keys:
+        name = [*lacking.missing_keys, *lacking.unexpected_keys][0]
+        raise CheckpointError(f"{head.folder}: tensor '{name}' of {head.kind} is on one side alone", hint="report it")
+    return network.eval().requires_grad_(False)
+
+
+def read_tensors(head: HeadPlan) -> dict[str, Tensor]:
+    """All tensors of a head in the dtypes of their files, by normalised names. Raises CheckpointError."""
+    opened, found = _opened(head), {}
+    for name, source in head.tensors.items():
+        tensor = opened[source.file][source.name]
+        if tensor.is_floating_point() and not tensor.isfinite().all():
+            raise CheckpointError(
+                f"{head.folder / source.file}: received tensor '{source.name}' with NaN or infinite values, expected "
+                "numbers",
+                hint="copy or download the file again; a head that was trained with NaN drafts nothing",
+            )
+        found[name] = tensor
+    return found
+
+
+def _opened(head: HeadPlan) -> dict[str, dict[str, Tensor]]:
+    """Those tensors of its files that are the head's: it may lie in the shards of a whole model."""
+    names: dict[str, set[str]] = {}
+    for source in head.tensors.values():
+        names.setdefault(source.file, set()).add(source.name)
+    return {file: _open(head.folder / file, wanted) for file, wanted in sorted(names.items())}
+
+
+def _open(path: Path, names: Iterable[str]) -> dict[str, Tensor]:
+    try:
+        if path.suffix == ".safetensors":
+            with safe_open(path, framework="pt") as file:
+                return {name: file.get_tensor(name) for name in names}
+        return dict(torch.load(path, map_location="cpu", weights_only=True))
+    except (OSError, RuntimeError, SafetensorError, ValueError, EOFError) as error:
+        raise CheckpointError(
+            f"{path}: the weights cannot be loaded: {first_line(error)}", hint="copy or download the file again"
+        ) from error
+
+
+def draft_vocabulary(head: HeadPlan) -> Vocabulary | None:
+    """The head's own vocabulary, None where it is the target's.
+
+    Raises CheckpointError for one that leaves the target's vocabulary, or names a token twice.
+    """
+    name = next((each for each in VOCABULARY_MAPS if each in head.tensors), None)
+    if name is None:
+        return None
+    source, is_offset = head.tensors[name], name == OFFSETS
+    ids = _open(head.folder / source.file, [source.name])[source.name].long()
+    ids = ids + torch.arange(len(ids)) if is_offset else ids
+    wrong = ids[(ids < 0) | (ids >= head.vocabulary_size)]
+    where = f"{head.folder / source.file}: {source.name}"
+    if len(wrong):
+        other = "absolute ids instead of offsets look like this as well" if is_offset else "these are ids, not offsets"
+        raise CheckpointError(
+            f"{where}: received {'offsets that lead to token' if is_offset else 'token'} {int(wrong[0])}, expected "
+            f"tokens from 0 to {head.vocabulary_size - 1}, the target's",
+            hint=f"check that the head was made for this target; {other}",
+        )
+    if len(ids.unique()) < len(ids):
+        raise CheckpointError(
+            f"{where}: received a token of the target twice, expected each draft token to be another",
+            hint="copy or download the file again",
+        )
+    return Vocabulary(ids, head.vocabulary_size)

@@ -1,0 +1,44 @@
+"""The section `drafter` -> a head that was made for the target: its folder, taps and switches, how far it drafts."""
+
+from dataclasses import replace
+
+from speccompile.families.find import read_head
+from speccompile.families.head import HeadPlan, HeadRequest, HeadTarget
+from speccompile.recipe.plan import DrafterPlan, ModelPlan
+from speccompile.recipe.refusal import Origin
+from speccompile.recipe.resolve import resolve_folder
+from speccompile.recipe.schema import Drafter, Precision, Recipe
+from speccompile.recipe.trees import KEY, decide_tree
+
+
+def decide_head(recipe: Recipe, target: ModelPlan, draft: DrafterPlan) -> DrafterPlan:
+    """The plan with the head of the recipe, and as many drafts as its publisher proposes where the recipe does not say.
+
+    Raises CheckpointError for what is wrong with its folder, RecipeError for a head of another target, and for more
+    drafts than it can make.
+    """
+    written, origin = recipe.drafter or Drafter(), recipe.origin
+    assert written.model is not None, "such kinds need it"
+    folder, commit = resolve_folder("drafter", written.model, written.revision, origin, heads=True)
+    facts = target.facts
+    sizes = (facts.vocabulary_size, facts.hidden_size, facts.layers)
+    wanted = HeadTarget(target.reference, facts.architecture, *sizes, target.folder)
+    taps, switches = tuple(written.taps or ()), written.switches or {}
+    request = HeadRequest(draft.kind, wanted, origin, taps, switches, written.threshold)
+    head = read_head(folder, request)
+    precision = (recipe.precision or Precision()).drafter or "float32"
+    head = replace(head, reference=written.model, revision=written.revision, commit=commit, precision=precision)
+    if written.tree is None and written.tokens is None and (head.default_tokens or head.tokens):
+        tokens = head.default_tokens or head.tokens
+        tree, tokens = decide_tree(Drafter(tokens=tokens), 1, origin)
+        draft = replace(draft, tree=tree, tokens=tokens)
+    _check_depth(draft, head, origin, is_chain=written.tree is None)
+    return replace(draft, head=head)
+
+
+def _check_depth(draft: DrafterPlan, head: HeadPlan, origin: Origin, *, is_chain: bool) -> None:
+    if head.tokens is not None and draft.tree.depth > head.tokens:
+        key = "drafter.tokens" if is_chain else KEY
+        received = f"{draft.tree.depth} drafts after one another"
+        expected = f"at most {head.tokens}, which is how far the head in {head.folder} drafts"
+        raise origin.refusal(key, received, expected, f"set {key} to {head.tokens} or less" if is_chain else "cut it")

@@ -1,0 +1,133 @@
+"""Drafting a block in one pass (DFlash, Chen et al. 2026): the bonus token and masks, over the target's features.
+
+Context row p is made of the features of token p alone, whatever stands behind it: a round that commits n tokens adds n
+rows to the caches. The block's own rows, at the positions behind them, see all context and each other, and are never
+kept. Drafts are read off its slots: slot j says the token at its own position, or, where the anchor is sampled too, the
+one behind it.
+"""
+
+from abc import abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from speccompile.families.layers import LayerShape
+from speccompile.step import ops
+from speccompile.step.attention import Pass
+from speccompile.step.decoder import CacheShape
+from speccompile.step.draft import Accepted, State
+from speccompile.step.draft.layers import Layer, Rotary, layer_states, make_norm
+from speccompile.step.draft.reading import Reader
+
+
+@dataclass(frozen=True)
+class Block:
+    """size: rows of a block, as it was trained: fewer drafts are read off a block of the same size, because a shorter
+    one is another input. first: the slot that says the first draft; drafts: how many slots are read.
+
+    causal_full, causal_sliding: in layers without and with an attention window, a slot sees no later one.
+    from_anchor: the window is counted from the bonus token, for all slots.
+    """
+
+    size: int
+    first: int
+    drafts: int
+    causal_full: bool = False
+    causal_sliding: bool = False
+    from_anchor: bool = False
+
+
+class BlockReader(Reader):
+    """The layers of such a drafter. Families say how a block is embedded and what its slots say; a reading of theirs,
+    what a draft changes in the slot behind it."""
+
+    def __init__(
+        self, layers: LayerShape, shape: CacheShape, block: Block, features: int, stack: Iterable[Layer]
+    ) -> None:
+        """features: F, the width of all taps together. stack: the layers' modules."""
+        super().__init__()
+        self.shape_of_layers, self.shape, self.block = layers, shape, block
+        # A block reaches behind the longest sequence: its first slots see the last ones, which must be in their place.
+        self.rotary = Rotary(layers, shape.max_length + block.size)
+        self.fc = nn.Linear(features, layers.hidden_size, bias=False)
+        self.hidden_norm, self.norm = make_norm(layers), make_norm(layers)
+        self.layers = nn.ModuleList(stack)
+
+    def states(self) -> list[State]:
+        return layer_states(self.shape_of_layers, self.shape)
+
+    @abstractmethod
+    def embed(self, bonus: Tensor) -> Tensor:
+        """int64 [B, 1] -> the rows of the block, float32 [B, size, h]."""
+
+    @abstractmethod
+    def logits(self, hidden: Tensor) -> Tensor:
+        """What slots say by themselves: [B, N, h] -> float32 [B, N, V] over the reader's vocabulary."""
+
+    def begin(self, accepted: Accepted, states: list[Tensor]) -> "BlockReading":
+        return BlockReading(self, accepted, states)
+
+    def run(self, x: Tensor, positions: Tensor, seen: Tensor, current: Pass, context_positions: Tensor) -> Tensor:
+        """The block's rows [B, size, h] at positions int64 [B, size], over context rows that are in the pass, of which
+        `seen`, bool [B, C], are no padding."""
+        block, turn = self.block, self.rotary(positions)
+        row_positions = torch.cat([context_positions, positions], 1)
+        places = torch.arange(block.size, device=x.device)
+        context = seen[:, None, :].expand(-1, block.size, -1)
+        counted = positions[:, :1].expand(-1, block.size) if block.from_anchor else positions
+        looked: bool | None = None
+        for layer, window in zip(self.layers, self.shape_of_layers.windows, strict=True):
+            is_causal = block.causal_sliding if window else block.causal_full
+            if looked != is_causal:
+                own = places[None, :] <= places[:, None] + (0 if is_causal else block.size)
+                visible = torch.cat([context, own.expand(x.shape[0], -1, -1)], 2)
+                current.look(counted, row_positions, visible)
+                looked = is_causal
+            x = layer(x, current, turn)
+        return x
+
+
+class BlockReading:
+    """One round. Made, it has run the block behind everything that was committed.
+
+    hidden float32 [B, N, h] of the slots that are read, and what each says by itself, slots [B, N, V].
+    """
+
+    def __init__(self, reader: BlockReader, accepted: Accepted, states: list[Tensor]) -> None:
+        path, n_path, length, catch_up = accepted.path, accepted.n_path, accepted.length, accepted.catch_up
+        assert catch_up is not None, "a drafter with caches catches up"
+        assert accepted.features is not None, "a drafter with taps is given features"
+        self.reader, self.bonus = reader, path.gather(1, n_path[:, None])
+        features = accepted.features.index_select(1, catch_up.clamp(max=accepted.features.shape[1] - 1))
+
+        self.current = Pass(states, length, list(reader.shape_of_layers.windows))
+        context, positions = reader.hidden_norm(reader.fc(features)), length[:, None] + catch_up
+        turn = reader.rotary(positions)
+        for layer in reader.layers:
+            layer.self_attn.add_rows(context, self.current, turn)
+        self.caught_up = self.current.rows()
+
+        block = reader.block
+        own = (length + n_path)[:, None] + torch.arange(block.size, device=path.device)
+        x = reader.run(reader.embed(self.bonus), own, catch_up < n_path[:, None], self.current, positions)
+        self.hidden = reader.norm(x[:, block.first : block.first + block.drafts])
+        self.slots = reader.logits(self.hidden)
+        self.logits = self.after(0, self.bonus)
+
+    def after(self, slot: int, before: Tensor) -> Tensor:
+        """float32 [B, 1, V]: what slot `slot` of those that are read says, the token int64 [B, 1] before it known."""
+        return self.slots[:, slot : slot + 1]
+
+    def read(self, tokens: Tensor, depth: int, ancestors: Tensor, parents: Tensor) -> Tensor:
+        """As `Reading.read`, in a chain: the pass has been run, the draft before the slot alone is new."""
+        return self.after(depth, tokens)
+
+    def commit(self) -> list[Tensor]:
+        """The caches with the rows of what was committed. Padding lies behind them, where nobody reads."""
+        pairs = zip(self.current.caches, self.caught_up, strict=True)
+        return [ops.commit(cache, rows, self.current.length, 2) for cache, rows in pairs]
+
+    def commit_drafts(self) -> list[Tensor]:
+        raise AssertionError("rows of a block are never kept")

@@ -1,0 +1,33 @@
+"""Mask rows behind what was accepted, which give a draft each in the same pass (PARD, An et al. 2025; P-EAGLE)."""
+
+import torch
+from torch import Tensor
+
+
+def with_masks(causal: Tensor, seen: Tensor, masks: int) -> Tensor:
+    """What the rows of a catch-up and mask rows behind them see, bool [B, C + M, C + M].
+
+    causal bool [B, C, C] of the catch-up; seen bool [B, C]: its rows without the padding, of which each mask row sees
+    all, and the mask rows before it. No mask row is seen by the catch-up.
+    """
+    places = torch.arange(masks, device=seen.device)
+    own = (places <= places[:, None]).expand(seen.shape[0], -1, -1)
+    above = torch.cat([causal, (causal[:, :, :1] & False).expand(-1, -1, masks)], 2)
+    return torch.cat([above, torch.cat([seen[:, None, :].expand(-1, masks, -1), own], 2)], 1)
+
+
+def places_of(last: Tensor, width: Tensor | int, masks: int) -> Tensor:
+    """int64 [B, 1 + M]: the rows from which drafts come, in a pass over `width` rows and the masks behind them. last
+    int64 [B, 1]: the last true row."""
+    behind = width + torch.arange(masks, device=last.device)
+    return torch.cat([last, behind.expand(last.shape[0], -1)], 1)
+
+
+class OnePass:
+    """What a reading does that has made the logits of every depth, `depths` float32 [B, 1 + M, V], when it is made."""
+
+    depths: Tensor
+
+    def read(self, tokens: Tensor, depth: int, ancestors: Tensor, parents: Tensor) -> Tensor:
+        """As `Reading.read`: what was drafted before makes no difference."""
+        return self.depths[:, depth : depth + 1].expand(-1, tokens.shape[1], -1)

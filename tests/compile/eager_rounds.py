@@ -1,0 +1,102 @@
+"""A family's drafter as torch runs it, round after round, against its reference over the whole text."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from transformers import PretrainedConfig
+
+from speccompile.builder import build
+from speccompile.builder.modules import site_of
+from speccompile.families import module_of
+from speccompile.families.site import Site
+from speccompile.prove.drafts import Fed, Teacher
+from speccompile.recipe import Plan, load_recipe, make_plan
+from speccompile.runtime import Bundle
+from speccompile.step.draft import Accepted
+from tests import zoo
+from tests.compile.tiny_bundles import save
+
+WINDOWS = (7, 4, 5, 1, 4, 16, 3)
+"""Widths of the rounds' windows: a prefill's, and those of rounds with drafts."""
+PROMPTS = ([*range(3, 60)], [5, 9, 200, 17] * 6, [11])
+"""Longer than several chunks, one that repeats, and one token."""
+
+
+def plan_of(folder: Path, write: Callable[[Path, PretrainedConfig], object], drafter: str, more: str = "") -> Plan:
+    """A tiny target, the drafter that `write` puts beside it, and a recipe with these keys of its section."""
+    model = zoo.model("llama")
+    save(model, folder / "target", tokenizer=False)
+    write(folder / "head", model.config)
+    cache = "cache: {max_length: 96, prefill_chunk: 16, batch_size: 2}"
+    recipe = f"name: tiny\ntarget: {{model: target}}\ndrafter: {{model: head, {drafter}}}\n{cache}\n{more}\n"
+    (folder / "recipe.yaml").write_text(recipe)
+    return make_plan(load_recipe(folder))
+
+
+def check_generation(plan: Plan, folder: Path) -> None:
+    """Build with the proof, and generate what the target generates alone, two prompts at once as well."""
+    build(plan, folder / "bundle")
+    bundle = Bundle.open(folder / "bundle", threads=1)
+    for prompt in PROMPTS:
+        drafted = bundle.generate(prompt, max_new_tokens=20, adaptive=False)
+        assert drafted.token_ids == bundle.generate(prompt, max_new_tokens=20, autoregressive=True).token_ids
+
+
+@torch.no_grad()
+def check_rounds(plan: Plan, seed: int = 0) -> None:
+    """Chains of drafts over random texts and features, rows of a batch with as many tokens each as they like, among
+    them none: every draft is the best token of the reference after those before it."""
+    site, random = site_of(plan), np.random.default_rng(seed)
+    reference, drafter = module_of(plan.drafter.kind, "reference"), module_of(plan.drafter.kind, "drafter").make(site)
+    (teacher,) = reference.teachers(site)
+    rows = [_Row(site, random) for _ in range(plan.batch_size)]
+    states = [torch.zeros(state.shape, dtype=state.dtype) for state in drafter.states()]
+    compared = 0
+    for window in WINDOWS:
+        given = [row.step(int(random.integers(0, window + 1)), window) for row in rows]
+        accepted = Accepted(*map(torch.stack, zip(*given, strict=True)))
+        if not drafter.taps:
+            accepted = accepted._replace(features=None)
+        drafted = drafter(accepted._replace(catch_up=torch.arange(window + 1)), states)
+        states = drafted.states
+        for row, tokens, total in zip(rows, drafted.window.tolist(), drafted.n_total.tolist(), strict=True):
+            assert total == (1 + drafter.tokens if row.is_fed else 1)
+            if row.is_fed:
+                assert tokens[0] == row.text[-1]
+                compared += _compare(teacher, row.fed(), tokens[1:])
+    assert compared > len(WINDOWS)
+
+
+def _compare(teacher: Teacher, fed: Fed, drafts: list[int]) -> int:
+    logits = teacher(fed, drafts[:-1])
+    assert logits.shape[0] == len(drafts)
+    assert drafts == logits.argmax(-1).tolist()
+    return len(drafts)
+
+
+class _Row:
+    """A text that grows: all but its last token are committed, with their features."""
+
+    def __init__(self, site: Site, random: np.random.Generator) -> None:
+        target, head = site.plan.target.facts, site.plan.drafter.head
+        self.random, self.vocabulary = random, target.vocabulary_size
+        self.width = len(head.taps) * head.hidden_size if head else 1
+        self.text = [int(random.integers(self.vocabulary))]
+        self.features = np.zeros((0, self.width), np.float32)
+        self.is_fed = False
+
+    def step(self, n_path: int, window: int) -> tuple[torch.Tensor, ...]:
+        """Commit n_path tokens: path [W + 1], n_path, length, an unused catch-up, features [W, F]."""
+        length, self.is_fed = len(self.text) - 1, n_path > 0
+        path = self.random.integers(self.vocabulary, size=window + 1)
+        path[0] = self.text[-1]
+        features = self.random.standard_normal((window, self.width)).astype(np.float32)
+        self.text += path[1 : n_path + 1].tolist()
+        self.features = np.concatenate([self.features, features[:n_path]])
+        given = (path, np.int64(n_path), np.int64(length), np.int64(0), features)
+        return tuple(map(torch.as_tensor, given))
+
+    def fed(self) -> Fed:
+        return Fed(self.text, self.features, self.text[1:])

@@ -1,0 +1,45 @@
+"""A bundle's own loop beside an oracle: what a head drafts in a round is what its formula gives over the whole text.
+
+Nothing is kept from round to round on the other side: features by transformers' hidden states, rows for all positions,
+drafts one after the other. So every mistake of a cache, a chunk, a catch-up or a position shows.
+"""
+
+from pathlib import Path
+
+import numpy as np
+from transformers import AutoModelForCausalLM
+
+from speccompile.builder import build
+from speccompile.builder.modules import site_of
+from speccompile.families import module_of
+from speccompile.prove.drafts import Fed, Teacher
+from speccompile.prove.graphs import eager_taps
+from speccompile.recipe import Plan
+from speccompile.runtime import Bundle
+from speccompile.runtime.generation import Row
+from tests import zoo
+
+
+def check_loop(plan: Plan, folder: Path, prompt_length: int = 45, new_tokens: int = 24) -> int:
+    """Build the plan, a greedy chain for one sequence, and compare the drafts of every round. Returns how many."""
+    bundle = Bundle.open(build(plan, folder / "loop", prove=False), threads=1)
+    target = AutoModelForCausalLM.from_pretrained(plan.target.folder, attn_implementation="eager").eval()
+    (teacher,) = module_of(plan.drafter.kind, "reference").teachers(site_of(plan))
+    prompt = np.random.default_rng(4).integers(3, zoo.VOCABULARY, prompt_length).tolist()
+    row, engine, compared = Row(prompt, new_tokens, plan.max_length, [], None), bundle._loop.rounds.engine, 0
+    for _ in bundle._loop.generate([row], True):
+        if row.active:
+            window = engine.array("window", (plan.batch_size, plan.drafter.tokens + 1))[0].tolist()
+            text = prompt + row.token_ids
+            assert window[0] == text[-1]
+            features = eager_taps(target, text[:-1], plan.drafter.head.taps)
+            compared += _compare(window[1:], Fed(text, features, text[1:]), teacher)
+    return compared
+
+
+def _compare(drafts: list[int], fed: Fed, teacher: Teacher) -> int:
+    """Every draft is the best token after those before it, or as good as that."""
+    for place, (draft, logits) in enumerate(zip(drafts, teacher(fed, drafts[:-1]), strict=True)):
+        best = int(logits.argmax())
+        assert logits[best] - logits[draft] < 1e-4 * max(1, abs(logits[best])), (place, draft, best)
+    return len(drafts)
