@@ -1,6 +1,7 @@
-"""Train three drafter heads on the demo's frozen target: EAGLE-3, DFlash, Medusa.
+"""Train drafter heads on the demo's frozen target. Three kinds come with the project: EAGLE-3, DFlash and Medusa.
 
     .venv/bin/python scripts/train_heads --eagle3 20 --dflash 15 --medusa 6 --threads 1     # minutes each
+    .venv/bin/python scripts/train_heads --eagle 5 --hydra 4 --kangaroo 3 --dspark 5 --p-eagle 4 --pard 4
     .venv/bin/python scripts/train_heads --evaluate                                         # figures again
 
 The heads learn what the target says about its own continuations, three quarters of them greedy, of passages from the
@@ -11,8 +12,10 @@ four to eight minutes, and kept in `--state`. Everything random comes from `--se
 machine, because the budget is time.
 
 Written are recipes/demo-*/head, in bfloat16, in the dialects of SpecForge (EAGLE-3), z-lab (DFlash) and vLLM (Medusa),
-and beside each head training.json: steps, losses, and new tokens per round on the demo's prompts (64 tokens, greedy,
-bonus included), found without a cache by walking over the target's own text.
+and the other kinds in build/heads/*, in the dialects of vLLM (EAGLE), DeepSpec (DSpark), and the publications' own code
+(Hydra, Kangaroo, P-EAGLE, and PARD, which goes on from the demo's drafter). Beside each head is training.json: steps,
+losses, and new tokens per round on the demo's prompts (64 tokens, greedy, bonus included), found without a cache by
+walking over the target's own text.
 """
 
 import argparse
@@ -26,22 +29,23 @@ from transformers import PreTrainedTokenizerFast
 
 sys.path.append(str(Path(__file__).parents[1]))  # where train_demo.py is, which the files beside this one import
 
-from heads import load, new_head, save
+from heads import KINDS, SHIPPED, load, new_head, save
 from measure import measure
 from medusa import Medusa
 from target import FOLDER, RECIPES, Target
 from texts import KEPT_BACK, kept_texts
 from training import train
 
-NAMES = ("eagle3", "dflash", "medusa")
-
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name in NAMES:
-        parser.add_argument(f"--{name}", type=float, metavar="MINUTES", help="train this head so long")
+    for name in KINDS:
+        parser.add_argument(
+            f"--{name.replace('_', '-')}", type=float, metavar="MINUTES", help="train this head so long"
+        )
     parser.add_argument("--evaluate", action="store_true", help="measure the heads which are there")
-    parser.add_argument("--output", type=Path, default=RECIPES)
+    parser.add_argument("--output", type=Path, default=RECIPES, help="where demo-eagle3, .. are, with a head each")
+    parser.add_argument("--others", type=Path, default=Path("build") / "heads", help="where all other heads are")
     parser.add_argument("--state", type=Path, default=Path("build") / "train_heads", help="where the texts are kept")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
@@ -72,8 +76,9 @@ def main() -> None:
     args = arguments()
     torch.set_num_threads(args.threads)
     target, tokenizer = Target(), PreTrainedTokenizerFast.from_pretrained(FOLDER)
-    for name in NAMES:
-        folder, minutes = args.output / f"demo-{name}" / "head", getattr(args, name)
+    for name in KINDS:
+        folder = args.output / f"demo-{name}" / "head" if name in SHIPPED else args.others / name
+        minutes = getattr(args, name)
         if minutes is not None:
             texts = kept_texts(args.state, target, tokenizer, args.seed)
             train_head(name, minutes, target, texts, folder, args.seed)

@@ -1,4 +1,4 @@
-"""The transformer layer which EAGLE-3 and DFlash have in common, as wide as the target's."""
+"""The transformer layer which heads have in common, as wide as the target's."""
 
 import torch
 from target import EPSILON, GROUPS, HEADS, HIDDEN, INNER, SIZE
@@ -59,15 +59,23 @@ class MLP(nn.Module):
 
 
 class Layer(nn.Module):
-    """A layer without its reading, which is the family's own. eagle: it reads tokens beside features."""
+    """A layer without its reading, which is the family's own: of rows of some width, normed or raw."""
 
-    def __init__(self, eagle: bool) -> None:
+    def __init__(self, width: int = HIDDEN, normed: bool = False, raw: bool = False) -> None:
         super().__init__()
-        self.self_attn, self.mlp = Attention(HIDDEN * (1 + eagle), not eagle), MLP()
-        self.input_layernorm, self.post_attention_layernorm = norm(HIDDEN), norm(HIDDEN)
-        if eagle:
-            self.hidden_norm = norm(HIDDEN)
+        self.self_attn, self.mlp = Attention(width, normed), MLP()
+        self.post_attention_layernorm = norm(HIDDEN)
+        if not raw:
+            self.input_layernorm = norm(HIDDEN)
+        if width > HIDDEN:
+            self.hidden_norm = norm(HIDDEN)  # of the features beside the tokens
 
     def finished(self, x: Tensor, read: Tensor) -> Tensor:
         x = x + self.self_attn.o_proj(read.transpose(1, 2).flatten(2))
         return x + self.mlp(self.post_attention_layernorm(x))
+
+    def over(self, x: Tensor, read: Tensor, positions: Tensor, mask: Tensor) -> Tensor:
+        """The layer over rows which are all there: residual x, attention over what is read of them."""
+        keys, values = self.self_attn.keys(read, positions)
+        queries = self.self_attn.queries(read, positions)
+        return self.finished(x, functional.scaled_dot_product_attention(queries, keys, values, attn_mask=mask))

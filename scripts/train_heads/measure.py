@@ -4,10 +4,11 @@ import json
 from collections import Counter
 
 import torch
-from dflash import BLOCK
-from heads import Head
+from head import Head
 from target import RECIPES, Target
 from transformers import PreTrainedTokenizerFast
+
+MOST = 8  # drafts that some head makes at once, or one more
 
 
 @torch.no_grad()
@@ -17,7 +18,7 @@ def measure(head: Head, target: Target, tokenizer: PreTrainedTokenizerFast, want
     for line in (RECIPES / "demo" / "prompts.jsonl").read_text().splitlines():
         prompt = torch.tensor([tokenizer(json.loads(line)["prompt"])["input_ids"]])
         first = prompt.shape[1]
-        seen = target.read(target.continued(prompt, first + wanted + BLOCK))
+        seen = target.read(target.continued(prompt, first + wanted + MOST))
         new = seen.tokens[0, first : first + wanted].tolist()
         end = new.index(0) if 0 in new else wanted - 1
         made += end

@@ -1,9 +1,10 @@
 """Medusa: four heads that guess the next tokens independently of each other, and the tree chosen for them."""
 
 from collections import Counter
-from typing import Any
+from typing import Any, Self
 
 import torch
+from head import Head, Texts
 from layers import linear
 from losses import compared, wanted
 from target import HIDDEN, VOCABULARY, Seen, Target
@@ -34,13 +35,17 @@ class Block(nn.Module):
         return x
 
 
-class Medusa(nn.Module):
+class Medusa(Head):
     """Heads with one output matrix. paths: the tree, None before it is chosen."""
 
     def __init__(self, target: Target, paths: list[list[int]] | None = None) -> None:
-        super().__init__()
+        super().__init__(target)
         self.blocks, self.lm_head = nn.ModuleList(Block() for _ in range(MEDUSA_HEADS)), linear(HIDDEN, VOCABULARY)
         self.lm_head.weight.data, self.paths = target.embedding.data.clone(), paths
+
+    @classmethod
+    def found(cls, target: Target, config: dict[str, Any], tensors: Texts, report: dict[str, Any]) -> Self:
+        return cls(target, report["tree"])
 
     def loss(self, seen: Seen, weights: Tensor) -> Tensor:
         rows = torch.multinomial(weights[:, : SEQUENCE - MEDUSA_HEADS - 1], MEDUSA_ROWS)
@@ -74,7 +79,6 @@ class Medusa(nn.Module):
         return [list(path) for path in sorted(chosen - {()}, key=lambda path: (len(path), path))]
 
     def accepted(self, seen: Seen, first: int, count: int) -> dict[str, Tensor]:
-        """As Eagle3.accepted."""
         ranks, found = self.ranks(seen, first, count), {}
         for name, paths in (("tree of its own", self.paths), ("medusa-63", MEDUSA_63.paths())):
             known = {tuple(path) for path in paths}
@@ -86,6 +90,3 @@ class Medusa(nn.Module):
                 "vocab_size": VOCABULARY, "num_heads": MEDUSA_HEADS, "num_hidden_layers": MEDUSA_LAYERS,
                 "original_lm_head": True, "medusa_fc_bias": True, "truncated_vocab_size": None,
                 "base_model_name_or_path": "demo/target"}  # fmt: skip
-
-    def extra(self) -> dict[str, Tensor]:
-        return {}

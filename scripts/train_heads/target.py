@@ -11,6 +11,7 @@ RECIPES = Path(__file__).parents[2] / "recipes"
 FOLDER = RECIPES / "demo" / "target"
 VOCABULARY, HIDDEN, HEADS, GROUPS, SIZE, INNER, EPSILON = 4096, 256, 4, 2, 64, 480, 1e-6
 TAPS = [0, 2, 4]  # the residual stream that leaves these layers
+EXIT = 2  # so many layers are before the place where Kangaroo leaves the target
 # What the config.json of a head says alike.
 LLAMA = {"hidden_size": HIDDEN, "num_attention_heads": HEADS, "num_key_value_heads": GROUPS, "head_dim": SIZE,
          "intermediate_size": INNER, "hidden_act": "silu", "rms_norm_eps": EPSILON, "rope_theta": 10000.0,
@@ -19,12 +20,14 @@ LLAMA = {"hidden_size": HIDDEN, "num_attention_heads": HEADS, "num_key_value_hea
 
 
 class Seen(NamedTuple):
-    """What the target made of tokens [B, T]: taps [B, T, 3 H], norm's output [B, T, H], logits [B, T, V]."""
+    """What the target made of tokens [B, T]: taps [B, T, 3 H], norm's output [B, T, H], logits [B, T, V], and what
+    leaves the layer before the exit, [B, T, H]."""
 
     tokens: Tensor
     taps: Tensor
     final: Tensor
     logits: Tensor
+    exit: Tensor
 
 
 class Target:
@@ -34,7 +37,7 @@ class Target:
         self.model = LlamaForCausalLM.from_pretrained(FOLDER).eval().requires_grad_(False)
         self.embedding = self.model.get_input_embeddings().weight
         self.found: dict[int, Tensor] = {}
-        for tap in TAPS:
+        for tap in {*TAPS, EXIT - 1}:
             self.model.model.layers[tap].register_forward_hook(
                 lambda module, given, out, tap=tap: self.found.__setitem__(tap, out)
             )
@@ -43,7 +46,9 @@ class Target:
     def read(self, tokens: Tensor) -> Seen:
         final = self.model.model(tokens, use_cache=False).last_hidden_state
         taps = torch.cat([self.found[tap] for tap in TAPS], -1)
-        return Seen(tokens, taps.float(), final.float(), self.model.lm_head(final).float())
+        return Seen(
+            tokens, taps.float(), final.float(), self.model.lm_head(final).float(), self.found[EXIT - 1].float()
+        )
 
     @torch.no_grad()
     def continued(self, tokens: Tensor, length: int, temperature: Tensor | None = None) -> Tensor:

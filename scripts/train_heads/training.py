@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from heads import Head
+from head import Head
 from target import Target
 from texts import KEPT_BACK, SEQUENCE, TEXTS
 from torch import Tensor
@@ -14,19 +14,20 @@ from train_demo import low_precision
 
 BATCH, PROMPT_WEIGHT = 16, 0.25
 MUON_RATE, ADAM_RATE = 6e-3, 1e-3
+OVER_TOKENS = ("lm_head", "embed_tokens", "markov")  # matrices with a row for every token, which AdamW trains
 
 
 def train(head: Head, target: Target, texts: dict[str, Tensor], seconds: float, seed: int) -> dict[str, Any]:
     torch.manual_seed(seed)
-    matrices = [p for n, p in head.named_parameters() if p.ndim == 2 and "lm_head" not in n]
-    others = [p for n, p in head.named_parameters() if p.ndim == 1 or "lm_head" in n]
+    is_matrix = {n: p.ndim == 2 and not any(word in n for word in OVER_TOKENS) for n, p in head.named_parameters()}
+    matrices, others = ([p for n, p in head.named_parameters() if is_matrix[n] is wanted] for wanted in (True, False))
     muon = torch.optim.Muon(matrices, weight_decay=0.02, adjust_lr_fn="match_rms_adamw")
     adam = torch.optim.AdamW(others, betas=(0.9, 0.95), weight_decay=0.0)
     step, elapsed, shown, started, losses = 0, 0.0, 0.0, time.monotonic(), []
     while elapsed < seconds:
         share = min(1.0, (step + 1) / 50) * (0.51 + 0.49 * math.cos(math.pi * elapsed / seconds))
         for optimizer, peak in ((muon, MUON_RATE), (adam, ADAM_RATE)):
-            optimizer.param_groups[0]["lr"] = peak * share
+            optimizer.param_groups[0]["lr"] = peak * share * head.rate
         rows = torch.from_numpy(np.random.default_rng((seed, step)).integers(0, TEXTS - KEPT_BACK, BATCH))
         weights = torch.where(torch.arange(SEQUENCE) + 1 >= texts["prompts"][rows, None], 1.0, PROMPT_WEIGHT)
         with low_precision("cpu"):

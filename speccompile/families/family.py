@@ -39,11 +39,11 @@ class Family:
     read_mask: of a language model that reads mask tokens: its folder and vocabulary -> that token; raises
     CheckpointError.
 
-    For heads, dialects: in the order in which they are tried; read: a folder in one of them, and by what it
-    was recognised -> its description; raises
-    CheckpointError, or RecipeError for what the recipe asks of it. reads_caches: the target's, and not its features
-    alone. threshold: the probability of a draft below which drafting ends, where drafter.threshold does not say;
-    keeps_unsure: the first such draft is verified all the same.
+    For heads, dialects: in the order in which they are tried; read: a folder in one of them, and by what it was
+    recognised -> its description; raises CheckpointError, or RecipeError for what the recipe asks of it. reads_caches:
+    the target's, and not its features alone. threshold: the probability of a draft below which drafting ends, where
+    drafter.threshold does not say; keeps_unsure: the first such draft is verified all the same. pairs: its rows hold a
+    feature and the next token.
     """
 
     kind: str
@@ -59,3 +59,4 @@ class Family:
     reads_caches: bool = False
     threshold: float | None = None
     keeps_unsure: bool = False
+    pairs: bool = False

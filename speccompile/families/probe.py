@@ -5,7 +5,7 @@ itself would write, beside a control whose features are shifted by one token, an
 that are known to be written down wrong.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import sqrt
 from typing import Any
@@ -141,7 +141,7 @@ def _features(model: nn.Module, tokens: list[int], head: HeadPlan, shift: int) -
     return np.roll(features, shift, axis=0) if shift else features
 
 
-def neighbouring_taps(head: HeadPlan, layers: int) -> Mapping[str, HeadPlan]:
+def neighbouring_taps(head: HeadPlan, layers: int) -> dict[str, HeadPlan]:
     """The readings in which every tap lies a layer earlier or later, where there are such layers."""
     found = {}
     for words, step in (("taps a layer earlier", -1), ("taps a layer later", 1)):
@@ -163,7 +163,7 @@ def _moved(tap: str, step: int, layers: int) -> str | None:
     return f"layers.{boundary}.input" if boundary < layers else f"layers.{layers - 1}.output"
 
 
-def flipped(head: HeadPlan, *names: str) -> Mapping[str, HeadPlan]:
+def flipped(head: HeadPlan, *names: str) -> dict[str, HeadPlan]:
     """The readings in which one of these switches is set the other way."""
     return {
         f"{name}: {str(not head.switches[name]).lower()}": replace(
@@ -171,3 +171,9 @@ def flipped(head: HeadPlan, *names: str) -> Mapping[str, HeadPlan]:
         )
         for name in names
     }
+
+
+def before_norm(head: HeadPlan, layers: int) -> dict[str, HeadPlan]:
+    """The reading in which a head that reads what the final norm gives reads what enters it."""
+    last = f"layers.{layers - 1}.output"
+    return {"features before the final norm": replace(head, taps=tuple(last for _ in head.taps))}

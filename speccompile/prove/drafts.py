@@ -133,6 +133,8 @@ def check_tree(
         n_drafts = int(case.outputs["next_total"][case.row]) - 1
         if fallback is None:
             _check_equal(case, "the number of drafts", n_drafts, tree.drafts * len(teachers))
+        elif n_drafts < late:
+            _check_equal(case, "the number of drafts", n_drafts, late)
         for each, its in zip(teachers, places, strict=True):
             tokens = [case.tokens[place] for place in its]
             confidence = None if sure is None else sure(case.fed, tokens[1 : tree.drafts])

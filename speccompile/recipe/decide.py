@@ -137,7 +137,7 @@ def _decide_max_length(recipe: Recipe, target: ModelPlan, drafters: tuple[ModelP
 
 def _decide_prefill_chunk(recipe: Recipe, max_length: int, draft: DrafterPlan) -> int:
     written = (recipe.cache or Cache()).prefill_chunk
-    if written == 1 and draft.head is not None:
+    if written == 1 and FAMILIES[draft.kind].pairs:
         expected = f"2 or more: with drafter.kind {draft.kind} a chunk begins with the last token of the one before"
         raise recipe.origin.refusal("cache.prefill_chunk", "1", expected, "set cache.prefill_chunk to 2 or more")
     if written is None:

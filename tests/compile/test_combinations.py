@@ -27,7 +27,9 @@ EXACT = [each for each in ALL if each.exact and (each.drafter not in HEADS or ea
 """Of heads those that sample, which is also greedy where the temperature is zero: they are many."""
 SAMPLING = [each for each in EXACT if each.decoding == "sampling"]
 
-RULES = list({(each.method, each.decoding, each.sample): each for each in ALL if not each.exact}.values())
+RULES = list(
+    {(each.method, each.decoding, each.sample): each for each in ALL if not each.exact and each.agrees}.values()
+)
 """Of an approximate method one combination for each decoding: what drafts is no business of the rule's."""
 
 OTHERS = [

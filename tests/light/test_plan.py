@@ -79,8 +79,8 @@ def test_what_the_design_names_and_this_version_lacks(make_recipe, word):
     message = refusal(make_recipe(), f"drafter.kind={word}")
     assert message == (
         f"--set drafter.kind: received '{word}', which is not available in this version, "
-        "expected none, model, models, prompt_lookup, layer_skip, pard, dflash, dspark, p_eagle, eagle3, eagle, medusa, "
-        "hydra or kangaroo"
+        "expected none, model, models, prompt_lookup, layer_skip, pard, dflash, dspark, p_eagle, eagle3, eagle, "
+        "medusa, hydra or kangaroo"
     )
 
 

@@ -118,7 +118,8 @@ def test_parameters_of_other_methods_are_refused(plan, written, message):
         (
             {"verify": {"method": "typical"}},
             "verify.method: received 'typical', which drafter.kind none cannot do, expected exact",
-            "set drafter.kind to model, models, prompt_lookup, layer_skip, eagle3, eagle, medusa, hydra, pard, dflash, dspark "
+            "set drafter.kind to model, models, prompt_lookup, layer_skip, eagle3, eagle, medusa, hydra, pard, dflash, "
+            "dspark "
             "or p_eagle, or verify.method to exact",
         ),
         (
@@ -129,7 +130,8 @@ def test_parameters_of_other_methods_are_refused(plan, written, message):
         (
             {"drafter": {"kind": "prompt_lookup", "tree": SHAPES["dynamic"]}},
             "drafter.tree: received a dynamic tree, which drafter.kind prompt_lookup cannot do, expected a chain or a ",
-            "set drafter.kind to model, layer_skip, eagle3, eagle or hydra, or drafter.tree to a chain or a static tree",
+            "set drafter.kind to model, layer_skip, eagle3, eagle or hydra, or drafter.tree to a chain or a static "
+            "tree",
         ),
         (
             {

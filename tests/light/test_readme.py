@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 from speccompile.cli.main import COMMANDS
+from speccompile.families import FAMILIES, OWN
 from speccompile.recipe.capabilities import ROWS
 from speccompile.recipe.drafts import DRAFTS, KEYS
 from tests import zoo
@@ -48,6 +49,20 @@ def combinations() -> str:
 
 def test_the_table_of_combinations_is_the_table_of_drafts():
     assert section("combinations") == combinations()
+
+
+def drafters() -> str:
+    """The table of families, as the README must have it: what each is, and in which dialects its checkpoints are read."""
+    lines = ["| `drafter.kind` | what drafts | checkpoints |", "|---|---|---|"]
+    for kind, family in FAMILIES.items():
+        dialects = list(dict.fromkeys(dialect.name for dialect in family.dialects if not dialect.refused))
+        folder = "Hugging Face layout" if family.weights == OWN else ", ".join(dialects) or "-"
+        lines.append(f"| `{kind}` | {family.summary} | {folder} |")
+    return "\n".join(lines)
+
+
+def test_the_table_of_drafters_is_the_registry():
+    assert section("drafters") == drafters()
 
 
 def test_the_architectures_are_those_that_the_suite_proves():

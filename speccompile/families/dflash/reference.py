@@ -13,6 +13,7 @@ from speccompile.families.dflash.reading import block_shapes, first_slot, own_sh
 from speccompile.families.formula import Weights, attention, linear, mlp, over_target, rms, weights_of
 from speccompile.families.head import HeadPlan, Switch
 from speccompile.families.layers import LayerShape, Shapes
+from speccompile.families.probe import flipped, neighbouring_taps
 from speccompile.families.site import Site
 from speccompile.families.small import small_layers, small_taps, write_small
 from speccompile.families.weights import Ends
@@ -152,3 +153,8 @@ def small_block(
         head, folder=folder, files=(), taps=taps, hidden_size=hidden_size, vocabulary_size=vocabulary_size,
         layers=layers, switches=said, tensors=tensors,
     )  # fmt: skip
+
+
+def readings(head: HeadPlan, layers: int) -> dict[str, HeadPlan]:
+    """Which ids mean which tap, and whether the anchor's own slot says the first draft."""
+    return {**neighbouring_taps(head, layers), **flipped(head, "sample_from_anchor")}

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from speccompile.families.dflash import reference as dflash
 from speccompile.families.dflash.reference import slots, small_block, with_ends
 from speccompile.families.dspark.reading import own_shapes
 from speccompile.families.formula import Weights, linear, over_target
@@ -78,3 +79,11 @@ def _recurrent(embedded: Tensor, hidden: Tensor, joint: Callable[[Tensor], Tenso
 def small(head: HeadPlan, hidden_size: int, vocabulary_size: int, target_layers: int, folder: Path) -> HeadPlan:
     """The same switches, as many taps and layers, for a small target."""
     return small_block(head, hidden_size, vocabulary_size, target_layers, folder, own_shapes)
+
+
+def readings(head: HeadPlan, layers: int) -> dict[str, HeadPlan]:
+    """As DFlash's; a recurrent Markov head has a memory that begins at the anchor."""
+    found = dflash.readings(head, layers)
+    if head.switches["markov_head_type"] == "rnn":
+        found = {words: each for words, each in found.items() if not words.startswith("sample_from_anchor")}
+    return found

@@ -17,6 +17,7 @@ FAMILY = Family(
         sampled(("chain",), ("lenience",)),
     ),
     weights=HEAD,
+    pairs=True,
     needs={"model": ("the folder of the head", "demo/head")},
     graphs="fused",
     dialects=DIALECTS,

@@ -11,6 +11,7 @@ from speccompile.families.eagle.reading import head_shapes
 from speccompile.families.formula import Weights, attention, causal, decoder_layer, linear, mlp, rms, weights_of
 from speccompile.families.head import HeadPlan
 from speccompile.families.layers import LayerShape
+from speccompile.families.probe import before_norm
 from speccompile.families.site import Site
 from speccompile.families.small import small_layers, small_taps, write_small
 from speccompile.prove.drafts import Fed, Teacher
@@ -57,3 +58,8 @@ def small(head: HeadPlan, hidden_size: int, vocabulary_size: int, target_layers:
         head, folder=folder, files=(), taps=small_taps(head, target_layers), hidden_size=hidden_size,
         vocabulary_size=vocabulary_size, layers=layers, tensors=tensors,
     )  # fmt: skip
+
+
+def readings(head: HeadPlan, layers: int) -> dict[str, HeadPlan]:
+    """What is mistaken most often: the last residual for what its norm gives."""
+    return before_norm(head, layers)

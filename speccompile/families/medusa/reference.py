@@ -11,6 +11,7 @@ from speccompile.families.formula import Weights, linear, over_target, weights_o
 from speccompile.families.head import OFFSETS, TOKEN_MAP, HeadPlan
 from speccompile.families.medusa.reading import head_shapes
 from speccompile.families.numbered import count_numbered
+from speccompile.families.probe import before_norm
 from speccompile.families.site import Site
 from speccompile.families.small import write_small
 from speccompile.prove.drafts import Fed, Teacher
@@ -61,3 +62,8 @@ def small(head: HeadPlan, hidden_size: int, vocabulary_size: int, target_layers:
         head, folder=folder, files=(), hidden_size=hidden_size, vocabulary_size=vocabulary_size,
         tensors=write_small(shapes, folder, vocabulary_size),
     )  # fmt: skip
+
+
+def readings(head: HeadPlan, layers: int) -> dict[str, HeadPlan]:
+    """What is mistaken most often: the last residual for what its norm gives."""
+    return before_norm(head, layers)

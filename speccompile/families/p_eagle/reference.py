@@ -10,6 +10,7 @@ from speccompile.families.formula import linear, over_target, weights_of
 from speccompile.families.head import HeadPlan
 from speccompile.families.p_eagle.dialects import MASK
 from speccompile.families.p_eagle.reading import SWITCH
+from speccompile.families.probe import flipped, neighbouring_taps
 from speccompile.families.site import Site
 from speccompile.prove.drafts import Fed, Teacher
 from speccompile.prove.reference import Logits
@@ -37,3 +38,8 @@ def small(head: HeadPlan, hidden_size: int, vocabulary_size: int, target_layers:
     more = {MASK: (1, 1, len(head.taps) * hidden_size)}
     made = eagle3.small(head, hidden_size, vocabulary_size, target_layers, folder, more)
     return replace(made, switches={**made.switches, SWITCH: vocabulary_size - 1})
+
+
+def readings(head: HeadPlan, layers: int) -> dict[str, HeadPlan]:
+    """Which ids mean which tap, and the residual's norm, whose default differs from EAGLE-3's."""
+    return {**neighbouring_taps(head, layers), **flipped(head, "norm_before_residual")}
