@@ -2,8 +2,7 @@
 
 from typing import Any, Self
 
-import torch
-from target import HIDDEN, Seen, Target
+from target import Seen, Target
 from torch import Tensor, nn
 
 Texts = dict[str, Tensor]
@@ -65,8 +64,3 @@ def rows_of(x: Tensor, places: Tensor) -> Tensor:
 def run_of(right: Tensor) -> Tensor:
     """How many drafts are right before the first wrong one: [..., drafts] to [...]."""
     return right.long().cumprod(-1).sum(-1)
-
-
-def passing(width: int) -> Tensor:
-    """A matrix [HIDDEN, width] that passes on the last HIDDEN of what it reads: to start with."""
-    return torch.cat([torch.zeros(HIDDEN, width - HIDDEN), torch.eye(HIDDEN)], 1)

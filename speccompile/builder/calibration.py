@@ -15,9 +15,15 @@ def is_calibrated(plan: Plan) -> bool:
     return any(word in ACTIVATIONS for engine in plan.engines for word in engine.precision.words().values())
 
 
-def calibrated_ranges(graph: Graph, numbers: Numbers, folder: Path, prompts: list[list[int]]) -> Ranges | None:
-    """Tensor name -> smallest and largest value over the prompts; None where the precision needs none."""
+def calibrated_ranges(
+    graph: Graph, numbers: Numbers, folder: Path, prompts: list[list[int]], verify: Graph
+) -> Ranges | None:
+    """Tensor name -> smallest and largest value over the prompts; None where the precision needs none. verify: what a
+    drafter that reads the target runs behind."""
     if numbers.word not in ACTIVATIONS:
         return None
     with step(f"calibrating {graph.name} on {len(prompts)} prompts"):
-        return calibrate(folder / neutral_file(graph), graph, prompts)
+        made = {tensor.buffer for tensor in verify.outputs if tensor.role in ("link", "state")}
+        reads = graph != verify and any(tensor.buffer in made for tensor in graph.inputs)
+        before = (folder / neutral_file(verify), verify) if reads else None
+        return calibrate(folder / neutral_file(graph), graph, prompts, before)

@@ -124,7 +124,7 @@ def _write_numbers(part: Part, numbers: Numbers, folder: Path, prompts: list[lis
     path = folder / neutral_file(part.graph, numbers)
     if path.exists():
         return
-    ranges = calibrated_ranges(part.graph, numbers, folder, prompts)
+    ranges = calibrated_ranges(part.graph, numbers, folder, prompts, verify)
     with step(f"writing {part.graph.name} in {numbers.name}"):
         target = folder / neutral_file(verify)
         report = write_numbers(part.graph, PARTS[part.graph.name], numbers, folder, ranges, target)

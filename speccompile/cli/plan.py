@@ -81,7 +81,9 @@ def _model_rows(recipe: "Recipe", section: str, model: "ModelPlan") -> list[Row]
 
 def _drafter_rows(recipe: "Recipe", plan: "Plan") -> list[Row]:
     drafter = plan.drafter
-    rows = [_row(recipe, "drafter.kind", drafter.kind)]
+    key, kind, source = _row(recipe, "drafter.kind", drafter.kind)
+    written = recipe.drafter.kind if recipe.drafter else None
+    rows = [(key, kind, source if written == kind or not drafter.tokens else "folder")]
     for index, model in enumerate(drafter.models):
         rows += _model_rows(recipe, f"drafter.models.{index}" if drafter.kind == "models" else "drafter", model)
     if drafter.head:

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from speccompile.errors import UnsupportedModelError
 from speccompile.models.load import first_line
-from speccompile.step import ops
 from speccompile.step.attention import HOOK, LayerAttention, MaskTag, Pass, running
 from speccompile.step.decoder import CacheShape, Decoder
 
@@ -127,7 +126,7 @@ def _compare_windows(model: nn.Module, decoder: Decoder) -> None:
         _check_equal(decoder.run(current, part), expected[:, start:end], "some of its attention happens elsewhere")
         if start == 0:
             _check_rows(decoder, part, expected)
-        caches = [ops.commit(c, r, current.length, 2) for c, r in zip(caches, current.rows(), strict=True)]
+        caches = current.commit(current.rows())
         start = end
 
 

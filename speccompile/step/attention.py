@@ -130,6 +130,11 @@ class Pass(Cache):
             scale, softcap, window,
         )  # fmt: skip
 
+    def commit(self, rows: list[Tensor]) -> list[Tensor]:
+        """The caches with some rows [B, G, R, D] behind what is committed, in the order of the caches."""
+        pairs = zip(self.caches, rows, strict=True)
+        return [ops.commit(cache, row, self.length, 2) for cache, row in pairs]
+
     def rows(self) -> list[Tensor]:
         """The in-step keys and values, in the order of the caches: each [B, G, R, D]."""
         return [row for layer in self.kept for row in (self.layers[layer].keys, self.layers[layer].values)]

@@ -23,8 +23,16 @@ from tests.heads.every import HEADS
 from tests.light.forced_pace import forced_pace
 
 ALL = every()
-EXACT = [each for each in ALL if each.exact and (each.drafter not in HEADS or each.decoding == "sampling")]
-"""Of heads those that sample, which is also greedy where the temperature is zero: they are many."""
+
+
+def is_tried(combination: Combination) -> bool:
+    """Of heads, which are many, those that draw, and trees that grow: where the temperature is zero a bundle that draws
+    takes the best drafts, greedily. Greedy bundles of every head are in its own tests."""
+    drawn_or_grown = combination.sample or combination.tree == "dynamic"
+    return combination.drafter not in HEADS or (combination.decoding == "sampling" and drawn_or_grown)
+
+
+EXACT = [each for each in ALL if each.exact and is_tried(each)]
 SAMPLING = [each for each in EXACT if each.decoding == "sampling"]
 
 RULES = list(
@@ -35,7 +43,7 @@ RULES = list(
 OTHERS = [
     each for each in EXACT if each.drafter not in HEADS and (each.decoding == "sampling" or each.drafter == "none")
 ]
-ENGINES = OTHERS[::2] + [each for each in EXACT if each.drafter in HEADS][::4] + RULES[::3]
+ENGINES = OTHERS[::2] + [each for each in EXACT if each.drafter in HEADS][::3] + RULES[::3]
 """Some, all drafters and trees among them: what TensorRT gets is made of the same parts, and takes longest. Greedy
 graphs differ from those that sample in the target's part alone."""
 

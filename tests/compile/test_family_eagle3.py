@@ -3,13 +3,19 @@
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM
 
 from speccompile.builder import build
+from speccompile.builder.calibration import calibrated_ranges
+from speccompile.builder.parts import compile_parts
 from speccompile.errors import CheckpointError
 from speccompile.lower.files import GRAPHS
+from speccompile.lower.forms import form_of, numbers_of
+from speccompile.prove.graphs import eager_taps
 from tests import zoo
 from tests.compile.eager_rounds import check_generation, check_rounds, plan_of
 from tests.compile.head_loop import check_loop
@@ -81,3 +87,18 @@ def test_a_map_that_leaves_the_vocabulary_is_named(tmp_path, change, message):
     save_file(tensors, path)
     with pytest.raises(CheckpointError, match=rf"model.safetensors: d2t: received .*{message}"):
         build(plan, tmp_path / "bundle", prove=False)
+
+
+def test_activations_are_calibrated_on_what_the_target_gives(tmp_path):
+    """Features and rows as a prompt makes them, not zeros: the range of what the first matrix reads is theirs."""
+    engine = "engines: [{backend: tensorrt_rtx, compute_capability: '8.9', precision: {target: w8a8, drafter: w8a8}}]"
+    plan = plan_of(tmp_path, HEAD, "tokens: 2", engine)
+    (tmp_path / "parts").mkdir()
+    verify, draft = (part.graph for part in compile_parts(plan, tmp_path / "parts", prove=False))
+    prompts = [list(range(5, 25)), [7, 9, 200] * 5]
+    numbers = numbers_of(form_of(plan.engines[0]), plan.engines[0].precision, "drafter")
+    ranges = calibrated_ranges(draft, numbers, tmp_path / "parts", prompts, verify)
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "target", attn_implementation="eager")
+    features = np.concatenate([eager_taps(model, prompt, plan.drafter.head.taps) for prompt in prompts])
+    found = [pair for pair in ranges.values() if np.allclose(pair, (features.min(), features.max()), rtol=1e-3)]
+    assert found, (features.min(), features.max(), ranges)

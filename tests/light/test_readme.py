@@ -52,7 +52,7 @@ def test_the_table_of_combinations_is_the_table_of_drafts():
 
 
 def drafters() -> str:
-    """The table of families, as the README must have it: what each is, and in which dialects its checkpoints are read."""
+    """The table of families, as the README must have it: what each is, and the dialects that are read."""
     lines = ["| `drafter.kind` | what drafts | checkpoints |", "|---|---|---|"]
     for kind, family in FAMILIES.items():
         dialects = list(dict.fromkeys(dialect.name for dialect in family.dialects if not dialect.refused))

@@ -8,7 +8,6 @@ from speccompile.families.head import HeadPlan
 from speccompile.families.numbered import count_numbered
 from speccompile.families.site import Site, token_by_token
 from speccompile.families.weights import load_head
-from speccompile.step import ops
 from speccompile.step.attention import Pass
 from speccompile.step.decoder import CacheShape
 from speccompile.step.draft import Accepted, Drafter, State
@@ -118,10 +117,7 @@ class HydraReading:
 
     def commit(self) -> list[Tensor]:
         """The caches with the rows of what was accepted. Padding lies behind them, where nobody reads."""
-        if self.current is None:
-            return []
-        pairs = zip(self.current.caches, self.current.rows(), strict=True)
-        return [ops.commit(cache, rows, self.current.length, 2) for cache, rows in pairs]
+        return [] if self.current is None else self.current.commit(self.current.rows())
 
     def commit_drafts(self) -> list[Tensor]:
         raise AssertionError("drafts have no rows")

@@ -9,7 +9,6 @@ from speccompile.families.layer_skip.drafter import skip_layers
 from speccompile.families.layers import LayerShape
 from speccompile.families.site import Site, token_by_token
 from speccompile.families.weights import Ends, load_head
-from speccompile.step import ops
 from speccompile.step.attention import Pass
 from speccompile.step.decoder import Decoder
 from speccompile.step.draft import Accepted, Drafter, State
@@ -132,8 +131,7 @@ class KangarooReading:
 
     def commit(self) -> list[Tensor]:
         """The caches with the rows of what was committed. Padding lies behind them, where nobody reads."""
-        pairs = zip(self.current.caches, self.caught_up, strict=True)
-        return [ops.commit(cache, rows, self.current.length, 2) for cache, rows in pairs]
+        return self.current.commit(self.caught_up)
 
     def commit_drafts(self) -> list[Tensor]:
         raise AssertionError("rows of drafts are made anew of the target's own features")

@@ -1,6 +1,6 @@
 """Ranges of activations: what goes into the linear layers when the graph reads prompts."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,14 +16,19 @@ from speccompile.lower.quantize.gemm import split_gemm
 from speccompile.lower.quantize.linear import find_linears
 from speccompile.lower.quantize.qdq import Ranges
 
+Feeds = dict[str, NDArray[np.generic]]
+
 _OBSERVED = ("ReduceMin", "ReduceMax")
 
 
-def calibrate(neutral: Path, graph: Graph, prompts: Iterable[Sequence[int]]) -> Ranges:
+def calibrate(
+    neutral: Path, graph: Graph, prompts: Iterable[Sequence[int]], before: tuple[Path, Graph] | None = None
+) -> Ranges:
     """Activation -> its smallest and largest value over all prompts, for the inputs of every linear layer.
 
     neutral: a float32 graph on disk, `graph` its contract. A prompt is fed as one window to empty caches, to every row
-    of the batch alike. An activation that no prompt reached (an expert's) has the range (inf, -inf).
+    of the batch alike. An activation that no prompt reached (an expert's) has the range (inf, -inf). before: the graph
+    that runs first in a round, for one that reads what it computes: features, and the caches that it has written.
 
     onnxruntime.quantization.calibrate finds the same ranges, in more than twice the memory: it reads and writes all
     weights anew (1.1 GB of them: 3.7 GB against 1.6 GB).
@@ -36,8 +41,13 @@ def calibrate(neutral: Path, graph: Graph, prompts: Iterable[Sequence[int]]) -> 
     _observe(model, names)
     ir.save(model, path)
     try:
-        session = _session(path)
-        found = [session.run(None, _feeds(graph, list(prompt))) for prompt in prompts]
+        session, found = _session(path), []
+        first = None if before is None else _session(before[0])
+        for prompt in prompts:
+            feeds = _feeds(graph, list(prompt))
+            if first is not None and before is not None:
+                feeds |= _handed_on(first, before[1], graph, list(prompt))
+            found.append(session.run(None, feeds))
     finally:
         path.unlink()
     bounds = np.array(found).reshape(-1, len(names), 2)  # [prompts, activations, smallest and largest]
@@ -66,7 +76,14 @@ def _session(path: Path) -> ort.InferenceSession:
     return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
 
-def _feeds(graph: Graph, prompt: list[int]) -> Mapping[str, NDArray[np.generic]]:
+def _handed_on(first: ort.InferenceSession, before: Graph, graph: Graph, prompt: list[int]) -> Feeds:
+    """What a graph reads of the one before it, over a whole prompt."""
+    wanted = {tensor.name for tensor in graph.inputs}
+    given = {t.name: t.buffer for t in before.outputs if t.buffer in wanted and t.role in ("link", "state")}
+    return dict(zip(given.values(), first.run(list(given), _feeds(before, prompt)), strict=True))
+
+
+def _feeds(graph: Graph, prompt: list[int]) -> Feeds:
     """The inputs of a round over a whole prompt."""
     tokens = len(prompt)
     has_tree = any(tensor.name == "nodes" for tensor in graph.outputs)  # then only what is given is a chain
@@ -79,6 +96,7 @@ def _feeds(graph: Graph, prompt: list[int]) -> Mapping[str, NDArray[np.generic]]
         "path": [*prompt, prompt[-1]],
         "n_path": [tokens],
         "catch_up": range(tokens + 1),
+        "pairs": range(tokens + 1),
     }
     widths = {"window": tokens, "logit_rows": tokens, "catch_up": tokens + 1, "history": 1}
     feeds = {}

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 
 from speccompile.families.layers import LayerShape
-from speccompile.step import ops
 from speccompile.step.attention import Pass
 from speccompile.step.decoder import CacheShape
 from speccompile.step.draft import Accepted, State
@@ -126,8 +125,7 @@ class BlockReading:
 
     def commit(self) -> list[Tensor]:
         """The caches with the rows of what was committed. Padding lies behind them, where nobody reads."""
-        pairs = zip(self.current.caches, self.caught_up, strict=True)
-        return [ops.commit(cache, rows, self.current.length, 2) for cache, rows in pairs]
+        return self.current.commit(self.caught_up)
 
     def commit_drafts(self) -> list[Tensor]:
         raise AssertionError("rows of a block are never kept")

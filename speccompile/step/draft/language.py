@@ -3,7 +3,6 @@
 import torch
 from torch import Tensor
 
-from speccompile.step import ops
 from speccompile.step.decoder import Decoder
 from speccompile.step.draft import Accepted, State
 from speccompile.step.draft.reading import Reader
@@ -71,7 +70,7 @@ class DecoderReading:
 
     def commit(self) -> list[Tensor]:
         """The caches with the rows of the catch-up. Its padding lies behind the bonus token, where nobody reads."""
-        return self._committed(self.caught_up)
+        return self.current.commit(self.caught_up)
 
     def commit_drafts(self) -> list[Tensor]:
         """The caches with all rows in the order in which they were read, without the padding (last + 1 .. C - 1)."""
@@ -80,10 +79,6 @@ class DecoderReading:
         places = torch.arange(n_rows, device=self.last.device)
         padding = (self.width - 1 - self.last)[:, None]
         order = torch.where(places <= self.last[:, None], places, places + padding).clamp(max=n_rows - 1)
-        return self._committed(
+        return self.current.commit(
             [row.gather(2, order[:, None, :, None].expand(-1, row.shape[1], -1, row.shape[3])) for row in rows]
         )
-
-    def _committed(self, rows: list[Tensor]) -> list[Tensor]:
-        pairs = zip(self.current.caches, rows, strict=True)
-        return [ops.commit(cache, row, self.current.length, 2) for cache, row in pairs]

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from speccompile.families.layers import LayerShape
-from speccompile.step import ops
 from speccompile.step.attention import Pass
 from speccompile.step.decoder import CacheShape
 from speccompile.step.draft import Accepted, State
@@ -103,8 +102,7 @@ class PairedReading:
 
     def commit(self) -> list[Tensor]:
         """The caches with the rows of what was committed. Padding lies behind them, where nobody reads."""
-        pairs = zip(self.current.caches, self.caught_up, strict=True)
-        return [ops.commit(cache, rows, self.current.length, 2) for cache, rows in pairs]
+        return self.current.commit(self.caught_up)
 
     def commit_drafts(self) -> list[Tensor]:
         raise AssertionError("recycled rows are never kept")

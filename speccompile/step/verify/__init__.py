@@ -12,7 +12,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from speccompile.step import ops
 from speccompile.step.decoder import Decoder
 from speccompile.step.sampling import Settings
 from speccompile.step.taps import Taps
@@ -90,8 +89,7 @@ class Verify(nn.Module):
         padded = torch.cat([accepted, bonus], 1)  # [B, W + 1]
         after = torch.arange(padded.shape[1], device=window.device)
         path = torch.where(after == n_path[:, None], bonus, padded)
-        rows_of = zip(caches, current.rows(), strict=True)
-        committed = [ops.commit(cache, _along(rows, walk.order), given.length, 2) for cache, rows in rows_of]
+        committed = current.commit([_along(rows, walk.order) for rows in current.rows()])
         return Verified(path, n_path, logits, committed, _nodes(walk, n_rows), _features(taps, walk.order))
 
 
