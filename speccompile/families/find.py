@@ -58,7 +58,9 @@ def read_head(path: Path, request: HeadRequest) -> HeadPlan:
     own = find_dialect(family.dialects, folder)
     if own is None or own[0].refused:
         other = find_head(folder)
-        received = f"a folder of drafter.kind {other[0]} (dialect {other[1].name}: {other[2]})" if other else "a folder"
+        received = (
+            f"a folder of drafter.kind {other[0]} (dialect {other[1].name}: {other[2]})" if other else _shown(folder)
+        )
         names = ", ".join(dialect.name for dialect in family.dialects if not dialect.refused)
         raise CheckpointError(
             f"{path}: received {received}, expected a head of drafter.kind {request.kind} in one of its dialects "
@@ -67,6 +69,12 @@ def read_head(path: Path, request: HeadRequest) -> HeadPlan:
         )
     assert family.read is not None, "families of heads read them"
     return family.read(folder, request, *own)
+
+
+def _shown(folder: HeadFolder) -> str:
+    """What lies in a folder of no dialect, in words."""
+    names = ", ".join(sorted(folder.tensors)[:2])
+    return f"a folder with architectures {folder.config.get('architectures')} and tensors such as {names}"
 
 
 def find_kind(path: Path) -> str:

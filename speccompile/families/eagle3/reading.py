@@ -17,7 +17,6 @@ from speccompile.families.target import (
     inputs,
     outputs,
     switches,
-    target_hidden_size,
     target_layers,
 )
 
@@ -30,9 +29,9 @@ def read(folder: HeadFolder, request: HeadRequest, dialect: Dialect, evidence: s
     nested = Keys(folder, "eagle_config")
     found = dialect.rename(folder)
     of_layers = Keys(folder, "transformer_layer_config") if dialect.name == SPECULATORS else keys
-    hidden = keys.count("target_hidden_size", default=target_hidden_size(request))
-    vocabulary = of_layers.get("vocab_size")
-    check_sizes(keys, request, hidden, vocabulary)
+    # A head that is not as wide as its target says so.
+    hidden = keys.count("target_hidden_size", default=of_layers.count("hidden_size"))
+    check_sizes(keys, request, hidden, of_layers.get("vocab_size"))
     layers = read_layers(of_layers, found)
     keys.ignore("draft_vocab_size", "truncated_vocab_size", "speculators_model_type", "transformer_layer_config",
                 "eagle_config", "embed_requires_grad", "speculators_version", "tie_weights")  # fmt: skip
@@ -52,7 +51,7 @@ def read(folder: HeadFolder, request: HeadRequest, dialect: Dialect, evidence: s
     for each in (keys, nested, *((of_layers,) if of_layers is not keys else ())):
         each.refuse_unknown()
     sizes = (hidden, request.target.vocabulary_size)
-    size = found["lm_head.weight"].shape[0] if "lm_head.weight" in found else vocabulary
+    size = found["lm_head.weight"].shape[0] if "lm_head.weight" in found else sizes[1]
     expected = head_shapes(layers, len(taps), sizes, size, found, chosen)
     found = check_tensors(folder, found, expected, optional=("embed_tokens.weight", "d2t", "fc.weight"))
     _check_vocabulary(folder, found, request.target.vocabulary_size)
