@@ -28,6 +28,25 @@ def sampled(tree: tuple[str, ...], method: tuple[str, ...]) -> Row:
     return {"decoding": ("sampling",), "method": method, "tree": tree, "sample": ("true",)}
 
 
+GROWING: tuple[Row, ...] = (
+    certain((*FIXED, "dynamic"), ("exact",)),
+    sampled(FIXED, ("exact",)),
+    certain(FIXED, ("typical", "top_k")),
+    certain(("chain",), ("lenience",)),
+    sampled(("chain",), ("lenience",)),
+)
+"""Of drafters that read their own drafts, token by token: any shape, one that grows among them."""
+
+IN_BLOCKS: tuple[Row, ...] = (
+    certain(("chain",), ("exact",)),
+    sampled(("chain",), ("exact",)),
+    certain(("chain",), ("typical", "top_k")),
+    certain(("chain",), ("lenience",)),
+    sampled(("chain",), ("lenience",)),
+)
+"""Of drafters that make all drafts in one pass, which follow each other."""
+
+
 @dataclass(frozen=True)
 class Family:
     """A row of the registry.

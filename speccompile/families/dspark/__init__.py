@@ -2,19 +2,13 @@
 
 from speccompile.families.dspark.dialects import DIALECTS
 from speccompile.families.dspark.reading import read
-from speccompile.families.family import HEAD, Family, certain, sampled
+from speccompile.families.family import HEAD, IN_BLOCKS, Family
 
 FAMILY = Family(
     "dspark",
     "DSpark: DFlash with a Markov head over the drafts, and a confidence head that ends them early",
     ("model", "revision", "tokens", "sample", "tree", "taps", "switches", "threshold"),
-    (
-        certain(("chain",), ("exact",)),
-        sampled(("chain",), ("exact",)),
-        certain(("chain",), ("typical", "top_k")),
-        certain(("chain",), ("lenience",)),
-        sampled(("chain",), ("lenience",)),
-    ),
+    IN_BLOCKS,
     weights=HEAD,
     needs={"model": ("the folder of the head", "demo/head")},
     graphs="fused",

@@ -3,19 +3,13 @@ head."""
 
 from speccompile.families.eagle.dialects import DIALECTS
 from speccompile.families.eagle.reading import read
-from speccompile.families.family import FIXED, HEAD, Family, certain, sampled
+from speccompile.families.family import GROWING, HEAD, Family
 
 FAMILY = Family(
     "eagle",
     "EAGLE, EAGLE-2 and HASS: a layer over the target's last hidden state, the target's head",
     ("model", "revision", "tokens", "sample", "tree", "taps"),
-    (
-        certain((*FIXED, "dynamic"), ("exact",)),
-        sampled(FIXED, ("exact",)),
-        certain(FIXED, ("typical", "top_k")),
-        certain(("chain",), ("lenience",)),
-        sampled(("chain",), ("lenience",)),
-    ),
+    GROWING,
     weights=HEAD,
     pairs=True,
     needs={"model": ("the folder of the head", "demo/head")},

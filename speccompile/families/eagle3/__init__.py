@@ -2,19 +2,13 @@
 
 from speccompile.families.eagle3.dialects import DIALECTS
 from speccompile.families.eagle3.reading import read
-from speccompile.families.family import FIXED, HEAD, Family, certain, sampled
+from speccompile.families.family import GROWING, HEAD, Family
 
 FAMILY = Family(
     "eagle3",
     "EAGLE-3 and 3.1: layers over three taps of the target, an own head and vocabulary",
     ("model", "revision", "tokens", "sample", "tree", "taps", "switches"),
-    (
-        certain((*FIXED, "dynamic"), ("exact",)),
-        sampled(FIXED, ("exact",)),
-        certain(FIXED, ("typical", "top_k")),
-        certain(("chain",), ("lenience",)),
-        sampled(("chain",), ("lenience",)),
-    ),
+    GROWING,
     weights=HEAD,
     pairs=True,
     needs={"model": ("the folder of the head", "demo/head")},

@@ -1,6 +1,6 @@
 """Hydra and Hydra++ (Ankner et al. 2024): heads on the target's hidden state and all drafts before."""
 
-from speccompile.families.family import FIXED, HEAD, Family, certain, sampled
+from speccompile.families.family import GROWING, HEAD, Family
 from speccompile.families.hydra.dialects import DIALECTS
 from speccompile.families.hydra.reading import read
 
@@ -8,13 +8,7 @@ FAMILY = Family(
     "hydra",
     "Hydra and Hydra++: a head for every token ahead, which reads the drafts before it as well",
     ("model", "revision", "tokens", "sample", "tree", "taps"),
-    (
-        certain((*FIXED, "dynamic"), ("exact",)),
-        sampled(FIXED, ("exact",)),
-        certain(FIXED, ("typical", "top_k")),
-        certain(("chain",), ("lenience",)),
-        sampled(("chain",), ("lenience",)),
-    ),
+    GROWING,
     weights=HEAD,
     needs={"model": ("the folder of the heads", "demo/head")},
     graphs="fused",

@@ -1,19 +1,13 @@
 """PARD (An et al. 2025): a language model that was trained to read mask tokens, and so gives all drafts in one pass."""
 
-from speccompile.families.family import OWN, Family, certain, sampled
+from speccompile.families.family import IN_BLOCKS, OWN, Family
 from speccompile.families.pard.reading import read_mask
 
 FAMILY = Family(
     "pard",
     "PARD: a language model with the same vocabulary and a mask token, all drafts in one pass",
     ("model", "revision", "tokens", "sample", "tree"),
-    (
-        certain(("chain",), ("exact",)),
-        sampled(("chain",), ("exact",)),
-        certain(("chain",), ("typical", "top_k")),
-        certain(("chain",), ("lenience",)),
-        sampled(("chain",), ("lenience",)),
-    ),
+    IN_BLOCKS,
     weights=OWN,
     needs={"model": ("the model", "demo/drafter")},
     read_mask=read_mask,
