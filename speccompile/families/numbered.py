@@ -24,4 +24,5 @@ def count_heads(keys: Keys, found: Mapping[str, TensorSource], prefix: str, *nam
         raise keys.wrong(name, said, f"at most {count}, as many heads as the weights beside it hold")
     if said == count:
         return count, ()
-    return count, (f"the head's config says {name}: {said}, its weights hold {count} heads: all of them are used",)
+    where = f"{keys.folder.config_file.parent.name}/{keys.folder.config_file.name}: {name}"
+    return count, (f"{where}: received {said}, but the weights hold {count} heads: all of them are used",)

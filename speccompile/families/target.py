@@ -124,7 +124,7 @@ def switches(
         if name not in found:
             raise request.origin.refusal(
                 f"drafter.switches.{name}", "an unknown switch", f"one of {', '.join(found) or 'none'}",
-                f"see the README for the switches of drafter.kind {request.kind}",
+                "`speccompile plan` shows the switches of this head, and how its files set them",
             )  # fmt: skip
         if found[name] is not None and type(value) is not type(found[name]):
             raise request.origin.refusal(

@@ -43,7 +43,9 @@ def built(gpu: Device, tmp_path_factory: pytest.TempPathFactory) -> Callable[[st
         folder = tmp_path_factory.mktemp("gpu") / "bundle"
         engine = ENGINES[name]
         keys = [f"engines=[{engine.recipe(gpu.compute_capability)}, {REFERENCE}]", f"graphs={engine.graphs}"]
-        _speccompile("build", ROOT / "recipes/demo", "--skip-prove", "-o", folder, *(f"--set={key}" for key in keys))
+        _speccompile(
+            "build", ROOT / "recipes" / engine.demo, "--skip-prove", "-o", folder, *(f"--set={key}" for key in keys)
+        )
         if engine.backend == "tensorrt":
             _speccompile("finish", folder)
         return folder

@@ -22,17 +22,20 @@ REFERENCE = "{backend: onnxruntime, provider: cpu, name: reference}"
 
 @dataclass(frozen=True)
 class Engine:
-    """An engine of a recipe. precision: of the target; the drafter's is float16 where the target's is quantized."""
+    """An engine of a recipe. precision: of the target; the drafter's is float16 where the target's is quantized. demo:
+    the recipe's folder."""
 
     backend: str
     provider: str
     precision: str
     graphs: str = "separate"
+    demo: str = "demo"
 
     @property
     def name(self) -> str:
         where = self.backend if self.provider == "cuda" and self.backend != "onnxruntime" else f"ort-{self.provider}"
-        return "-".join([where, self.precision, *([self.graphs] if self.graphs == "fused" else [])])
+        drafts = [] if self.demo == "demo" else [self.demo.removeprefix("demo-")]
+        return "-".join([where, self.precision, *drafts, *([self.graphs] if self.graphs == "fused" else [])])
 
     def recipe(self, capability: str) -> str:
         """The engine in a recipe's words, for a GPU of this compute capability."""
@@ -75,6 +78,9 @@ ENGINES = {
         Engine("onnxruntime", "cuda", "float32"),
         Engine("onnxruntime", "cuda", "float16"),
         Engine("onnxruntime", "nv_tensorrt_rtx", "float16"),
+        Engine("tensorrt_rtx", "cuda", "float16", "fused", "demo-eagle3"),
+        Engine("tensorrt_rtx", "cuda", "float16", "separate", "demo-dflash"),
+        Engine("onnxruntime", "cuda", "float16", "separate", "demo-eagle3"),
     )
 }
 

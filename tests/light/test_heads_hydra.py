@@ -121,7 +121,7 @@ def test_taps(read: Any, refusal: Any, tmp_path: Path) -> None:
 def test_heads_are_counted_in_the_file(read: Any, refusal: Any, tmp_path: Path) -> None:
     hydra(tmp_path / "head", TARGET, said=2)
     assert (read().tokens, read().notes[0]) == (
-        3, "the head's config says hydra_num_heads: 2, its weights hold 3 heads: all of them are used"
+        3, "head/config.json: hydra_num_heads: received 2, but the weights hold 3 heads: all of them are used"
     )  # fmt: skip
     assert "expected at most 3" in refusal(tokens=4)
     hydra(tmp_path / "head", TARGET, said=4)

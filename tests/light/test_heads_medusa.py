@@ -93,7 +93,9 @@ def test_all_heads_of_the_file_are_used_where_the_config_says_fewer(read: Any, t
     faster_decoding(tmp_path / "head", TARGET, said=2)
     head = read()
     assert head.tokens == 3
-    assert head.notes == ("the head's config says medusa_num_heads: 2, its weights hold 3 heads: all of them are used",)
+    assert head.notes == (
+        "head/config.json: medusa_num_heads: received 2, but the weights hold 3 heads: all of them are used",
+    )
 
 
 def test_more_heads_than_the_file_holds_are_refused(refusal: Any, tmp_path: Path) -> None:
