@@ -33,6 +33,9 @@ def is_tried(combination: Combination) -> bool:
 
 
 EXACT = [each for each in ALL if each.exact and is_tried(each)]
+FEWER_HEADS = ("eagle3", "medusa", "dspark")
+"""One whose rows pair features with tokens, one without rows, and one whose rows are features alone."""
+FEWER = [each for each in EXACT if each.drafter not in HEADS or each.drafter in FEWER_HEADS]
 SAMPLING = [each for each in EXACT if each.decoding == "sampling"]
 
 RULES = list(
@@ -43,7 +46,7 @@ RULES = list(
 OTHERS = [
     each for each in EXACT if each.drafter not in HEADS and (each.decoding == "sampling" or each.drafter == "none")
 ]
-ENGINES = OTHERS[::2] + [each for each in EXACT if each.drafter in HEADS][::3] + RULES[::3]
+ENGINES = OTHERS[::2] + [each for each in EXACT if each.drafter in HEADS][::5] + RULES[::3]
 """Some, all drafters and trees among them: what TensorRT gets is made of the same parts, and takes longest. Greedy
 graphs differ from those that sample in the target's part alone."""
 
@@ -167,7 +170,7 @@ def test_certain_drafts_leave_what_equal_seeds_draw(opened, combination):
     assert found > 0 or not combination.agrees
 
 
-@pytest.mark.parametrize("combination", [each for each in EXACT if each.drafter != "none"], ids=str)
+@pytest.mark.parametrize("combination", [each for each in FEWER if each.drafter != "none"], ids=str)
 def test_rounds_may_stop_drafting_and_begin_again_anywhere(opened, reference, monkeypatch, combination):
     bundle, n_drafts = opened(combination), set()
     for wanted in PACES:
@@ -196,7 +199,7 @@ def test_drawn_drafts_leave_the_target_s_distribution(opened, target, combinatio
     assert all(row["accepted"] > 0 for row in rows) or not combination.agrees
 
 
-@pytest.mark.parametrize("combination", [each for each in SAMPLING if each.sample], ids=str)
+@pytest.mark.parametrize("combination", [each for each in SAMPLING if each.sample and each in FEWER], ids=str)
 def test_drawn_drafts_depend_on_nothing_but_the_seed(opened, combination):
     bundle = opened(combination)
     for settings in SETTINGS:
