@@ -1,7 +1,6 @@
 """A published-size head over an 8 B target: planned from headers alone, whose data are holes in files."""
 
 import json
-import time
 
 from speccompile.recipe import load_recipe, make_plan
 from tests.heads.sparse import llama_shapes, write_sparse
@@ -15,7 +14,7 @@ HEAD = TARGET | {"num_hidden_layers": 1, "draft_vocab_size": 32000, "max_positio
 DRAFTED, WIDTH = 32000, 4096
 
 
-def test_an_8b_target_with_its_eagle3_head_is_planned_in_seconds(tmp_path):
+def test_an_8b_target_with_its_eagle3_head_is_planned_from_headers(tmp_path):
     for name in ("target", "head"):
         (tmp_path / name).mkdir()
     (tmp_path / "target" / "config.json").write_text(json.dumps(TARGET))
@@ -29,9 +28,7 @@ def test_an_8b_target_with_its_eagle3_head_is_planned_in_seconds(tmp_path):
     recipe = tmp_path / "recipe.yaml"
     tree = "{depth: 8, top_k: 10, nodes: 59}"
     recipe.write_text(f"name: big\ntarget: {{model: target}}\ndrafter: {{model: head, tree: {tree}}}\n")
-    start = time.perf_counter()
-    plan = make_plan(load_recipe(recipe))
-    assert time.perf_counter() - start < 20  # nothing is read but headers; seconds on any machine
+    plan = make_plan(load_recipe(recipe))  # nothing is read but headers
     head = plan.drafter.head
     assert (head.dialect, head.taps) == ("SafeAILab", ("layers.2.input", "layers.16.input", "layers.29.input"))
     assert (head.draft_vocabulary_size, head.vocabulary_size, plan.drafter.tokens) == (DRAFTED, 128256, 59)
