@@ -11,6 +11,10 @@ ROOT = -1
 """What stands in the root's place among the parents."""
 
 
+MOST_DEPTH = 16
+"""Drafts after one another that a recipe may ask for."""
+
+
 class TreeError(ValueError):
     """Something that is no tree. The message says what was received and what was expected."""
 

@@ -1,6 +1,7 @@
 """Drafters that draft a whole block in one pass: what they learn, and how they are judged."""
 
 import math
+from abc import abstractmethod
 
 import torch
 from head import Head, Texts, rows_of, run_of
@@ -17,9 +18,9 @@ class BlockHead(Head):
 
     drafts: int
 
+    @abstractmethod
     def drafted(self, seen: Seen, anchors: Tensor) -> Tensor:
         """Logits [B, A, drafts, V] of the tokens behind each anchor [B, A], whose own features nobody has seen."""
-        raise NotImplementedError
 
     def loss(self, seen: Seen, weights: Tensor) -> Tensor:
         anchors = 8 + torch.multinomial(weights[:, 8 : SEQUENCE - self.drafts], ANCHORS)

@@ -1,5 +1,6 @@
 """What all heads have in common, whichever way they draft."""
 
+from abc import ABC, abstractmethod
 from typing import Any, Self
 
 from target import Seen, Target
@@ -8,7 +9,7 @@ from torch import Tensor, nn
 Texts = dict[str, Tensor]
 
 
-class Head(nn.Module):
+class Head(nn.Module, ABC):
     """Subclasses have `loss`, `accepted` and `config`."""
 
     rate = 1.0  # of the rates of learning
@@ -44,16 +45,17 @@ class Head(nn.Module):
         """What is saved as it is and not restored."""
         return {}
 
+    @abstractmethod
     def loss(self, seen: Seen, weights: Tensor) -> Tensor:
         """weights [B, T]: how much each text's places count."""
-        raise NotImplementedError
 
+    @abstractmethod
     def accepted(self, seen: Seen, first: int, count: int) -> dict[str, Tensor]:
         """Of the rounds whose bonus is token first, first + 1, ..: how many drafts the target accepts, [count]."""
-        raise NotImplementedError
 
+    @abstractmethod
     def config(self) -> dict[str, Any]:
-        raise NotImplementedError
+        """What its config.json says."""
 
 
 def rows_of(x: Tensor, places: Tensor) -> Tensor:

@@ -1,6 +1,7 @@
 """Drafters of EAGLE's kind: one layer that reads its own output, and drafts a chain or a dynamic tree."""
 
 import math
+from abc import abstractmethod
 
 import torch
 from head import Head, run_of
@@ -24,17 +25,17 @@ class Recycled(Head):
     def keep(self, kept: Tensor) -> None:
         self.kept, self.places = kept, torch.full((VOCABULARY,), -1).scatter(0, kept, torch.arange(len(kept)))
 
+    @abstractmethod
     def features(self, seen: Seen) -> Tensor:
         """[B, T, H]: what the rows of the text read of the target."""
-        raise NotImplementedError
 
+    @abstractmethod
     def entered(self, x: Tensor, embedded: Tensor) -> tuple[Tensor, Tensor]:
         """Features and the next tokens' embeddings: the layer's residual, and what its attention reads."""
-        raise NotImplementedError
 
+    @abstractmethod
     def logits(self, x: Tensor) -> Tensor:
         """What the layer gave [..., H]: [..., the kept tokens]."""
-        raise NotImplementedError
 
     def step(self, x: Tensor, tokens: Tensor, positions: Tensor, given: tuple[Tensor, Tensor, Tensor] | None,
              own: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, tuple[Tensor, Tensor]]:  # fmt: skip

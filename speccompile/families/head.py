@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,7 +55,6 @@ class HeadTarget:
     where it lies, for heads that are described by the target's own config, or lie among its weights."""
 
     reference: str
-    architecture: str
     vocabulary_size: int
     hidden_size: int | None
     layers: int | None
@@ -82,8 +82,7 @@ class HeadPlan:
     `step.taps`. hidden_size, vocabulary_size: of the target. layers: its transformer layers, None without any. tokens:
     the most drafts after one another that it can make, None for any number; default_tokens: how many where the recipe
     does not say. switches: what changes its formula, by the names of its family. tensors: by the names of its family's
-    modules. ambiguous: conventions that files are known to say wrong, which the build probes (see `families.probe`).
-    base: the target that it was made for, as it says.
+    modules. base: the target that it was made for, as it says.
     """
 
     kind: str
@@ -99,7 +98,6 @@ class HeadPlan:
     tensors: Mapping[str, TensorSource]
     tokens: int | None = None
     default_tokens: int | None = None
-    positions: int | None = None
     base: str | None = None
     notes: tuple[str, ...] = ()
     reference: str = ""
@@ -116,8 +114,7 @@ class HeadPlan:
     @property
     def weight_bytes(self) -> int:
         """Of its tensors as they are stored, roughly: two bytes for those of sixteen bits, else four."""
-        sizes = (_size(source.shape) * (2 if "16" in source.dtype else 4) for source in self.tensors.values())
-        return sum(sizes)
+        return sum(prod(each.shape) * (2 if "16" in each.dtype else 4) for each in self.tensors.values())
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -136,10 +133,3 @@ class HeadPlan:
             "base": self.base,
             "precision": self.precision,
         }
-
-
-def _size(shape: tuple[int, ...]) -> int:
-    size = 1
-    for each in shape:
-        size *= each
-    return size

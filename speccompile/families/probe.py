@@ -7,6 +7,7 @@ that are known to be written down wrong.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from math import sqrt
 from typing import Any
 
@@ -77,9 +78,16 @@ def probe_head(site: Site, model: nn.Module, texts: Sequence[Text]) -> dict[str,
     readings: dict[str, HeadPlan] = getattr(module_of(site.head.kind, "reference"), "readings", lambda *_: {})(
         site.head, model.config.num_hidden_layers
     )
-    own = _hits(site, model, texts, places, site.head)
-    control = _hits(site, model, texts, places, site.head, shift=1)
-    others = {words: _hits(site, model, texts, places, each) for words, each in readings.items()}
+
+    @cache
+    def features(taps: tuple[str, ...]) -> list[Array]:
+        """Of every text; readings that differ in a switch have the same."""
+        return [eager_taps(model, text.tokens, taps) for text in texts]
+
+    read = features(site.head.taps)
+    own = _hits(site, texts, places, site.head, read)
+    control = _hits(site, texts, places, site.head, [np.roll(each, 1, axis=0) for each in read])
+    others = {words: _hits(site, texts, places, each, features(each.taps)) for words, each in readings.items()}
     better = {words: found for words, found in others.items() if found.beats(own)}
     for words, found in better.items():
         LOGGER.warning(
@@ -114,18 +122,13 @@ def _places(texts: Sequence[Text], head: HeadPlan) -> list[tuple[int, int]]:
 
 
 def _hits(
-    site: Site,
-    model: nn.Module,
-    texts: Sequence[Text],
-    places: Sequence[tuple[int, int]],
-    head: HeadPlan,
-    shift: int = 0,
+    site: Site, texts: Sequence[Text], places: Sequence[tuple[int, int]], head: HeadPlan, features: Sequence[Array]
 ) -> Hits:
+    """features: of every text, as the head reads them."""
     depth = min(DEPTH, head.tokens or DEPTH)
     drafter = replace(site.plan.drafter, head=head, tokens=max(site.plan.drafter.tokens, depth))
     there = replace(site, plan=replace(site.plan, drafter=drafter))
     (teacher,) = module_of(head.kind, "reference").teachers(there)
-    features = [_features(model, text.tokens, head, shift) for text in texts]
     right = [0] * depth
     for number, place in places:
         tokens = texts[number].tokens
@@ -134,11 +137,6 @@ def _hits(
         for step in range(depth):
             right[step] += int(logits[step].argmax()) == tokens[place + 1 + step]
     return Hits(tuple(right), len(places))
-
-
-def _features(model: nn.Module, tokens: list[int], head: HeadPlan, shift: int) -> Array:
-    features = eager_taps(model, tokens, head.taps)
-    return np.roll(features, shift, axis=0) if shift else features
 
 
 def neighbouring_taps(head: HeadPlan, layers: int) -> dict[str, HeadPlan]:

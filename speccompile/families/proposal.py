@@ -1,9 +1,7 @@
 """What the speculators library writes beside a head: how many drafts its publisher proposes, and for which target."""
 
 from speccompile.families.dialects import Keys
-
-MOST = 16
-"""Drafts after one another that a recipe may ask for."""
+from speccompile.tree import MOST_DEPTH
 
 
 def read_proposal(keys: Keys) -> tuple[int | None, str | None]:
@@ -13,4 +11,4 @@ def read_proposal(keys: Keys) -> tuple[int | None, str | None]:
     methods = config.get("proposal_methods", default=[])
     tokens = next((each.get("speculative_tokens") for each in methods if isinstance(each, dict)), None)
     base = keys.folder.value("speculators_config.verifier.name_or_path") or keys.get("base_model_name_or_path")
-    return tokens if isinstance(tokens, int) and 1 <= tokens <= MOST else None, base
+    return tokens if isinstance(tokens, int) and 1 <= tokens <= MOST_DEPTH else None, base

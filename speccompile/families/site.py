@@ -46,7 +46,7 @@ class Site:
 
     def ends(self) -> Ends:
         """The target's embedding and head."""
-        return Ends(self.eager())
+        return Ends(self.eager)
 
     def eager(self) -> nn.Module:
         """The target as transformers runs it."""

@@ -29,22 +29,21 @@ def check_sizes(keys: Keys, request: HeadRequest, hidden: int | None, vocabulary
 
 def target_hidden_size(request: HeadRequest) -> int:
     """H. Raises RecipeError where the target does not say."""
-    if request.target.hidden_size is None:
-        raise request.origin.refusal(
-            "drafter.kind", f"'{request.kind}'", "a target whose config.json says its hidden size",
-            "use a drafter that reads no features",
-        )  # fmt: skip
-    return request.target.hidden_size
+    return _said(request, request.target.hidden_size, "its hidden size")
 
 
 def target_layers(request: HeadRequest) -> int:
     """L. Raises RecipeError where the target does not say."""
-    if request.target.layers is None:
-        raise request.origin.refusal(
-            "drafter.kind", f"'{request.kind}'", "a target whose config.json says how many layers it has",
-            "use a drafter that reads no features",
-        )  # fmt: skip
-    return request.target.layers
+    return _said(request, request.target.layers, "how many layers it has")
+
+
+def _said(request: HeadRequest, value: int | None, what: str) -> int:
+    if value is not None:
+        return value
+    raise request.origin.refusal(
+        "drafter.kind", f"'{request.kind}'", f"a target whose config.json says {what}",
+        "use a drafter that reads no features",
+    )  # fmt: skip
 
 
 def base_note(base: object, request: HeadRequest) -> tuple[str, ...]:

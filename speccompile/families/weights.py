@@ -1,6 +1,7 @@
 """Weights of heads -> torch: the head's own by their normalised names, and the ends of the target that it shares."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
@@ -44,14 +45,29 @@ class Head(nn.Module):
         return functional.linear(hidden, self.weight, self.bias)
 
 
-class Ends(nn.Module):
-    """The target's embedding and head, which drafters share. No part of a drafter's own state dict."""
+class Ends:
+    """The target's embedding and head, which drafters share: read when the first of them is asked for, because many
+    heads bring their own."""
 
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
+    def __init__(self, load: Callable[[], nn.Module]) -> None:
+        """load: gives the target; it is let go when its ends have been taken."""
+        self._load = load
+
+    @property
+    def embed(self) -> Embedding:
+        return self._both[0]
+
+    @property
+    def head(self) -> Head:
+        return self._both[1]
+
+    @cached_property
+    def _both(self) -> tuple[Embedding, Head]:
+        model = self._load()
         head = model.get_output_embeddings()
-        self.embed = Embedding(model.get_input_embeddings().weight.data)
-        self.head = Head(head.weight.data, None if getattr(head, "bias", None) is None else head.bias.data)
+        bias = getattr(head, "bias", None)
+        embed = Embedding(model.get_input_embeddings().weight.data)
+        return embed, Head(head.weight.data, None if bias is None else bias.data)
 
 
 def load_head(network: Network, head: HeadPlan) -> Network:

@@ -22,7 +22,7 @@ def decide_head(recipe: Recipe, target: ModelPlan, draft: DrafterPlan) -> Drafte
     folder, commit = resolve_folder("drafter", written.model, written.revision, origin, heads=True)
     facts = target.facts
     sizes = (facts.vocabulary_size, facts.hidden_size, facts.layers)
-    wanted = HeadTarget(target.reference, facts.architecture, *sizes, target.folder)
+    wanted = HeadTarget(target.reference, *sizes, target.folder)
     taps, switches = tuple(written.taps or ()), written.switches or {}
     request = HeadRequest(draft.kind, wanted, origin, taps, switches, written.threshold)
     head = read_head(folder, request)

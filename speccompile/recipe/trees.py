@@ -8,14 +8,13 @@ from speccompile.contract import CANDIDATES
 from speccompile.recipe.plan import TreePlan
 from speccompile.recipe.refusal import Origin, nearest, one_of
 from speccompile.recipe.schema import Drafter, TreeMapping
-from speccompile.tree import NAMED, ROOT, Tree, TreeError, chain, from_branching, from_parents, from_paths
+from speccompile.tree import MOST_DEPTH, NAMED, ROOT, Tree, TreeError, chain, from_branching, from_parents, from_paths
 
 KEY = "drafter.tree"
 CHAIN = "chain"
 TOKENS = 4
 MOST_DRAFTS = 127
 """Of all drafters together: the window also holds the root."""
-MOST_DEPTH = 16
 NO_TREE = TreePlan(CHAIN, (ROOT,), 0)
 """Where nothing is drafted."""
 

@@ -12,6 +12,10 @@ from safetensors.numpy import save_file
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
+from speccompile.errors import SpeccompileError
+from speccompile.families.head import HeadPlan
+from speccompile.recipe import Plan
+
 WORDS = ("<s>", "</s>", "def", "return", "self", "import", "if", "else")
 
 
@@ -57,3 +61,28 @@ def make_recipe(tmp_path: Path, make_checkpoint: Callable[..., Path]) -> Callabl
         return path
 
     return make
+
+
+@pytest.fixture
+def read(plan: Callable[..., Plan]) -> Callable[..., HeadPlan]:
+    """The head of what `plan` plans, which a test file says itself."""
+
+    def read(**keys: Any) -> HeadPlan:
+        head = plan(**keys).drafter.head
+        assert head is not None
+        return head
+
+    return read
+
+
+@pytest.fixture
+def refusal(plan: Callable[..., Plan]) -> Callable[..., str]:
+    """The message, beside which there is a hint, with which `plan` refuses."""
+
+    def refusal(*arguments: Any, **keys: Any) -> str:
+        with pytest.raises(SpeccompileError) as caught:
+            plan(*arguments, **keys)
+        assert caught.value.hint
+        return str(caught.value)
+
+    return refusal

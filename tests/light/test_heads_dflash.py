@@ -29,7 +29,7 @@ def read(tmp_path):
 
     def read(folder, taps=(), switches=None, **sizes):
         known = {"hidden_size": 64, "vocabulary_size": 96, "layers": 4} | sizes
-        target = HeadTarget("some/target", "LlamaForCausalLM", **known)
+        target = HeadTarget("some/target", **known)
         request = HeadRequest("dflash", target, Origin(tmp_path / "recipe.yaml"), taps, switches or {})
         return read_head(folder, request)
 

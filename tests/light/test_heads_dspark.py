@@ -27,7 +27,7 @@ WRITERS = {
 @pytest.fixture
 def read(tmp_path):
     def read(folder, switches=None, threshold=None):
-        target = HeadTarget("some/target", "LlamaForCausalLM", 96, 64, 4)
+        target = HeadTarget("some/target", 96, 64, 4)
         origin = Origin(tmp_path / "recipe.yaml")
         return read_head(folder, HeadRequest("dspark", target, origin, (), switches or {}, threshold))
 

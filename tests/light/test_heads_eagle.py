@@ -23,7 +23,7 @@ def read(tmp_path):
 
     def read(folder, taps=(), **sizes):
         known = {"hidden_size": 64, "vocabulary_size": 96, "layers": 4} | sizes
-        target = HeadTarget("some/target", "LlamaForCausalLM", **known)
+        target = HeadTarget("some/target", **known)
         return read_head(folder, HeadRequest("eagle", target, Origin(tmp_path / "recipe.yaml"), taps))
 
     return read

@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 import torch
 
-from speccompile.errors import SpeccompileError
-from speccompile.families.head import HeadPlan
 from speccompile.families.weights import read_tensors
 from speccompile.recipe import Plan, load_recipe, make_plan
 from tests.heads import WIDTH
@@ -39,27 +37,6 @@ def plan(make_recipe: Callable[..., Path], make_checkpoint: Callable[..., Path],
     return plan
 
 
-@pytest.fixture
-def read(plan: Callable[..., Plan]) -> Callable[..., HeadPlan]:
-    def read(**keys: Any) -> HeadPlan:
-        head = plan(**keys).drafter.head
-        assert head is not None
-        return head
-
-    return read
-
-
-@pytest.fixture
-def refusal(plan: Callable[..., Plan]) -> Callable[..., str]:
-    def refusal(**keys: Any) -> str:
-        with pytest.raises(SpeccompileError) as caught:
-            plan(**keys)
-        assert caught.value.hint
-        return str(caught.value)
-
-    return refusal
-
-
 def test_hydra(plan: Callable[..., Plan], tmp_path: Path) -> None:
     hydra(tmp_path / "head", TARGET)
     drafter, head = plan().drafter, plan().drafter.head
@@ -77,7 +54,7 @@ def test_hydra_plus_plus_has_one_more_layer_of_the_target(read: Any, tmp_path: P
     head = read()
     layers = head.layers
     assert (layers.heads, layers.kv_heads, layers.head_dim, layers.rope["rope_theta"]) == (4, 2, 8, 5e5)
-    assert (layers.count, layers.eps, head.positions) == (1, 1e-5, 64)
+    assert (layers.count, layers.eps, head.layers.positions) == (1, 1e-5, 64)
     assert {name for name in head.tensors if not name.startswith("layers.0.")} == MLPS | {"norm.weight"}
     assert head.tensors["mlps.1.1.linear.weight"].name == "hydra_mlp.1.3.linear.weight"  # dropout counts
 

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from safetensors.torch import save_file
 
-from speccompile.errors import SpeccompileError
 from speccompile.recipe import Plan, load_recipe, make_plan
 from tests.heads import WIDTH, random_tensors
 from tests.heads.kangaroo import kangaroo
@@ -30,17 +29,6 @@ def plan(make_recipe: Callable[..., Path], make_checkpoint: Callable[..., Path],
         return make_plan(load_recipe(make_recipe(**keys)))
 
     return plan
-
-
-@pytest.fixture
-def refusal(plan: Callable[..., Plan]) -> Callable[..., str]:
-    def refusal(*arguments: Any, **keys: Any) -> str:
-        with pytest.raises(SpeccompileError) as caught:
-            plan(*arguments, **keys)
-        assert caught.value.hint
-        return str(caught.value)
-
-    return refusal
 
 
 def test_the_published_form(plan: Callable[..., Plan], tmp_path: Path) -> None:

@@ -37,27 +37,6 @@ def plan(make_recipe: Callable[..., Path], make_checkpoint: Callable[..., Path],
     return plan
 
 
-@pytest.fixture
-def read(plan: Callable[..., Plan]) -> Callable[..., HeadPlan]:
-    def read(**keys: Any) -> HeadPlan:
-        head = plan(**keys).drafter.head
-        assert head is not None
-        return head
-
-    return read
-
-
-@pytest.fixture
-def refusal(plan: Callable[..., Plan]) -> Callable[..., str]:
-    def refusal(**keys: Any) -> str:
-        with pytest.raises(SpeccompileError) as caught:
-            plan(**keys)
-        assert caught.value.hint
-        return str(caught.value)
-
-    return refusal
-
-
 DIALECTS: dict[str, tuple[str, Callable[[Path], Path]]] = {
     "pickle": ("FasterDecoding", lambda folder: faster_decoding(folder, TARGET)),
     "safetensors": ("FasterDecoding", lambda folder: faster_decoding(folder, TARGET, pickle=False, version="2")),

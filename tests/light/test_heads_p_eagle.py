@@ -28,7 +28,7 @@ def read(tmp_path):
     """The head in a folder, for a target of these sizes."""
 
     def read(folder, **switches):
-        target = HeadTarget("some/target", "LlamaForCausalLM", 96, WIDTH, 2)
+        target = HeadTarget("some/target", 96, WIDTH, 2)
         return read_head(folder, HeadRequest("p_eagle", target, Origin(tmp_path / "recipe.yaml"), (), switches))
 
     return read

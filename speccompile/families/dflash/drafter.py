@@ -46,12 +46,9 @@ class DFlashReader(BlockReader):
         self.mask_embedding = (
             nn.Parameter(torch.zeros(layers.hidden_size)) if "mask_embedding" in head.tensors else None
         )
-        self.embed_tokens: nn.Module = ends.embed
-        if "embed_tokens.weight" in head.tensors:
-            self.embed_tokens = nn.Embedding(head.vocabulary_size, layers.hidden_size)
-        self.lm_head: nn.Module = ends.head
-        if "lm_head.weight" in head.tensors:
-            self.lm_head = nn.Linear(layers.hidden_size, self.size, bias=False)
+        has_table, has_head = (f"{name}.weight" in head.tensors for name in ("embed_tokens", "lm_head"))
+        self.embed_tokens = nn.Embedding(head.vocabulary_size, layers.hidden_size) if has_table else ends.embed
+        self.lm_head = nn.Linear(layers.hidden_size, self.size, bias=False) if has_head else ends.head
 
     def embed(self, bonus: Tensor) -> Tensor:
         batch = bonus.shape[0]

@@ -10,7 +10,7 @@ from speccompile.families.dflash.sections import Sections
 from speccompile.families.dialects import Dialect, check_tensors
 from speccompile.families.head import HeadFolder, HeadPlan, HeadRequest, Switch, TensorSource
 from speccompile.families.layers import LayerShape, Shapes
-from speccompile.families.proposal import MOST, read_proposal
+from speccompile.families.proposal import read_proposal
 from speccompile.families.target import (
     base_note,
     check_sizes,
@@ -21,6 +21,7 @@ from speccompile.families.target import (
     target_hidden_size,
     target_layers,
 )
+from speccompile.tree import MOST_DEPTH
 
 Switches = dict[str, Switch]
 Tensors = Mapping[str, TensorSource]
@@ -75,10 +76,10 @@ def read_block(
     found = check_tensors(folder, found, expected, optional=(*ends, "d2t", "mask_embedding"))
     _check_vocabulary(folder, found, vocabulary)
     most = int(chosen["block_size"] or 0) - first_slot(chosen)
-    proposed = tokens if tokens and tokens <= most else min(most, MOST)
+    proposed = tokens if tokens and tokens <= most else min(most, MOST_DEPTH)
     return HeadPlan(
         request.kind, dialect.name, evidence, folder.path, folder.files, taps, hidden, vocabulary, layers, chosen,
-        found, tokens=most, default_tokens=proposed, positions=layers.positions, base=base,
+        found, tokens=most, default_tokens=proposed, base=base,
         notes=base_note(base, request),
     )  # fmt: skip
 

@@ -40,7 +40,8 @@ def teachers(site: Site) -> list[Teacher]:
 def with_ends(head: HeadPlan, ends: Ends) -> Weights:
     """The head's weights and those that it takes from the target."""
     weights = weights_of(head)
-    weights.setdefault("embed_tokens.weight", ends.embed.table)
+    if "embed_tokens.weight" not in weights:
+        weights["embed_tokens.weight"] = ends.embed.table
     if "lm_head.weight" not in weights:
         weights["lm_head.weight"] = ends.head.weight
         if ends.head.bias is not None:

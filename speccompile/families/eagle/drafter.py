@@ -25,7 +25,8 @@ class EagleReader(PairedReader):
         layers = head.layers
         assert layers is not None, "EAGLE has layers"
         super().__init__(layers, shape)
-        self.taps, self.size, self.ends = head.taps, head.vocabulary_size, ends
+        self.taps, self.size = head.taps, head.vocabulary_size
+        self.embed_tokens, self.head = ends.embed, ends.head
         self.fc = nn.Linear(2 * layers.hidden_size, layers.hidden_size, bias="fc.bias" in head.tensors)
         self.layers = nn.ModuleList(Layer(layers, index, has_input_norm=index > 0) for index in range(layers.count))
 
@@ -33,10 +34,10 @@ class EagleReader(PairedReader):
         return features
 
     def run(self, x: Tensor, tokens: Tensor, current: Pass, turn: Turn) -> Output:
-        x = self.fc(torch.cat([self.ends.embed(tokens), x], -1))
+        x = self.fc(torch.cat([self.embed_tokens(tokens), x], -1))
         for layer in self.layers:
             x = layer(x, current, turn)
         return Output(x, x)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        return self.ends.head(hidden)
+        return self.head(hidden)

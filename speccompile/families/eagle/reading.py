@@ -37,7 +37,7 @@ def read(folder: HeadFolder, request: HeadRequest, dialect: Dialect, evidence: s
     found = check_tensors(folder, found, head_shapes(layers, has_bias=has_bias))
     return HeadPlan(
         request.kind, dialect.name, evidence, folder.path, folder.files, taps, layers.hidden_size,
-        request.target.vocabulary_size, layers, {}, found, default_tokens=tokens, positions=layers.positions, base=base,
+        request.target.vocabulary_size, layers, {}, found, default_tokens=tokens, base=base,
         notes=base_note(base, request),
     )  # fmt: skip
 

@@ -57,7 +57,7 @@ def read(folder: HeadFolder, request: HeadRequest, dialect: Dialect, evidence: s
     _check_vocabulary(folder, found, request.target.vocabulary_size)
     return HeadPlan(
         request.kind, dialect.name, evidence, folder.path, folder.files, taps, *sizes, layers, chosen, found,
-        default_tokens=tokens, positions=layers.positions, base=base, notes=base_note(base, request),
+        default_tokens=tokens, base=base, notes=base_note(base, request),
     )  # fmt: skip
 
 

@@ -31,7 +31,8 @@ from speccompile.prove.reference import Logits
 def teachers(site: Site) -> list[Teacher]:
     """The head alone; its embedding is the target's where it has none."""
     head, weights = site.head, weights_of(site.head)
-    weights.setdefault("embed_tokens.weight", site.ends().embed.table)
+    if "embed_tokens.weight" not in weights:
+        weights["embed_tokens.weight"] = site.ends().embed.table
 
     @torch.no_grad()
     def logits(fed: Fed, drafts: list[int]) -> Logits:

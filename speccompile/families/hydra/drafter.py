@@ -12,7 +12,7 @@ from speccompile.step.attention import Pass
 from speccompile.step.decoder import CacheShape
 from speccompile.step.draft import Accepted, Drafter, State
 from speccompile.step.draft.layers import Layer, Rotary, layer_states, make_norm
-from speccompile.step.draft.reading import Reader
+from speccompile.step.draft.reading import Reader, Reading
 
 
 def make(site: Site) -> Drafter:
@@ -87,7 +87,7 @@ class HydraReader(Reader):
         return read
 
 
-class HydraReading:
+class HydraReading(Reading):
     """One round. Made, it has read the hidden state of the last accepted token, and the bonus token."""
 
     def __init__(self, reader: HydraReader, accepted: Accepted, states: list[Tensor]) -> None:
@@ -101,9 +101,8 @@ class HydraReading:
             self.current = Pass(states, accepted.length, list(reader.prefix.windows))
             features = reader.read_prefix(features, accepted, self.current)
         last = (accepted.n_path - 1).clamp(min=0)[:, None, None].expand(-1, 1, features.shape[2])
-        self.paths = features.gather(
-            1, last
-        )  # [B, T, (depth + 2) H]: what stands on the way to each token that was read
+        # [B, T, (depth + 2) H]: what stands on the way to each token that was read
+        self.paths = features.gather(1, last)
         if reader.is_grounded:
             self.paths = torch.cat([self.paths, reader.embed(self.bonus)], 2)
         self.logits = reader.logits(0, self.paths)
@@ -118,6 +117,3 @@ class HydraReading:
     def commit(self) -> list[Tensor]:
         """The caches with the rows of what was accepted. Padding lies behind them, where nobody reads."""
         return [] if self.current is None else self.current.commit(self.current.rows())
-
-    def commit_drafts(self) -> list[Tensor]:
-        raise AssertionError("drafts have no rows")

@@ -43,7 +43,7 @@ def read(folder: HeadFolder, request: HeadRequest, dialect: Dialect, evidence: s
     return HeadPlan(
         request.kind, dialect.name, evidence, folder.path, folder.files, taps, *sizes, prefix,
         {"grounded_heads": is_grounded}, found, tokens=count, default_tokens=count,
-        positions=prefix.positions if prefix else None, base=base, notes=(*notes, *base_note(base, request)),
+        base=base, notes=(*notes, *base_note(base, request)),
     )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from speccompile.step.decoder import Decoder
 from speccompile.step.draft import Accepted, Drafter, State
 from speccompile.step.draft.exits import FirstLayers, borrowed_states
 from speccompile.step.draft.layers import Attention, Rotary, Turn, layer_states, make_norm
-from speccompile.step.draft.reading import Reader
+from speccompile.step.draft.reading import Reader, Reading
 from speccompile.step.taps import Taps
 
 
@@ -74,7 +74,7 @@ class KangarooReader(Reader):
     def __init__(self, head: HeadPlan, decoder: Decoder, adapter: Adapter) -> None:
         super().__init__()
         self.taps, self.size, self.decoder, self.adapter = head.taps, head.vocabulary_size, decoder, adapter
-        self.head = Ends(decoder.model).head
+        self.head = Ends(lambda: decoder.model).head
 
     def states(self) -> list[State]:
         return layer_states(self.adapter.shape, self.decoder.shape)
@@ -91,7 +91,7 @@ class KangarooReader(Reader):
         return KangarooReading(self, accepted, states)
 
 
-class KangarooReading:
+class KangarooReading(Reading):
     """One round. Made, it has read the features of what was committed, and the bonus token."""
 
     def __init__(self, reader: KangarooReader, accepted: Accepted, states: list[Tensor]) -> None:
@@ -132,6 +132,3 @@ class KangarooReading:
     def commit(self) -> list[Tensor]:
         """The caches with the rows of what was committed. Padding lies behind them, where nobody reads."""
         return self.current.commit(self.caught_up)
-
-    def commit_drafts(self) -> list[Tensor]:
-        raise AssertionError("rows of drafts are made anew of the target's own features")

@@ -1,34 +1,35 @@
-"""Kangaroo's formula over the whole text, every time anew: transformers' own hidden states, then the adapter."""
+"""Kangaroo's formula over the whole text, every time anew: what was read of committed tokens, transformers' own hidden
+states of the others, then the adapter."""
 
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from speccompile.families.formula import Weights, attention, causal, rms, weights_of
 from speccompile.families.head import HeadPlan
 from speccompile.families.kangaroo.reading import adapter_shapes, exit_layer
 from speccompile.families.site import Site
 from speccompile.families.small import small_layers, write_small
-from speccompile.models.load import load_model
+from speccompile.families.weights import Ends
 from speccompile.prove.drafts import Fed, Teacher
 from speccompile.prove.reference import Logits
 
 
 def teachers(site: Site) -> list[Teacher]:
     """The adapter between the target's first layers and its head."""
-    head, weights = site.head, weights_of(site.head)
-    model = load_model(site.plan.target.folder, site.plan.max_length)
+    head, weights, model = site.head, weights_of(site.head), site.eager()
+    last = Ends(lambda: model).head
     model.set_attn_implementation("eager")
 
     @torch.no_grad()
     def logits(fed: Fed, drafts: list[int]) -> Logits:
         text = torch.tensor([[*fed.known, *drafts]])
         hidden = model(input_ids=text, output_hidden_states=True, use_cache=False).hidden_states[exit_layer(head)]
-        normed = adapt(hidden[0].float(), head, weights)[-1 - len(drafts) :]
-        return functional.linear(normed, model.get_output_embeddings().weight.float()).numpy()
+        assert fed.features is not None
+        x = torch.cat([torch.tensor(fed.features), hidden[0, len(fed.features) :].float()])
+        return last(adapt(x, head, weights)[-1 - len(drafts) :]).numpy()
 
     return [logits]
 

@@ -9,7 +9,7 @@ from speccompile.families.numbered import count_numbered
 from speccompile.families.site import Site, token_by_token
 from speccompile.families.weights import Head, draft_vocabulary, load_head
 from speccompile.step.draft import Accepted, Drafter, State
-from speccompile.step.draft.reading import Reader
+from speccompile.step.draft.reading import Reader, Reading
 
 
 def make(site: Site) -> Drafter:
@@ -74,7 +74,7 @@ class MedusaReader(Reader):
         return MedusaReading(self, accepted)
 
 
-class MedusaReading:
+class MedusaReading(Reading):
     """One round. All logits follow from the hidden state of the last accepted token."""
 
     def __init__(self, reader: MedusaReader, accepted: Accepted) -> None:
@@ -90,6 +90,3 @@ class MedusaReading:
 
     def commit(self) -> list[Tensor]:
         return []
-
-    def commit_drafts(self) -> list[Tensor]:
-        raise AssertionError("nothing is kept")

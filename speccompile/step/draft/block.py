@@ -18,7 +18,7 @@ from speccompile.step.attention import Pass
 from speccompile.step.decoder import CacheShape
 from speccompile.step.draft import Accepted, State
 from speccompile.step.draft.layers import Layer, Rotary, layer_states, make_norm
-from speccompile.step.draft.reading import Reader
+from speccompile.step.draft.reading import Reader, Reading
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class BlockReader(Reader):
         return x
 
 
-class BlockReading:
+class BlockReading(Reading):
     """One round. Made, it has run the block behind everything that was committed.
 
     hidden float32 [B, N, h] of the slots that are read, and what each says by itself, slots [B, N, V].
@@ -126,6 +126,3 @@ class BlockReading:
     def commit(self) -> list[Tensor]:
         """The caches with the rows of what was committed. Padding lies behind them, where nobody reads."""
         return self.current.commit(self.caught_up)
-
-    def commit_drafts(self) -> list[Tensor]:
-        raise AssertionError("rows of a block are never kept")

@@ -12,7 +12,7 @@ from speccompile.contract import PARTS
 from speccompile.step.decoder import Decoder
 from speccompile.step.draft import Accepted, State
 from speccompile.step.draft.language import cache_states
-from speccompile.step.draft.reading import Reader
+from speccompile.step.draft.reading import Reader, Reading
 from speccompile.step.taps import Taps
 
 
@@ -66,7 +66,7 @@ class ExitReader(Reader):
         return ExitReading(self.decoder, accepted, states)
 
 
-class ExitReading:
+class ExitReading(Reading):
     """One round. Made, it has read the bonus token."""
 
     def __init__(self, decoder: Decoder, accepted: Accepted, caches: list[Tensor]) -> None:
@@ -83,6 +83,3 @@ class ExitReading:
     def commit(self) -> list[Tensor]:
         """Nothing is kept."""
         return []
-
-    def commit_drafts(self) -> list[Tensor]:
-        raise AssertionError("rows of drafts are the target's to keep")

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from speccompile.step.decoder import Decoder
 from speccompile.step.draft import Accepted, State
-from speccompile.step.draft.reading import Reader
+from speccompile.step.draft.reading import Reader, Reading
 
 
 def cache_states(decoder: Decoder, prefix: str) -> list[State]:
@@ -35,7 +35,7 @@ class DecoderReader(Reader):
         return DecoderReading(self.decoder, accepted, states)
 
 
-class DecoderReading:
+class DecoderReading(Reading):
     """One round of a decoder that drafts. Made, it has read the path's last tokens, of which the last is the bonus."""
 
     def __init__(self, decoder: Decoder, accepted: Accepted, states: list[Tensor]) -> None:

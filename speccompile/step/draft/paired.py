@@ -16,7 +16,7 @@ from speccompile.step.attention import Pass
 from speccompile.step.decoder import CacheShape
 from speccompile.step.draft import Accepted, State
 from speccompile.step.draft.layers import Rotary, Turn, layer_states
-from speccompile.step.draft.reading import Reader
+from speccompile.step.draft.reading import Reader, Reading
 
 
 class Output(NamedTuple):
@@ -60,7 +60,7 @@ class PairedReader(Reader):
         return positions.clamp(max=self.shape.max_length - 1)
 
 
-class PairedReading:
+class PairedReading(Reading):
     """One round. Made, it has read a row for every token that was committed."""
 
     def __init__(self, reader: PairedReader, accepted: Accepted, states: list[Tensor]) -> None:
@@ -103,6 +103,3 @@ class PairedReading:
     def commit(self) -> list[Tensor]:
         """The caches with the rows of what was committed. Padding lies behind them, where nobody reads."""
         return self.current.commit(self.caught_up)
-
-    def commit_drafts(self) -> list[Tensor]:
-        raise AssertionError("recycled rows are never kept")

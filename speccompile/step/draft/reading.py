@@ -1,7 +1,6 @@
 """What drafts token by token: a network that reads the accepted path, then its own drafts, and keeps caches or not."""
 
 from abc import ABC, abstractmethod
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +9,7 @@ from speccompile.step.draft import Accepted, State
 from speccompile.step.draft.vocabulary import Vocabulary
 
 
-class Reading(Protocol):
+class Reading(ABC):
     """One round of a reader. Made, it has read what was accepted, the bonus token included.
 
     bonus int64 [B, 1]; logits float32 [B, 1, V] after it, over the reader's own vocabulary.
@@ -19,6 +18,7 @@ class Reading(Protocol):
     bonus: Tensor
     logits: Tensor
 
+    @abstractmethod
     def read(self, tokens: Tensor, depth: int, ancestors: Tensor, parents: Tensor) -> Tensor:
         """Read drafts int64 [B, T], `depth` tokens behind the bonus token; returns logits float32 [B, T, V],
         or [B, 1, V] where they are the same after all of them.
@@ -27,11 +27,13 @@ class Reading(Protocol):
         [B, T]: which of the tokens of the read before, or the bonus token, each of them follows.
         """
 
+    @abstractmethod
     def commit(self) -> list[Tensor]:
-        """The caches with what was accepted."""
+        """The caches with what was accepted. Padding lies behind it, where nobody reads."""
 
     def commit_drafts(self) -> list[Tensor]:
-        """The caches with the drafts as well, for readers that keep them."""
+        """The caches with the drafts as well, of readers that keep them."""
+        raise AssertionError("rows of drafts are never kept here")
 
 
 class Reader(nn.Module, ABC):
