@@ -1,7 +1,8 @@
-// The part of ONNX Runtime's C API that operators need, since no Python package has its header.
+// The part of ONNX Runtime's C API that operators need, since no Python package has its header. What the runtime needs
+// beside it is in runtime/ort.h.
 //
 // OrtApi is a table of functions whose places never change from release to release; OrtCustomOp is a structure that says
-// which release it was written for. Both are those of 1.17, the first with KernelContext_ParallelFor. Where the real header
+// which release it was written for. What operators use is of 1.17, the first with KernelContext_ParallelFor. Where the real header
 // is found, tests/ort_layout.cpp compares every place used here with it.
 #pragma once
 
@@ -22,7 +23,7 @@ struct OrtCustomOp;
 using OrtSlot = void (*)();
 
 struct OrtApi {
-  OrtSlot slots[278];
+  OrtSlot slots[416];  // of 1.24; a release has those up to its own version
 };
 
 struct OrtApiBase {

@@ -1,0 +1,283 @@
+#include "cache.h"
+
+#include <fcntl.h>
+#include <pwd.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <random>
+#include <system_error>
+#include <vector>
+
+#include "../errors.h"
+#include "../progress.h"
+#include "../system.h"
+#include "blake3.h"
+#include "hashes.h"
+#include "manifest.h"
+
+namespace fs = std::filesystem;
+
+namespace spc {
+namespace {
+
+constexpr const char* kEntry = "entry.json";
+constexpr std::string_view kPart = ".part", kHexadecimal = "0123456789abcdef", kDecimal = "0123456789";
+constexpr size_t kDigits = 64;  // of a digest
+
+// Takes so many of these characters off the front of a text; as many as there are for 0.
+bool take(std::string_view& text, std::string_view characters, size_t count) {
+  const size_t found = std::min(text.find_first_not_of(characters), text.size());
+  if (!found || found < count) return false;
+  text.remove_prefix(count ? count : found);
+  return true;
+}
+
+bool take(std::string_view& text, std::string_view word) {
+  if (text.substr(0, word.size()) != word) return false;
+  text.remove_prefix(word.size());
+  return true;
+}
+
+// A name as <digest>.
+bool is_entry(std::string_view name) { return take(name, kHexadecimal, kDigits) && name.empty(); }
+
+// A name as .<digest>.<process>-<random>.part.
+bool is_part(std::string_view name) {
+  return take(name, ".") && take(name, kHexadecimal, kDigits) && take(name, ".") && take(name, kDecimal, 0) &&
+         take(name, "-") && take(name, kHexadecimal, 8) && name == kPart;
+}
+
+// The folders of ours. Whatever else lies there is left alone: the user chooses the place of the cache.
+std::vector<std::string> folders(const std::string& cache, bool (*is_ours)(std::string_view name)) {
+  std::vector<std::string> found;
+  std::error_code error;
+  for (fs::directory_iterator each(cache, error), end; !error && each != end; each.increment(error)) {
+    std::error_code ignored;
+    if (is_ours(each->path().filename().native()) && each->is_directory(ignored)) found.push_back(each->path().native());
+  }
+  return found;
+}
+
+std::vector<std::string> files_in(const std::string& folder) {
+  std::vector<std::string> found;
+  std::error_code error;
+  for (fs::directory_iterator each(folder, error), end; !error && each != end; each.increment(error))
+    found.push_back(each->path().filename().native());
+  return found;
+}
+
+enum class Lock { kShared, kExclusive, kWait };
+
+// A lock of a folder, which ends with this process, however that ends. None when another process holds it, when another one
+// has just removed the folder, and on filesystems without locks. Throws FileError when the folder cannot be opened.
+Handle locked(const std::string& folder, Lock how) {
+  Handle handle;
+  try {
+    handle = Handle(folder, O_RDONLY);
+  } catch (const FileError& error) {
+    if (error.number == ENOENT) return {};
+    throw;
+  }
+  const int operation = (how == Lock::kShared ? LOCK_SH : LOCK_EX) | (how == Lock::kWait ? 0 : LOCK_NB);
+  int result = 0;
+  do result = flock(handle.number(), operation);
+  while (result != 0 && errno == EINTR);
+  return result == 0 ? std::move(handle) : Handle();
+}
+
+// Between opening and locking, another process may have removed an entry.
+bool is_there(const std::string& entry, const Handle& lock) {
+  struct stat path {}, opened {};
+  return lock && stat(entry.c_str(), &path) == 0 && fstat(lock.number(), &opened) == 0 && path.st_ino == opened.st_ino;
+}
+
+void sync(const std::string& path) {
+  const Handle file(path, O_RDONLY);
+  if (fsync(file.number()) != 0) throw FileError(errno);
+}
+
+void rename_to(const std::string& from, const std::string& to) {
+  if (std::rename(from.c_str(), to.c_str()) != 0) throw FileError(errno);
+}
+
+// hashes.json of a folder of files.
+void write_hashes(const std::string& folder) {
+  Json files{Json::Object{}};
+  for (const std::string& name : files_in(folder)) {
+    const std::string path = path_in(folder, name);
+    const std::string digest = hash_file(path);
+    std::error_code error;
+    files.set(name, Json::Object{{"blake3", digest}, {"bytes", static_cast<int64_t>(fs::file_size(path, error))}});
+    if (error) throw FileError(error.value());
+  }
+  const Json hashes{Json::Object{{"digest", hex(blake3(files.canonical()))}, {"files", files}}};
+  write_file(path_in(folder, kHashes), hashes.canonical());
+}
+
+// An entry when it was last used, in nanoseconds since 1970, and its size.
+struct Used {
+  std::string entry;
+  int64_t when = 0, size = 0;
+};
+
+Used look_at(const std::string& entry) {
+  Used found{entry, 0, 0};
+  struct stat stats {};
+  for (const std::string& name : files_in(entry))  // a file that several entries share counts in each for its part
+    if (stat(path_in(entry, name).c_str(), &stats) == 0) found.size += stats.st_size / static_cast<int64_t>(stats.st_nlink);
+  if (stat(entry.c_str(), &stats) != 0) return found;
+#if defined(__APPLE__)
+  const struct timespec& modified = stats.st_mtimespec;
+#else
+  const struct timespec& modified = stats.st_mtim;
+#endif
+  found.when = int64_t{modified.tv_sec} * 1000000000 + modified.tv_nsec;
+  return found;
+}
+
+// A locked folder for a new entry. It goes unless it was renamed.
+class Part {
+ public:
+  explicit Part(std::string path) : path(std::move(path)) {
+    if (mkdir(this->path.c_str(), 0777) != 0) throw FileError(errno);
+    lock_ = locked(this->path, Lock::kExclusive);
+  }
+  ~Part() {
+    std::error_code ignored;
+    fs::remove_all(path, ignored);
+  }
+  Part(const Part&) = delete;
+  Part& operator=(const Part&) = delete;
+
+  const std::string path;
+
+ private:
+  Handle lock_;
+};
+
+std::string user_folder() {
+  const std::string caches = environment("XDG_CACHE_HOME");
+  if (!caches.empty() && caches[0] == '/') return path_in(caches, "speccompile");  // a relative one must be ignored
+  std::string home = environment("HOME");
+  if (home.empty()) {
+    const struct passwd* user = getpwuid(getuid());
+    home = user ? user->pw_dir : "/";
+  }
+  return path_in(home, ".cache/speccompile");
+}
+
+}  // namespace
+
+std::string cache_folder(const std::string& name) {
+  const std::string own = environment(kCacheFolder);
+  return path_in(own.empty() ? user_folder() : own, name);
+}
+
+double default_limit() { return read_number(kCacheLimit, 20, true) * 1e9; }
+
+void mark_used(const std::string& path) { utimensat(AT_FDCWD, path.c_str(), nullptr, 0); }
+
+void make_folders(const std::string& path) {
+  std::error_code error;
+  fs::create_directories(path, error);
+  if (error) throw FileError(error.value());
+}
+
+FolderCache::FolderCache(std::string folder, double limit) : folder_(std::move(folder)), limit_(limit) {}
+
+std::optional<CacheEntry> FolderCache::read(const std::string& digest, const std::string& what, bool verify) const {
+  if (limit_ == 0) return {};
+  CacheEntry entry{path_in(folder_, digest), {}, {}};
+  entry.lock = locked(entry.folder, Lock::kShared);
+  if (!is_there(entry.folder, entry.lock)) return {};
+  try {
+    check_files(entry.folder, read_hashes(entry.folder, verify), verify);
+    entry.content = read_json(path_in(entry.folder, kEntry));
+    mark_used(entry.folder);
+    return entry;
+  } catch (const Error& damage) {
+    if (damage.kind != Kind::kBundle) throw;
+    warn("note: a damaged " + what + " is thrown out of the cache: " + damage.message);
+  }
+  entry.lock = Handle();
+  const Handle changing = alone();
+  remove(entry.folder);
+  return {};
+}
+
+void FolderCache::add(const std::string& digest, const std::function<Json(const std::string& part)>& fill) const {
+  make_folders(folder_);
+  std::optional<Part> part;
+  {
+    const Handle changing = alone();
+    remove_parts();
+    part.emplace(part_of(digest));
+  }
+  const Json content = fill(part->path);
+  write_file(path_in(part->path, kEntry), content.canonical());
+  write_hashes(part->path);
+  for (const std::string& name : files_in(part->path)) sync(path_in(part->path, name));
+  sync(part->path);
+  const Handle changing = alone();
+  const std::string entry = path_in(folder_, digest);
+  std::error_code ignored;
+  if (!fs::exists(entry, ignored)) {
+    rename_to(part->path, entry);
+    sync(folder_);
+  }
+  evict();
+}
+
+// Alone in adding and removing entries, until this is closed.
+Handle FolderCache::alone() const {
+  Handle lock = locked(folder_, Lock::kWait);
+  if (!lock) throw FileError(ENOLCK);
+  return lock;
+}
+
+std::string FolderCache::part_of(const std::string& digest) const {
+  std::random_device random;
+  std::string digits;
+  for (int i = 0; i < 8; ++i) digits += kHexadecimal[random() % 16];
+  return path_in(folder_, "." + digest + "." + std::to_string(getpid()) + "-" + digits + std::string(kPart));
+}
+
+// Remove an entry unless somebody is using it. Renamed first: killed on the way, this leaves no half of one.
+bool FolderCache::remove(const std::string& entry) const {
+  const Handle lock = locked(entry, Lock::kExclusive);
+  if (!lock) return false;
+  const std::string aside = part_of(entry.substr(entry.rfind('/') + 1));
+  rename_to(entry, aside);
+  std::error_code error;
+  fs::remove_all(aside, error);
+  if (error) throw FileError(error.value());
+  return true;
+}
+
+// Remove what processes that were killed have left.
+void FolderCache::remove_parts() const {
+  for (const std::string& left : folders(folder_, is_part)) {
+    const Handle unused = locked(left, Lock::kExclusive);
+    std::error_code ignored;
+    if (unused) fs::remove_all(left, ignored);
+  }
+}
+
+void FolderCache::evict() const {
+  std::vector<Used> entries;
+  int64_t size = 0;
+  for (const std::string& entry : folders(folder_, is_entry)) {
+    entries.push_back(look_at(entry));
+    size += entries.back().size;
+  }
+  std::sort(entries.begin(), entries.end(), [](const Used& one, const Used& other) { return one.when < other.when; });
+  for (const Used& each : entries)
+    if (static_cast<double>(size) > limit_ && remove(each.entry)) size -= each.size;
+}
+
+}  // namespace spc

@@ -1,0 +1,54 @@
+// manifest.json: what a bundle is, in the terms of the contract (speccompile/bundle/manifest.py).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "../contract.h"
+#include "../json.h"
+
+namespace spc {
+
+// Version of the folder's layout and of its JSON files.
+constexpr int kFormat = 3;
+
+constexpr const char* kManifest = "manifest.json";
+constexpr const char* kLock = "lock.json";
+constexpr const char* kProof = "proof.json";
+constexpr const char* kHashes = "hashes.json";
+constexpr const char* kTokenizer = "tokenizer/tokenizer.json";
+constexpr const char* kChat = "tokenizer/chat.json";
+
+using Names = std::vector<std::pair<std::string, std::string>>;  // graph -> path, or part -> word, in the file's order
+
+// One engine of the bundle. build: null but for the TensorRT backends.
+struct EngineEntry {
+  std::string name, backend, provider;
+  Names files, precision;
+  std::vector<Graph> graphs;
+  std::string compute_capability;  // "" where there is none
+  Json build;
+
+  // Why the engine is not built yet; "" when it is.
+  const std::string& deferred() const { return build["deferred"].text(); }
+  bool has(const std::string& graph) const;
+  const std::string& file(const std::string& graph) const;  // of a graph that it has
+};
+
+struct Manifest {
+  std::string speccompile, name, decoding, method, tree;
+  bool exact = true, sample = false, tokenizer = false;
+  int64_t batch_size = 0, max_length = 0, prefill_chunk = 0, tokens = 0, depth = 0, catch_up = 0, vocabulary_size = 0;
+  std::vector<int64_t> eos_token_ids;
+  std::vector<Graph> graphs;
+  std::vector<EngineEntry> engines;
+  Json json;  // the file's content
+
+  // Throws Error(kBundle) naming `file` and the field that is missing, unknown or wrong.
+  static Manifest from_json(const Json& data, const std::string& file);
+  bool is_chain() const { return tree == "chain"; }
+};
+
+}  // namespace spc

@@ -1,0 +1,120 @@
+#include "reader.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+#include <vector>
+
+#include "../errors.h"
+#include "../files.h"
+
+namespace fs = std::filesystem;
+
+namespace spc {
+namespace {
+
+constexpr const char* kBuild = "give the folder that `speccompile build` wrote";
+
+[[noreturn]] void refuse(const std::string& message) { throw Error(Kind::kBundle, message, kBuild); }
+
+Json read_object(const std::string& path) {
+  Json data = read_json(path);
+  if (!data.is_object()) refuse(path + ": expected a JSON object, got " + data.python_type());
+  return data;
+}
+
+void check_version(const Json& manifest, const std::string& name, int ours, const std::string& path) {
+  const Json& version = manifest[name];
+  const bool is_big = version.type() == Json::Type::kBig;
+  if (!version.is_integer() && !is_big)
+    refuse(path + ": expected a number in " + python_repr(name) + ", got " + version.repr());
+  if (version == Json(ours)) return;
+  const bool is_newer = is_big ? version.text()[0] != '-' : version.integer() > ours;
+  const std::string reads = ", this speccompile reads " + name + " version " + std::to_string(ours);
+  throw Error(Kind::kBundle, path + ": the bundle has " + name + " version " + version.repr() + reads,
+              is_newer ? "upgrade speccompile" : "build the bundle again with this speccompile");
+}
+
+Json read_manifest(const std::string& folder) {
+  std::error_code error;
+  const std::string path = path_in(folder, kManifest);
+  if (!fs::is_directory(folder, error)) {
+    const char* found = fs::exists(folder, error) ? "is a file" : "does not exist";
+    refuse(folder + ": expected the folder of a bundle, it " + found);
+  }
+  if (!fs::is_regular_file(path, error)) refuse(folder + ": not a bundle: it has no " + kManifest);
+  Json manifest = read_object(path);
+  check_version(manifest, "format", kFormat, path);
+  check_version(manifest, "contract", kContract, path);
+  return manifest;
+}
+
+std::vector<std::string> needed_files(const Manifest& manifest) {
+  std::vector<std::string> needed = {kManifest, kLock, kProof};
+  if (manifest.tokenizer) needed.push_back(kTokenizer);
+  for (const EngineEntry& engine : manifest.engines) {
+    for (const auto& [graph, file] : engine.files) needed.push_back(file);
+    for (const auto& [graph, file] : engine.build["sources"].object()) needed.push_back(file.text());
+  }
+  return needed;
+}
+
+// As Python writes a list of them.
+std::string sorted_list(std::vector<std::string> names) {
+  std::sort(names.begin(), names.end());
+  return Json(Json::List(names.begin(), names.end())).repr();
+}
+
+template <class Pairs>
+std::vector<std::string> first_of(const Pairs& pairs) {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : pairs) names.push_back(name);
+  return names;
+}
+
+// The names in what must have an entry for every graph: an engine's files, or what a deferred one is built from.
+std::vector<std::vector<std::string>> held(const EngineEntry& engine) {
+  if (engine.deferred().empty()) return {first_of(engine.files)};
+  return {first_of(engine.build["sources"].object()), first_of(engine.build["settings"].object())};
+}
+
+void check_listed(const OpenedBundle& bundle) {
+  const std::string path = path_in(bundle.folder, kManifest);
+  for (const std::string& file : needed_files(bundle.manifest))
+    if (!bundle.hashes.find(file))
+      refuse(path + ": the bundle needs " + python_repr(file) + ", which " + kHashes + " does not list");
+  for (const EngineEntry& engine : bundle.manifest.engines) {
+    std::vector<std::string> names;
+    for (const Graph& graph : engine.graphs) names.push_back(graph.name);
+    const std::string graphs = sorted_list(names);
+    for (const std::vector<std::string>& each : held(engine)) {
+      const std::string found = sorted_list(each);
+      if (found != graphs)
+        refuse(path + ": engine " + python_repr(engine.name) + " has files for " + found + ", the graphs are " + graphs);
+    }
+  }
+}
+
+}  // namespace
+
+std::string OpenedBundle::path(const std::string& relative) const {
+  if (!hashes.find(relative))
+    throw Error(Kind::kBundle, folder + ": the bundle has no file " + python_repr(relative),
+                "`speccompile inspect` lists the files of a bundle");
+  return path_in(folder, relative);
+}
+
+OpenedBundle open_bundle(const std::string& folder, bool verify) {
+  OpenedBundle bundle;
+  bundle.folder = plain_path(folder);
+  const Json manifest = read_manifest(bundle.folder);
+  bundle.hashes = read_hashes(bundle.folder, verify);
+  check_files(bundle.folder, bundle.hashes, verify);
+  bundle.manifest = Manifest::from_json(manifest, path_in(bundle.folder, kManifest));
+  bundle.lock = read_object(path_in(bundle.folder, kLock));
+  bundle.proof = read_object(path_in(bundle.folder, kProof));
+  check_listed(bundle);
+  return bundle;
+}
+
+}  // namespace spc

@@ -1,0 +1,86 @@
+#include "contract.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "errors.h"
+
+namespace spc {
+
+int64_t product(const Shape& shape) {
+  int64_t all = 1;
+  for (const int64_t size : shape) all *= size;
+  return all;
+}
+
+Json Dimension::to_json() const { return width.empty() ? Json(size) : Json(width); }
+
+Shape Tensor::concrete_shape(const Widths& widths) const {
+  Shape found;
+  found.reserve(shape.size());
+  for (const Dimension& each : shape) {
+    if (each.width.empty()) {
+      found.push_back(each.size);
+      continue;
+    }
+    const size_t plus = each.width.find('+');
+    const auto width = widths.find(each.width.substr(0, plus));
+    if (width == widths.end())
+      throw Error(Kind::kBundle, "manifest.json: tensor " + python_repr(name) + " has the width " + python_repr(each.width) +
+                                     ", which this runtime does not know",
+                  "upgrade speccompile");
+    const int64_t more = plus == std::string::npos ? 0 : std::strtoll(each.width.c_str() + plus + 1, nullptr, 10);
+    found.push_back(width->second + more);
+  }
+  return found;
+}
+
+namespace {
+
+std::vector<Tensor> tensors(const Json& rows) {
+  std::vector<Tensor> found;
+  for (const Json& row : rows.list()) {
+    Tensor tensor{row["name"].text(), row["dtype"].text(), row["buffer"].text(), row["role"].text(), {}};
+    for (const Json& size : row["shape"].list()) tensor.shape.push_back({size.integer(), size.text()});
+    found.push_back(std::move(tensor));
+  }
+  return found;
+}
+
+const Tensor* named(const std::vector<Tensor>& tensors, const std::string& name) {
+  const auto found = std::find_if(tensors.begin(), tensors.end(), [&](const Tensor& each) { return each.name == name; });
+  return found == tensors.end() ? nullptr : &*found;
+}
+
+struct Number {
+  const char* dtype;
+  size_t size;
+  int onnx;
+};
+constexpr Number kNumbers[] = {{"float32", 4, 1}, {"int32", 4, 6},    {"int64", 8, 7},
+                               {"bool", 1, 9},    {"float16", 2, 10}, {"bfloat16", 2, 16}};
+
+const Number* number(const std::string& dtype) {
+  for (const Number& each : kNumbers)
+    if (dtype == each.dtype) return &each;
+  return nullptr;
+}
+
+}  // namespace
+
+Graph Graph::from_json(const Json& data) { return {data["name"].text(), tensors(data["inputs"]), tensors(data["outputs"])}; }
+
+const Tensor* Graph::input(const std::string& name) const { return named(inputs, name); }
+const Tensor* Graph::output(const std::string& name) const { return named(outputs, name); }
+
+size_t item_size(const std::string& dtype) {
+  const Number* found = number(dtype);
+  return found ? found->size : 0;
+}
+
+int onnx_type(const std::string& dtype) {
+  const Number* found = number(dtype);
+  return found ? found->onnx : 0;
+}
+
+}  // namespace spc

@@ -1,0 +1,118 @@
+#include "files.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+namespace spc {
+namespace {
+
+// Bytes that one call reads or writes at most: no system takes more than 2 GB.
+constexpr size_t kAtOnce = size_t{1} << 30;
+
+size_t size_of(const Handle& file) {
+  struct stat found {};
+  if (fstat(file.number(), &found) != 0) throw FileError(errno);
+  return found.st_size > 0 ? static_cast<size_t>(found.st_size) : 0;
+}
+
+}  // namespace
+
+FileError::FileError(int number) : number(number), reason(std::generic_category().message(number)) {}
+
+Handle::Handle(const std::string& path, int flags) {
+  do number_ = open(path.c_str(), flags | O_CLOEXEC, 0666);
+  while (number_ < 0 && errno == EINTR);
+  if (number_ < 0) throw FileError(errno);
+}
+
+Handle::~Handle() {
+  if (number_ >= 0) close(number_);
+}
+
+Handle::Handle(Handle&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
+
+Handle& Handle::operator=(Handle&& other) noexcept {
+  std::swap(number_, other.number_);
+  return *this;
+}
+
+std::string read_file(const std::string& path) {
+  const Handle file(path, O_RDONLY);
+  // One more than its size, so that the first read is followed by the end; those of /proc have no size and grow from here.
+  std::string bytes(size_of(file) + 1, '\0');
+  size_t end = 0;
+  for (;;) {
+    if (end == bytes.size()) bytes.resize(2 * bytes.size() + 4096);
+    const size_t room = bytes.size() - end;
+    const ssize_t got = read(file.number(), &bytes[end], std::min(room, kAtOnce));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw FileError(errno);
+    if (got == 0) break;
+    end += static_cast<size_t>(got);
+  }
+  bytes.resize(end);
+  return bytes;
+}
+
+void write_file(const std::string& path, std::string_view bytes) { write_file(path, std::vector<std::string_view>{bytes}); }
+
+void write_file(const std::string& path, const std::vector<std::string_view>& parts) {
+  const Handle file(path, O_WRONLY | O_CREAT | O_TRUNC);
+  for (std::string_view bytes : parts) {
+    while (!bytes.empty()) {
+      const ssize_t put = write(file.number(), bytes.data(), std::min(bytes.size(), kAtOnce));
+      if (put < 0 && errno == EINTR) continue;
+      if (put < 0) throw FileError(errno);
+      bytes.remove_prefix(static_cast<size_t>(put));
+    }
+  }
+}
+
+std::string plain_path(std::string_view path) {
+  const size_t slashes = path.find_first_not_of('/') == std::string_view::npos ? path.size() : path.find_first_not_of('/');
+  // two slashes at the start may mean something else than one, says POSIX; three do not
+  std::string found(slashes == 2 ? 2 : slashes ? 1 : 0, '/');
+  const size_t root = found.size();
+  for (size_t at = slashes; at < path.size();) {
+    const size_t slash = std::min(path.find('/', at), path.size());
+    const std::string_view part = path.substr(at, slash - at);
+    at = slash + 1;
+    if (part.empty() || part == ".") continue;
+    if (found.size() > root) found += '/';
+    found += part;
+  }
+  return found.empty() ? "." : found;
+}
+
+std::string path_in(std::string_view folder, std::string_view name) {
+  if (!name.empty() && name[0] == '/') return plain_path(name);
+  return plain_path(std::string(folder.empty() ? "." : folder) + "/" + std::string(name));
+}
+
+std::string folder_of(std::string_view path) {
+  const std::string plain = plain_path(path);
+  const size_t slash = plain.rfind('/');
+  return slash == std::string::npos ? "." : plain_path(plain.substr(0, slash + 1));
+}
+
+Mapped::Mapped(const std::string& path) {
+  const Handle file(path, O_RDONLY);
+  size_ = size_of(file);
+  if (!size_) return;  // which no system maps
+  void* data = mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.number(), 0);
+  if (data == MAP_FAILED) throw FileError(errno);
+  data_ = data;
+}
+
+Mapped::~Mapped() {
+  if (size_) munmap(const_cast<void*>(data_), size_);
+}
+
+}  // namespace spc

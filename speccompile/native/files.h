@@ -1,0 +1,61 @@
+// Files: read whole, mapped, or written; and paths as Python's pathlib writes them.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace spc {
+
+// A file could not be read or written; `number` is its errno.
+struct FileError {
+  explicit FileError(int number);
+
+  int number;
+  std::string reason;  // strerror
+};
+
+// The bytes of a file. Throws FileError.
+std::string read_file(const std::string& path);
+// A new file of these bytes, or of these parts in their order. Throws FileError.
+void write_file(const std::string& path, std::string_view bytes);
+void write_file(const std::string& path, const std::vector<std::string_view>& parts);
+
+// A path as pathlib writes it: "a//b/./" is "a/b", "" is ".".
+std::string plain_path(std::string_view path);
+// The path of what lies in a folder, and the folder of what a path leads to.
+std::string path_in(std::string_view folder, std::string_view name);
+std::string folder_of(std::string_view path);
+
+// An open file or folder, closed at the end.
+class Handle {
+ public:
+  Handle() = default;
+  // As open(2). Throws FileError.
+  Handle(const std::string& path, int flags);
+  ~Handle();
+  Handle(Handle&& other) noexcept;
+  Handle& operator=(Handle&& other) noexcept;
+
+  explicit operator bool() const { return number_ >= 0; }
+  int number() const { return number_; }
+
+ private:
+  int number_ = -1;
+};
+
+// A file in memory, as the page cache holds it. Throws FileError.
+class Mapped {
+ public:
+  explicit Mapped(const std::string& path);
+  ~Mapped();
+  Mapped(const Mapped&) = delete;
+  Mapped& operator=(const Mapped&) = delete;
+  std::string_view bytes() const { return {static_cast<const char*>(data_), size_}; }
+
+ private:
+  const void* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+}  // namespace spc

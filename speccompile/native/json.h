@@ -1,0 +1,101 @@
+// JSON values: read as Python's json.loads reads them, written as json.dumps writes them.
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace spc {
+
+// The text is no JSON. The words are those of Python's JSONDecodeError.
+class JsonError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+class Json {
+ public:
+  // kBig: an integer beyond int64; `text()` has its digits.
+  enum class Type { kNull, kBool, kInteger, kBig, kNumber, kText, kList, kObject };
+  using List = std::vector<Json>;
+  using Member = std::pair<std::string, Json>;
+  using Object = std::vector<Member>;  // in the order of the file; every name once, the last value of several
+
+  Json() = default;
+  Json(std::nullptr_t) {}
+  Json(bool value) : type_(Type::kBool), integer_(value) {}
+  Json(int value) : type_(Type::kInteger), integer_(value) {}
+  Json(int64_t value) : type_(Type::kInteger), integer_(value) {}
+  Json(uint64_t value);
+  Json(double value) : type_(Type::kNumber), number_(value) {}
+  Json(std::string value) : type_(Type::kText), text_(std::move(value)) {}
+  Json(std::string_view value) : type_(Type::kText), text_(value) {}
+  Json(const char* value) : type_(Type::kText), text_(value) {}
+  Json(List value) : type_(Type::kList), list_(std::move(value)) {}
+  Json(Object value) : type_(Type::kObject), object_(std::move(value)) {}
+  // An integer beyond int64, from its digits.
+  static Json big(std::string digits);
+
+  // Throws JsonError; also for text that is not UTF-8, or nested deeper than 500. Lone surrogates (\ud800) become the
+  // three bytes that UTF-8 would have for them, which `is_utf8` refuses.
+  static Json parse(std::string_view text);
+
+  Type type() const { return type_; }
+  bool is_null() const { return type_ == Type::kNull; }
+  bool is_bool() const { return type_ == Type::kBool; }
+  bool is_integer() const { return type_ == Type::kInteger; }
+  bool is_number() const { return type_ == Type::kNumber || is_integer(); }  // an integer is a number as well
+  bool is_text() const { return type_ == Type::kText; }
+  bool is_list() const { return type_ == Type::kList; }
+  bool is_object() const { return type_ == Type::kObject; }
+
+  // The caller has looked at the type: of another one these give zero, "" or nothing.
+  bool boolean() const { return integer_ != 0; }
+  int64_t integer() const { return integer_; }
+  double number() const { return is_integer() ? static_cast<double>(integer_) : number_; }
+  const std::string& text() const { return text_; }
+  const List& list() const { return list_; }
+  const Object& object() const { return object_; }
+  List& list() { return list_; }
+  Object& object() { return object_; }
+
+  // The value of a name, null where there is none or this is no object.
+  const Json* find(std::string_view name) const;
+  // The same, or a JSON null.
+  const Json& operator[](std::string_view name) const;
+  // Sets the value of a name, in its place or at the end.
+  void set(std::string_view name, Json value);
+
+  // Equal as Python's values are, but for 1 == 1.0 == True, which here are three.
+  bool operator==(const Json& other) const;
+  bool operator!=(const Json& other) const { return !(*this == other); }
+
+  // json.dumps(ensure_ascii=False): on one line with ", " and ": ", or with `indent` spaces a level.
+  std::string dump(int indent = -1, bool sort_keys = false) const;
+  // What the files of a bundle are written as: sorted names, one space a level, a newline at the end.
+  std::string canonical() const { return dump(1, true) + "\n"; }
+  // Python's name of the type (int, str, dict, ..) and its repr, for messages.
+  const char* python_type() const;
+  std::string repr() const;
+
+ private:
+  Type type_ = Type::kNull;
+  int64_t integer_ = 0;
+  double number_ = 0;
+  std::string text_;
+  List list_;
+  Object object_;
+};
+
+// repr() of a Python str (quotes chosen as Python does), and of a float.
+std::string python_repr(std::string_view text);
+std::string python_repr(double value);
+// Whether the bytes are UTF-8: no overlong forms, no surrogates, nothing above U+10FFFF.
+bool is_utf8(std::string_view text);
+// The place of the first byte that is not, npos for none.
+size_t first_invalid_utf8(std::string_view text);
+
+}  // namespace spc

@@ -1,0 +1,57 @@
+#include "progress.h"
+
+#include <chrono>
+#include <cstdio>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+namespace spc {
+namespace {
+
+// Never destroyed: threads may still tell something while the process ends.
+std::mutex& guard() {
+  static std::mutex* mutex = new std::mutex;
+  return *mutex;
+}
+
+std::shared_ptr<const Sink>& current() {
+  static auto* sink = new std::shared_ptr<const Sink>;
+  return *sink;
+}
+
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+}  // namespace
+
+void log_to(Sink sink) {
+  const std::lock_guard<std::mutex> lock(guard());
+  current() = sink ? std::make_shared<const Sink>(std::move(sink)) : nullptr;
+}
+
+void log(Level level, const std::string& line) {
+  std::shared_ptr<const Sink> sink;
+  {
+    const std::lock_guard<std::mutex> lock(guard());
+    sink = current();
+  }
+  if (sink) (*sink)(level, line);
+}
+
+Step::Step(std::string title) : title_(std::move(title)), start_(now()), failing_(std::uncaught_exceptions()) {
+  log(Level::kInfo, title_ + " ...");
+}
+
+Step::~Step() {
+  const double seconds = now() - start_;
+  if (seconds <= 1 || std::uncaught_exceptions() > failing_) return;
+  char text[32];
+  std::snprintf(text, sizeof text, ": %.1f s", seconds);
+  try {
+    log(Level::kInfo, title_ + text);
+  } catch (...) {  // of the listener's; the step has ended all the same
+  }
+}
+
+}  // namespace spc
