@@ -1,0 +1,102 @@
+// Bundles: opened, described, and their tokenizer.
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+
+#include "handles.h"
+
+namespace spc {
+namespace {
+
+int threads_of(const std::string& value) {
+  int count = 0;
+  const char* const end = value.data() + value.size();
+  const auto [at, error] = std::from_chars(value.data(), end, count);
+  if (error == std::errc() && at == end && count > 0) return count;
+  throw Error(Kind::kUsage, "threads: received " + python_repr(value) + ", expected a whole number from 1 on", "leave it out for one a core");
+}
+
+bool verify_of(const std::string& value) {
+  if (value == "true" || value == "false") return value == "true";
+  throw Error(Kind::kUsage, "verify: received " + python_repr(value) + ", expected true or false", "leave it out for true");
+}
+
+OpenOptions options_of(const char* const* options) {
+  OpenOptions made;
+  for (; options && *options; options += 2) {
+    const std::string name = options[0];
+    need(options[1], options[0]);
+    const std::string value = options[1];
+    if (name == "engine")
+      made.engine = value;
+    else if (name == "onnxruntime")
+      made.onnxruntime = value;
+    else if (name == "threads")
+      made.threads = threads_of(value);
+    else if (name == "verify")
+      made.verify = verify_of(value);
+    else
+      throw Error(Kind::kUsage, "received the option " + python_repr(name) + ", expected one of engine, threads, verify, onnxruntime",
+                  "options are names and values in turn, closed by NULL");
+  }
+  return made;
+}
+
+// Copies what was made to the caller, whose room is `given`; `given` is then what was or would be written.
+template <class Item>
+void hand_out(const Item* made, size_t count, Item* to, size_t* given) {
+  const size_t room = *given;
+  *given = count;
+  if (count > room)
+    throw Error(Kind::kTooSmall, "received room for " + std::to_string(room) + ", expected " + std::to_string(count), "give that much");
+  if (count) need(to, "the buffer");
+  std::copy_n(made, count, to);
+}
+
+}  // namespace
+}  // namespace spc
+
+extern "C" {
+
+spc_error* spc_bundle_open(const char* folder, const char* const* options, spc_bundle** bundle) {
+  return spc::guarded([&] {
+    spc::need(folder, "folder");
+    spc::need(bundle, "bundle");
+    auto made = std::make_unique<spc_bundle>();
+    made->bundle = std::make_shared<const spc::Bundle>(folder, spc::options_of(options));
+    made->manifest = made->bundle->manifest().json.canonical();
+    made->description = made->bundle->description().dump();
+    *bundle = made.release();
+  });
+}
+
+void spc_bundle_free(spc_bundle* bundle) {
+  spc_error_free(spc::guarded([&] { delete bundle; }));
+}
+
+const char* spc_bundle_manifest(const spc_bundle* bundle) { return bundle ? bundle->manifest.c_str() : ""; }
+const char* spc_bundle_description(const spc_bundle* bundle) { return bundle ? bundle->description.c_str() : ""; }
+
+spc_error* spc_bundle_encode(const spc_bundle* bundle, const char* text, size_t size, int special_tokens, int64_t* ids, size_t* count) {
+  return spc::guarded([&] {
+    spc::need(bundle, "bundle");
+    spc::need(count, "count");
+    if (size) spc::need(text, "text");
+    const spc::Text& tokenizer = bundle->bundle->need_text("this bundle has no tokenizer", "give token ids instead of text");
+    const spc::TokenIds made = tokenizer.encode({size ? text : "", size}, special_tokens != 0);
+    spc::hand_out(made.data(), made.size(), ids, count);
+  });
+}
+
+spc_error* spc_bundle_decode(const spc_bundle* bundle, const int64_t* ids, size_t count, char* text, size_t* size) {
+  return spc::guarded([&] {
+    spc::need(bundle, "bundle");
+    spc::need(size, "size");
+    if (count) spc::need(ids, "ids");
+    const spc::Text& tokenizer = bundle->bundle->need_text("this bundle has no tokenizer", "use the token ids as they are");
+    const std::string made = tokenizer.decode(count ? spc::TokenIds(ids, ids + count) : spc::TokenIds());
+    spc::hand_out(made.data(), made.size(), text, size);
+  });
+}
+
+}  // extern "C"

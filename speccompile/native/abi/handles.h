@@ -1,0 +1,57 @@
+// What the opaque handles of the C ABI hold, and how errors cross it.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "../errors.h"
+#include "../include/speccompile.h"
+#include "../runtime/bundle.h"
+#include "../runtime/options.h"
+#include "../runtime/session.h"
+
+struct spc_error {
+  int kind, exit_code;
+  std::string message, hint;
+};
+
+struct spc_bundle {
+  std::shared_ptr<const spc::Bundle> bundle;
+  std::string manifest, description;
+};
+
+struct spc_request {
+  spc::Request request;
+};
+
+struct spc_session {
+  spc::Session session;
+};
+
+struct spc_result {
+  std::string json;
+  spc::TokenIds tokens;
+};
+
+namespace spc {
+
+// The exception that is being handled, as an error of the caller's.
+spc_error* caught() noexcept;
+
+// Runs `work`; whatever it throws becomes an error of the caller's. Nothing else leaves the library: a std::function would
+// already need memory before it is called.
+template <class Work>
+spc_error* guarded(const Work& work) noexcept {
+  try {
+    work();
+    return nullptr;
+  } catch (...) {
+    return caught();
+  }
+}
+
+// Throws Error(kUsage) where a caller gave no pointer.
+void need(const void* pointer, const char* name);
+
+}  // namespace spc

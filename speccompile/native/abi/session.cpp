@@ -1,0 +1,136 @@
+// Requests, sessions and results.
+#include "handles.h"
+
+namespace {
+
+// The text of a caller, who may have none.
+std::string text_of(const char* text, size_t size) {
+  if (size) spc::need(text, "text");
+  return size ? std::string(text, size) : std::string();
+}
+
+}  // namespace
+
+extern "C" {
+
+spc_error* spc_request_create(spc_request** request) {
+  return spc::guarded([&] {
+    spc::need(request, "request");
+    *request = new spc_request;
+  });
+}
+
+void spc_request_free(spc_request* request) { delete request; }
+
+spc_error* spc_request_add_text(spc_request* request, const char* text, size_t size) {
+  return spc::guarded([&] {
+    spc::need(request, "request");
+    request->request.prompts.emplace_back(text_of(text, size));
+  });
+}
+
+spc_error* spc_request_add_tokens(spc_request* request, const int64_t* ids, size_t count) {
+  return spc::guarded([&] {
+    spc::need(request, "request");
+    if (count) spc::need(ids, "ids");
+    request->request.prompts.emplace_back(count ? spc::TokenIds(ids, ids + count) : spc::TokenIds());
+  });
+}
+
+spc_error* spc_request_add_stop(spc_request* request, const char* text, size_t size) {
+  return spc::guarded([&] {
+    spc::need(request, "request");
+    request->request.stop.push_back(text_of(text, size));
+  });
+}
+
+spc_error* spc_request_set_number(spc_request* request, size_t prompt, const char* name, double value) {
+  return spc::guarded([&] {
+    spc::need(request, "request");
+    spc::need(name, "name");
+    request->request.set(prompt, name, spc::Value::of(value));
+  });
+}
+
+spc_error* spc_request_set_integer(spc_request* request, size_t prompt, const char* name, uint64_t value) {
+  return spc::guarded([&] {
+    spc::need(request, "request");
+    spc::need(name, "name");
+    request->request.set(prompt, name, spc::Value::of(value));
+  });
+}
+
+spc_error* spc_session_create(const spc_bundle* bundle, spc_session** session) {
+  return spc::guarded([&] {
+    spc::need(bundle, "bundle");
+    spc::need(session, "session");
+    *session = new spc_session{spc::Session(bundle->bundle)};
+  });
+}
+
+void spc_session_free(spc_session* session) {
+  spc_error_free(spc::guarded([&] { delete session; }));
+}
+
+spc_error* spc_session_start(spc_session* session, const spc_request* request) {
+  return spc::guarded([&] {
+    spc::need(session, "session");
+    spc::need(request, "request");
+    session->session.start(request->request);
+  });
+}
+
+spc_error* spc_session_step(spc_session* session, int* done) {
+  return spc::guarded([&] {
+    spc::need(session, "session");
+    spc::need(done, "done");
+    *done = !session->session.step();
+  });
+}
+
+size_t spc_session_rows(const spc_session* session) { return session ? session->session.rows() : 0; }
+
+spc_error* spc_session_new_text(spc_session* session, size_t row, const char** text, size_t* size) {
+  return spc::guarded([&] {
+    spc::need(session, "session");
+    spc::need(text, "text");
+    spc::need(size, "size");
+    const std::string& piece = session->session.new_text(row);
+    *text = piece.data();
+    *size = piece.size();
+  });
+}
+
+spc_error* spc_session_new_tokens(spc_session* session, size_t row, const int64_t** ids, size_t* count) {
+  return spc::guarded([&] {
+    spc::need(session, "session");
+    spc::need(ids, "ids");
+    spc::need(count, "count");
+    const spc::TokenIds& added = session->session.new_tokens(row);
+    *ids = added.data();
+    *count = added.size();
+  });
+}
+
+void spc_session_cancel(spc_session* session) {
+  if (session) spc_error_free(spc::guarded([&] { session->session.cancel(); }));
+}
+
+spc_error* spc_session_result(spc_session* session, size_t row, spc_result** result) {
+  return spc::guarded([&] {
+    spc::need(session, "session");
+    spc::need(result, "result");
+    *result = new spc_result{session->session.result(row).dump(), session->session.tokens(row)};
+  });
+}
+
+const char* spc_result_json(const spc_result* result) { return result ? result->json.c_str() : ""; }
+
+void spc_result_tokens(const spc_result* result, const int64_t** ids, size_t* count) {
+  if (ids) *ids = result ? result->tokens.data() : nullptr;
+  if (count) *count = result ? result->tokens.size() : 0;
+}
+
+void spc_result_free(spc_result* result) { delete result; }
+
+}  // extern "C"

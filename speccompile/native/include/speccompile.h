@@ -1,0 +1,119 @@
+/* The C ABI of speccompile's runtime: a bundle that `speccompile build` wrote, opened and run without Python.
+ *
+ *   spc_bundle *bundle;    spc_bundle_open("build/demo", NULL, &bundle);
+ *   spc_request *request;  spc_request_create(&request);  spc_request_add_text(request, "def main(", 9);
+ *   spc_session *session;  spc_session_create(bundle, &session);  spc_session_start(session, request);
+ *   for (int done = 0; !done;) { spc_session_step(session, &done);  spc_session_new_text(session, 0, &text, &size); .. }
+ *
+ * Every function that can fail returns an error, NULL for success; what it would have written is then untouched. Texts are
+ * UTF-8 with their size, so that a prompt may hold a NUL; names are closed by one. No function prints, ends the process or
+ * throws. Functions are only ever added: a program that was linked with one SPC_ABI runs with every later library of it.
+ */
+#ifndef SPECCOMPILE_H
+#define SPECCOMPILE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define SPC_ABI 1
+
+#if defined(SPC_BUILDING) && (defined(__GNUC__) || defined(__clang__))
+#define SPC_API __attribute__((visibility("default")))
+#else
+#define SPC_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct spc_error spc_error;     /* what went wrong; the caller's, to free */
+typedef struct spc_bundle spc_bundle;   /* manifest, weights, tokenizer: never changes, for any thread */
+typedef struct spc_session spc_session; /* buffers and a generation, for one thread at a time */
+typedef struct spc_request spc_request; /* prompts and options, for one thread at a time */
+typedef struct spc_result spc_result;   /* what came out of a row: never changes */
+
+/* Kinds of errors, and the exit code that a program should end with. */
+enum {
+  SPC_FAILED = 1,     /* 1: failed for a named reason */
+  SPC_USAGE = 2,      /* 2: an option or an argument is wrong */
+  SPC_BUNDLE = 10,    /* 1: not a bundle, or not the one that was built */
+  SPC_ENGINE = 11,    /* 1: an engine library that is missing or refuses a graph */
+  SPC_PROMPT = 12,    /* 2: a prompt that this bundle cannot take */
+  SPC_CANCELLED = 13, /* 1: spc_session_cancel was called */
+  SPC_MEMORY = 14,    /* 1: out of memory */
+  SPC_TOO_SMALL = 15, /* 1: the caller's buffer is too small; the size that is needed was written */
+  SPC_DEFECT = 70     /* 70: a defect of speccompile */
+};
+
+/* SPC_ABI of the library, and its version as text. */
+SPC_API uint32_t spc_abi(void);
+SPC_API const char *spc_version(void);
+
+SPC_API int spc_error_kind(const spc_error *error);
+SPC_API int spc_error_exit_code(const spc_error *error);
+SPC_API const char *spc_error_message(const spc_error *error);
+SPC_API const char *spc_error_hint(const spc_error *error); /* "" where there is none */
+SPC_API void spc_error_free(spc_error *error);
+
+/* Warnings and progress, a line each, from any thread; level: 20 progress, 30 a warning. NULL, the default: nowhere. */
+SPC_API void spc_log_to(void (*sink)(void *user, int level, const char *line), void *user);
+
+/* options: names and values in turn, closed by NULL; NULL for none. "engine": its name, by default the first that can run
+ * here. "threads": of the processor, by default one for each core that this process may use. "verify": "true" (the default)
+ * compares every file with its recorded hash, "false" does not. "onnxruntime": the path of ONNX Runtime's library, by default
+ * $SPECCOMPILE_ONNXRUNTIME, then what the loader finds as libonnxruntime.so.1. */
+SPC_API spc_error *spc_bundle_open(const char *folder, const char *const *options, spc_bundle **bundle);
+SPC_API void spc_bundle_free(spc_bundle *bundle); /* sessions keep what they need */
+/* manifest.json, and a JSON object of what was opened: engine, exact, exactness, kernels, speculative, load_seconds, .. */
+SPC_API const char *spc_bundle_manifest(const spc_bundle *bundle);
+SPC_API const char *spc_bundle_description(const spc_bundle *bundle);
+/* Text to token ids and back. count, size: the room at `ids`, `text`; then what was or would be written. special_tokens: 1
+ * adds those that the tokenizer puts around a prompt. Decoded text has no special tokens. */
+SPC_API spc_error *spc_bundle_encode(const spc_bundle *bundle, const char *text, size_t size, int special_tokens, int64_t *ids, size_t *count);
+SPC_API spc_error *spc_bundle_decode(const spc_bundle *bundle, const int64_t *ids, size_t count, char *text, size_t *size);
+
+SPC_API spc_error *spc_request_create(spc_request **request);
+SPC_API void spc_request_free(spc_request *request);
+/* Prompts side by side, up to the bundle's batch_size; the text or the ids are copied. */
+SPC_API spc_error *spc_request_add_text(spc_request *request, const char *text, size_t size);
+SPC_API spc_error *spc_request_add_tokens(spc_request *request, const int64_t *ids, size_t count);
+SPC_API spc_error *spc_request_add_stop(spc_request *request, const char *text, size_t size);
+/* Options by the names and with the defaults of Python's `Bundle.generate_batch`.
+ * numbers:  temperature 0, top_p 1, min_p 0, repetition_penalty 1
+ * integers: max_new_tokens 128, top_k 0, seed (by default drawn), num_return_sequences 1; and 0 or 1: autoregressive 0,
+ *           adaptive 1, logprobs 0, chat 0
+ * prompt: the option of that prompt alone (0 is the first), SPC_ALL for all. */
+#define SPC_ALL ((size_t)-1)
+SPC_API spc_error *spc_request_set_number(spc_request *request, size_t prompt, const char *name, double value);
+SPC_API spc_error *spc_request_set_integer(spc_request *request, size_t prompt, const char *name, uint64_t value);
+
+/* A session has buffers of its own and shares the bundle's weights. */
+SPC_API spc_error *spc_session_create(const spc_bundle *bundle, spc_session **session);
+SPC_API void spc_session_free(spc_session *session);
+/* Checks the request and copies it; runs nothing. A generation under way is dropped. */
+SPC_API spc_error *spc_session_start(spc_session *session, const spc_request *request);
+/* The prefill, then one round a call, on the caller's thread. done: 1 when every row has ended. */
+SPC_API spc_error *spc_session_step(spc_session *session, int *done);
+/* Rows of the generation: the sequences of the first prompt, of the second, .. */
+SPC_API size_t spc_session_rows(const spc_session *session);
+/* What the last step has added to a row, and steps before it after which nobody asked; it stays until the next call of step,
+ * start or free. No text without a tokenizer. */
+SPC_API spc_error *spc_session_new_text(spc_session *session, size_t row, const char **text, size_t *size);
+SPC_API spc_error *spc_session_new_tokens(spc_session *session, size_t row, const int64_t **ids, size_t *count);
+/* From any thread: the step under way, or the next one, returns SPC_CANCELLED and has committed nothing. The session may be
+ * started again. */
+SPC_API void spc_session_cancel(spc_session *session);
+/* What a row has until now; whole once every row has ended. */
+SPC_API spc_error *spc_session_result(spc_session *session, size_t row, spc_result **result);
+
+/* The object of `speccompile generate --json`, and beside it path_lengths, draft_lengths, prefill_seconds, verify_seconds,
+ * draft_seconds and round_seconds. */
+SPC_API const char *spc_result_json(const spc_result *result);
+SPC_API void spc_result_tokens(const spc_result *result, const int64_t **ids, size_t *count);
+SPC_API void spc_result_free(spc_result *result);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,209 @@
+// speccompile in C++17, over the C ABI alone: errors are exceptions, handles free themselves.
+//
+//   auto bundle = speccompile::Bundle("build/demo");
+//   auto session = speccompile::Session(bundle);
+//   session.run(speccompile::Request().prompt("def main(").set("max_new_tokens", 64),
+//               [](std::string_view piece) { std::cout << piece << std::flush; });
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "speccompile.h"
+
+namespace speccompile {
+
+// what(): what was received and expected; hint: what to change, "" for none; kind: SPC_USAGE, SPC_BUNDLE, ..
+class Error : public std::runtime_error {
+ public:
+  explicit Error(std::unique_ptr<spc_error, decltype(&spc_error_free)> error)
+      : std::runtime_error(spc_error_message(error.get())),
+        kind(spc_error_kind(error.get())),
+        exit_code(spc_error_exit_code(error.get())),
+        hint(spc_error_hint(error.get())) {}
+
+  int kind, exit_code;
+  std::string hint;
+};
+
+// Throws Error where a function of the C ABI returned one.
+inline void check(spc_error *error) {
+  if (error) throw Error({error, &spc_error_free});
+}
+
+template <auto kFree>
+struct Freed {
+  template <class Handle>
+  void operator()(Handle *handle) const noexcept {
+    kFree(handle);
+  }
+};
+
+// Prompts and options, chained. Options have the names and defaults of Python's `Bundle.generate_batch`.
+class Request {
+ public:
+  Request() {
+    spc_request *made = nullptr;
+    check(spc_request_create(&made));
+    handle_.reset(made);
+  }
+  Request &prompt(std::string_view text) & { return done(spc_request_add_text(get(), text.data(), text.size())); }
+  Request &prompt(const std::vector<int64_t> &ids) & { return done(spc_request_add_tokens(get(), ids.data(), ids.size())); }
+  Request &stop(std::string_view text) & { return done(spc_request_add_stop(get(), text.data(), text.size())); }
+  // A whole number for an option that is one (max_new_tokens), a double for one that is not (temperature). prompt: of that
+  // one alone.
+  template <class Value>
+  Request &set(const char *name, Value value, size_t prompt = SPC_ALL) & {
+    static_assert(std::is_arithmetic_v<Value>, "options are numbers");
+    if constexpr (std::is_floating_point_v<Value>) {
+      return done(spc_request_set_number(get(), prompt, name, value));
+    } else {
+      // a number below zero is refused by what it is, as a number
+      if constexpr (std::is_signed_v<Value>)
+        if (value < 0) return done(spc_request_set_number(get(), prompt, name, static_cast<double>(value)));
+      return done(spc_request_set_integer(get(), prompt, name, static_cast<uint64_t>(value)));
+    }
+  }
+  template <class Prompt>
+  Request &&prompt(const Prompt &given) && {
+    return std::move(this->prompt(given));
+  }
+  Request &&stop(std::string_view text) && { return std::move(this->stop(text)); }
+  template <class Value>
+  Request &&set(const char *name, Value value, size_t prompt = SPC_ALL) && {
+    return std::move(this->set(name, value, prompt));
+  }
+  spc_request *get() const noexcept { return handle_.get(); }
+
+ private:
+  Request &done(spc_error *error) {
+    check(error);
+    return *this;
+  }
+  std::unique_ptr<spc_request, Freed<&spc_request_free>> handle_;
+};
+
+// A bundle, opened: weights and tokenizer, for any number of sessions and threads.
+class Bundle {
+ public:
+  // options: {"engine", name}, {"threads", "2"}, {"verify", "false"}, {"onnxruntime", path of its library}
+  explicit Bundle(const std::string &folder, std::initializer_list<std::pair<std::string, std::string>> options = {}) {
+    std::vector<const char *> words;
+    for (const auto &[name, value] : options) words.insert(words.end(), {name.c_str(), value.c_str()});
+    words.push_back(nullptr);
+    spc_bundle *made = nullptr;
+    check(spc_bundle_open(folder.c_str(), words.data(), &made));
+    handle_.reset(made);
+  }
+  std::string_view manifest() const { return spc_bundle_manifest(get()); }
+  std::string_view description() const { return spc_bundle_description(get()); }
+  std::vector<int64_t> encode(std::string_view text, bool special_tokens = true) const {
+    std::vector<int64_t> ids(text.size() + 16);
+    size_t count = ids.size();
+    spc_error *error = spc_bundle_encode(get(), text.data(), text.size(), special_tokens, ids.data(), &count);
+    if (error && spc_error_kind(error) == SPC_TOO_SMALL) {
+      spc_error_free(error);
+      ids.resize(count);
+      error = spc_bundle_encode(get(), text.data(), text.size(), special_tokens, ids.data(), &count);
+    }
+    check(error);
+    ids.resize(count);
+    return ids;
+  }
+  std::string decode(const std::vector<int64_t> &ids) const {
+    std::string text(8 * ids.size() + 16, '\0');
+    size_t size = text.size();
+    spc_error *error = spc_bundle_decode(get(), ids.data(), ids.size(), text.data(), &size);
+    if (error && spc_error_kind(error) == SPC_TOO_SMALL) {
+      spc_error_free(error);
+      text.resize(size);
+      error = spc_bundle_decode(get(), ids.data(), ids.size(), text.data(), &size);
+    }
+    check(error);
+    text.resize(size);
+    return text;
+  }
+  spc_bundle *get() const noexcept { return handle_.get(); }
+
+ private:
+  std::unique_ptr<spc_bundle, Freed<&spc_bundle_free>> handle_;
+};
+
+// What came out of a row.
+class Result {
+ public:
+  explicit Result(spc_result *result) : handle_(result) {}
+  std::string_view json() const { return spc_result_json(handle_.get()); }
+  std::vector<int64_t> tokens() const {
+    const int64_t *ids = nullptr;
+    size_t count = 0;
+    spc_result_tokens(handle_.get(), &ids, &count);
+    return {ids, ids + count};
+  }
+
+ private:
+  std::unique_ptr<spc_result, Freed<&spc_result_free>> handle_;
+};
+
+// One generation at a time, on one thread at a time.
+class Session {
+ public:
+  explicit Session(const Bundle &bundle) {
+    spc_session *made = nullptr;
+    check(spc_session_create(bundle.get(), &made));
+    handle_.reset(made);
+  }
+  void start(const Request &request) { check(spc_session_start(get(), request.get())); }
+  // One round; false when every row has ended.
+  bool step() {
+    int done = 0;
+    check(spc_session_step(get(), &done));
+    return !done;
+  }
+  size_t rows() const { return spc_session_rows(get()); }
+  // What the last step has added; valid until the next one.
+  std::string_view new_text(size_t row = 0) const {
+    const char *text = nullptr;
+    size_t size = 0;
+    check(spc_session_new_text(get(), row, &text, &size));
+    return {text, size};
+  }
+  std::vector<int64_t> new_tokens(size_t row = 0) const {
+    const int64_t *ids = nullptr;
+    size_t count = 0;
+    check(spc_session_new_tokens(get(), row, &ids, &count));
+    return {ids, ids + count};
+  }
+  // A whole generation; `piece` gets the first row's text as it comes.
+  template <class OnPiece>
+  Result run(const Request &request, OnPiece piece) {
+    start(request);
+    for (bool going = true; going;) {
+      going = step();
+      if (const std::string_view text = new_text(); !text.empty()) piece(text);
+    }
+    return result();
+  }
+  Result run(const Request &request) {
+    return run(request, [](std::string_view) {});
+  }
+  Result result(size_t row = 0) const {
+    spc_result *made = nullptr;
+    check(spc_session_result(get(), row, &made));
+    return Result(made);
+  }
+  void cancel() const noexcept { spc_session_cancel(get()); }  // from any thread
+  spc_session *get() const noexcept { return handle_.get(); }
+
+ private:
+  std::unique_ptr<spc_session, Freed<&spc_session_free>> handle_;
+};
+
+}  // namespace speccompile

@@ -1,0 +1,88 @@
+#include "bundle.h"
+
+#include "../errors.h"
+#include "../operators/float_mode.h"
+#include "chat.h"
+#include "engines.h"
+#include "sessions.h"
+#include "stopwatch.h"
+
+namespace spc {
+
+Bundle::Bundle(const std::string& folder, const OpenOptions& options)
+    : start_(wall_seconds()),
+      opened_(open_bundle(folder, options.verify)),
+      library_(Ort::load(options.onnxruntime)),
+      entry_(&choose(library_, opened_.manifest, options.engine)) {
+  const speccompile::FloatMode mode;  // threads of ONNX Runtime take over how the one that makes them rounds
+  program_ = open_engine(library_, opened_.folder, *entry_, options.threads, options.verify);
+  if (manifest().tokenizer) {
+    try {
+      text_ = Text::open(opened_.path(kTokenizer));
+    } catch (const Error& error) {
+      if (error.kind != Kind::kEngine) throw;  // one that this runtime does not have: token ids still work
+      text_refusal_ = error.message;
+      text_hint_ = error.hint;
+    }
+  }
+  if (opened_.hashes.find(kChat)) check_chat(opened_.path(kChat));
+  if (entry_->provider == "cpu") {
+    kernels_ = kernels_in_use();
+    exactness_ = find_exactness(opened_.folder, *entry_, *program_, manifest(), library_.version());
+  }
+  load_seconds_ = wall_seconds() - start_;
+}
+
+const Text& Bundle::need_text(const std::string& otherwise, const std::string& hint) const {
+  if (text_) return *text_;
+  if (!text_refusal_.empty()) throw Error(Kind::kEngine, text_refusal_, text_hint_);
+  throw Error(Kind::kPrompt, otherwise, hint);
+}
+
+TokenIds Bundle::encode(const std::string& prompt, bool chat) const {
+  const Text& text = need_text("this bundle has no tokenizer, and the prompt is a text", "give token ids (--token-ids 1,2,3)");
+  if (chat) refuse_chat(opened_.hashes.find(kChat) != nullptr);
+  return text.encode(prompt);
+}
+
+TokenIds Bundle::token_ids(const Prompt& prompt, bool chat) const {
+  const auto* const words = std::get_if<std::string>(&prompt);
+  const TokenIds ids = words && !words->empty() ? encode(*words, chat) : words ? TokenIds() : std::get<TokenIds>(prompt);
+  if (ids.empty()) throw Error(Kind::kPrompt, "the prompt is empty: expected at least one token", "give a text or token ids");
+  for (const int64_t id : ids)
+    if (id < 0 || id >= manifest().vocabulary_size)
+      throw Error(Kind::kPrompt, "token id " + std::to_string(id) + " is out of range: expected 0 to " + std::to_string(manifest().vocabulary_size - 1),
+                  "tokenize the prompt with the target's own tokenizer");
+  if (static_cast<int64_t>(ids.size()) > manifest().max_length)
+    throw Error(Kind::kPrompt,
+                "the prompt has " + std::to_string(ids.size()) + " tokens, more than this bundle's capacity of " + std::to_string(manifest().max_length),
+                "shorten it, or build the bundle with a larger cache.max_length");
+  return ids;
+}
+
+Json Bundle::description() const {
+  const auto numbers = [](const std::vector<int64_t>& values) {
+    Json::List list;
+    for (const int64_t value : values) list.emplace_back(value);
+    return Json(std::move(list));
+  };
+  const std::optional<int> threads = program_->threads();
+  return Json(Json::Object{{"name", manifest().name},
+                           {"digest", opened_.hashes.digest},
+                           {"engine", entry_->name},
+                           {"provider", entry_->provider},
+                           {"threads", threads ? Json(*threads) : Json()},
+                           {"onnxruntime", library_.version()},
+                           {"kernels", kernels_.empty() ? Json() : Json(kernels_)},
+                           {"exact", exact()},
+                           {"exactness", Json::Object{{"exact", exactness_.exact()},
+                                                      {"reason", exactness_.reason()},
+                                                      {"widths", numbers(exactness_.widths)},
+                                                      {"differing", numbers(exactness_.differing)},
+                                                      {"largest", exactness_.largest}}},
+                           {"speculative", speculative()},
+                           {"text", text_ ? Json(true) : Json(false)},
+                           {"load_seconds", load_seconds_}});
+}
+
+}  // namespace spc

@@ -1,0 +1,25 @@
+#include "chat.h"
+
+#include <algorithm>
+
+#include "../bundle/hashes.h"
+#include "../errors.h"
+
+namespace spc {
+
+void check_chat(const std::string& path) {
+  const Json data = read_json(path);
+  const Json::Object& tokens = data["special_tokens"].object();
+  const bool is_one = data["template"].is_text() && data["special_tokens"].is_object() &&
+                      std::all_of(tokens.begin(), tokens.end(), [](const Json::Member& each) { return each.second.is_text(); });
+  if (!is_one)
+    throw Error(Kind::kBundle, path + ": expected {\"template\": text, \"special_tokens\": {name: text}}", "build the bundle again");
+}
+
+void refuse_chat(bool has_template) {
+  if (!has_template) throw Error(Kind::kPrompt, "this bundle's tokenizer has no chat template", "leave --chat out");
+  throw Error(Kind::kEngine, "chat templates need Jinja, which the native runtime does not have",
+              "write the template's text yourself (it is in the bundle's tokenizer/chat.json), use the Python runtime, or leave --chat out");
+}
+
+}  // namespace spc

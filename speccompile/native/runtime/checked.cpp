@@ -1,0 +1,41 @@
+#include "checked.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "../bundle/hashes.h"
+#include "../bundle/sha256.h"
+#include "../errors.h"
+
+namespace spc {
+
+CheckedEngines::CheckedEngines(std::string folder, double limit) : folder_(std::move(folder)), limit_(limit) {}
+
+std::optional<Json> CheckedEngines::read(const Json& key) const {
+  if (limit_ == 0) return {};
+  const std::string path = path_in(folder_, sha256(key.canonical()) + ".json");
+  mark_used(path);
+  try {
+    const Json content = read_json(path);
+    if (content["key"].is_object() && content["found"].is_object()) return content["found"];
+  } catch (const Error& error) {
+    if (error.kind != Kind::kBundle) throw;
+  }
+  return {};
+}
+
+void CheckedEngines::keep(const Json& key, const Json& found) const {
+  if (limit_ == 0) return;
+  const std::string name = path_in(folder_, sha256(key.canonical()));
+  const std::string part = name + "." + std::to_string(getpid()) + ".part";
+  try {
+    make_folders(folder_);
+    write_file(part, Json(Json::Object{{"key", key}, {"found", found}}).canonical());
+  } catch (const FileError&) {
+    return;
+  }
+  std::rename(part.c_str(), (name + ".json").c_str());
+}
+
+}  // namespace spc

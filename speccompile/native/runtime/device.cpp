@@ -1,0 +1,138 @@
+#include "device.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "../errors.h"
+
+namespace spc {
+namespace {
+
+bool stays(const Tensor& tensor) { return tensor.role == "state" || tensor.role == "link"; }
+
+bool varies(const Tensor& tensor) {
+  return std::any_of(tensor.shape.begin(), tensor.shape.end(), [](const Dimension& each) { return !each.width.empty(); });
+}
+
+std::string list(const Shape& shape) {
+  std::string text;
+  for (const int64_t size : shape) text += (text.empty() ? "" : ", ") + std::to_string(size);
+  return "[" + text + "]";
+}
+
+}  // namespace
+
+std::string Binding::widths() const {
+  std::string shapes;
+  for (const Bound& each : inputs)
+    if (varies(*each.tensor)) shapes += (shapes.empty() ? "" : ", ") + each.tensor->name + " " + list(each.shape);
+  return graph + " at " + (shapes.empty() ? "its only shape" : shapes);
+}
+
+DeviceEngine::DeviceEngine(std::shared_ptr<Device> device, EngineEntry entry)
+    : device_(std::move(device)), entry_(std::move(entry)), dtypes_(buffer_dtypes(entry_.graphs)) {
+  for (const Graph& graph : entry_.graphs)
+    for (const std::vector<Tensor>* tensors : {&graph.inputs, &graph.outputs})
+      for (const Tensor& tensor : *tensors)
+        if (stays(tensor)) staying_.insert(tensor.buffer);
+}
+
+Array DeviceEngine::array(const std::string& buffer, const Shape& shape) {
+  return staying_.count(buffer) ? snapshot(buffer, shape) : mirror(buffer, shape);
+}
+
+Run DeviceEngine::bind(const std::string& graph, const Widths& widths, bool logits) {
+  const auto is_asked = [&](const Graph& each) { return each.name == graph; };
+  const auto described = std::find_if(entry_.graphs.begin(), entry_.graphs.end(), is_asked);
+  if (described == entry_.graphs.end()) throw Error(Kind::kDefect, "engine " + entry_.name + " has no graph " + graph);
+  std::vector<Shape> shapes;
+  for (const Tensor& tensor : described->inputs) shapes.push_back(tensor.concrete_shape(widths));
+  const auto key = std::make_tuple(graph, std::move(shapes), logits);
+  const auto known = runs_.find(key);
+  if (known != runs_.end()) return known->second.second;
+  auto bound = std::make_unique<const Binding>(binding(*described, widths, logits));
+  Run run = prepare(*bound);
+  return runs_.emplace(key, std::make_pair(std::move(bound), std::move(run))).first->second.second;
+}
+
+Binding DeviceEngine::binding(const Graph& graph, const Widths& widths, bool logits) {
+  Binding found;
+  found.graph = graph.name;
+  const auto bound = [&](const Tensor& tensor) {
+    Shape shape = tensor.concrete_shape(widths);
+    void* address = on_device(tensor.buffer, shape);
+    return Bound{&tensor, std::move(shape), address};
+  };
+  for (const Tensor& tensor : graph.inputs) {
+    const Bound& each = found.inputs.emplace_back(bound(tensor));
+    if (tensor.role == "index") count_up(tensor.buffer, each.shape, each.address);
+    if (tensor.role == "io") found.uploads.push_back({mirror(tensor.buffer, each.shape), each.address});
+  }
+  for (const Tensor& tensor : graph.outputs) {
+    if (tensor.role == "optional" && !(logits && tensor.name == "logits")) continue;
+    const Bound& each = found.outputs.emplace_back(bound(tensor));
+    if (!stays(tensor)) found.downloads.push_back({mirror(tensor.buffer, each.shape), each.address});
+  }
+  return found;
+}
+
+void DeviceEngine::upload(const Binding& binding) {
+  for (const Crossing& each : binding.uploads) device_->upload(each.host.data, each.address, each.host.bytes());
+}
+
+void DeviceEngine::download(const Binding& binding) {
+  for (const Crossing& each : binding.downloads) device_->download(each.address, each.host.data, each.host.bytes());
+}
+
+void DeviceEngine::check_stopped() const {
+  if (stopped_) throw Error(Kind::kCancelled, "the generation was cancelled");
+}
+
+void DeviceEngine::clear() {
+  for (const auto& [place, memory] : memory_)
+    if (!indices_.count(place)) device_->zero(memory.get(), size(place.first, place.second));
+  device_->synchronize();
+  for (const auto& [place, memory] : mirrors_)
+    if (!indices_.count(place)) std::memset(memory.get(), 0, size(place.first, place.second));
+}
+
+void* DeviceEngine::on_device(const std::string& buffer, const Shape& shape) {
+  const Place place(buffer, shape);
+  const auto known = memory_.find(place);
+  if (known != memory_.end()) return known->second.get();
+  return memory_.emplace(place, device_->allocate(size(buffer, shape))).first->second.get();
+}
+
+Array DeviceEngine::mirror(const std::string& buffer, const Shape& shape) {
+  const Place place(buffer, shape);
+  auto known = mirrors_.find(place);
+  if (known == mirrors_.end()) known = mirrors_.emplace(place, device_->pinned(size(buffer, shape))).first;
+  return {known->second.get(), shape, dtype_of(dtypes_, buffer)};
+}
+
+Array DeviceEngine::snapshot(const std::string& buffer, const Shape& shape) {
+  std::vector<char>& host = snapshots_[{buffer, shape}];
+  host.resize(size(buffer, shape));
+  device_->download(on_device(buffer, shape), host.data(), host.size());
+  device_->synchronize();
+  return {host.data(), shape, dtype_of(dtypes_, buffer)};
+}
+
+void DeviceEngine::count_up(const std::string& buffer, const Shape& shape, void* address) {
+  if (indices_.count({buffer, shape})) return;
+  const Array numbers = mirror(buffer, shape);
+  for (size_t i = 0; i < numbers.count(); ++i) numbers.ints()[i] = static_cast<int64_t>(i);
+  device_->upload(numbers.data, address, numbers.bytes());
+  indices_.emplace(buffer, shape);
+}
+
+size_t DeviceEngine::size(const std::string& buffer, const Shape& shape) const {
+  return static_cast<size_t>(product(shape)) * item_size(dtype_of(dtypes_, buffer));
+}
+
+bool Repeats::again(const Binding& binding) {
+  const Binding*& last = last_[binding.graph];
+  return std::exchange(last, &binding) == &binding;
+}
+
+}  // namespace spc

@@ -1,0 +1,71 @@
+// What the loop needs of an engine: buffers by name and shape, and graphs bound to them once (runtime/engine.py).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "../bundle/manifest.h"
+#include "../contract.h"
+
+namespace spc {
+
+// A host view of a buffer. It never moves while its engine lives.
+struct Array {
+  void* data = nullptr;
+  Shape shape;
+  std::string dtype;
+
+  size_t count() const { return static_cast<size_t>(product(shape)); }
+  size_t bytes() const { return count() * item_size(dtype); }
+  // Throw Error(kBundle) where the manifest says that it holds something else.
+  int64_t* ints() const { return dtype == "int64" ? static_cast<int64_t*>(data) : refuse("int64"); }
+  float* floats() const { return dtype == "float32" ? static_cast<float*>(data) : refuse("float32"); }
+
+ private:
+  [[noreturn]] std::nullptr_t refuse(const char* expected) const;
+};
+
+using Run = std::function<void()>;
+
+// The buffers of one session, and its graphs bound to them. For one thread at a time, but `stop`.
+class Engine {
+ public:
+  virtual ~Engine() = default;
+
+  // What is written here the graphs read, and the other way round. States and links of an engine on a device are the
+  // exception: what is returned is a copy of the moment.
+  virtual Array array(const std::string& buffer, const Shape& shape) = 0;
+  // Bind a graph to its buffers at these widths and return what runs it, to its end. logits: bind that optional output.
+  // The run throws Error(kCancelled) when it was stopped, Error(kEngine) when the library fails.
+  virtual Run bind(const std::string& graph, const Widths& widths, bool logits) = 0;
+  virtual bool has(const std::string& graph) const = 0;
+  // From any thread: the run under way, or the next one, throws Error(kCancelled). Until `resume`.
+  virtual void stop() = 0;
+  virtual void resume() = 0;
+};
+
+// An engine's graphs, opened once: what sessions share. For any thread.
+class Program {
+ public:
+  virtual ~Program() = default;
+  virtual std::unique_ptr<Engine> open() = 0;
+  // Threads of the processor that a graph runs on; none where the library knows of none.
+  virtual std::optional<int> threads() const = 0;
+};
+
+// The graphs that speculative rounds run; the others wait for their first use. A fused bundle has `verify` beside `step`, for
+// autoregressive decoding alone: opening both takes twice as long.
+std::vector<std::string> opened_first(const EngineEntry& entry);
+
+// Buffer -> the contract's dtype. Of what is not there `dtype_of` throws Error(kBundle).
+using Dtypes = std::map<std::string, std::string>;
+Dtypes buffer_dtypes(const std::vector<Graph>& graphs);
+const std::string& dtype_of(const Dtypes& dtypes, const std::string& buffer);
+
+}  // namespace spc

@@ -1,0 +1,60 @@
+// How far each row of a batch is, and why it ended (runtime/generation.py).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "../text/text.h"
+#include "options.h"
+
+namespace spc {
+
+// One row: a prompt, its new tokens, and why it ended.
+class Row {
+ public:
+  // capacity: the most tokens, prompt and new together, that the buffers hold. text: null without a tokenizer.
+  Row(TokenIds prompt, const Options& options, const Sampling& sampling, int64_t capacity, std::vector<int64_t> ends,
+      std::shared_ptr<const Text> text, std::vector<std::string> stop);
+
+  bool active() const { return finish_reason.empty(); }
+  // Tokens, prompt and new together.
+  int64_t size() const { return static_cast<int64_t>(prompt.size() + token_ids.size()); }
+  int64_t token(int64_t place) const;
+  // Append the tokens of a round, up to whatever ends the generation first, and theirs of the logprobs. drafts: how many were
+  // verified.
+  void take(const int64_t* tokens, size_t count, int64_t drafts, const std::vector<double>& new_logprobs);
+  // Decode what has not been decoded: `text` then has all that can be shown.
+  void read();
+  bool has_text() const { return stream_.has_value(); }
+
+  // The row as it is now, and back to it: a round that is cut off leaves nothing behind.
+  struct Mark {
+    size_t tokens, rounds, text;
+    std::string finish_reason;
+  };
+  Mark mark() const { return {token_ids.size(), path_lengths.size(), text.size(), finish_reason}; }
+  void cancel(const Mark& mark);
+
+  const TokenIds prompt;
+  const Sampling sampling;
+  const bool wants_logprobs;
+  TokenIds token_ids;
+  int64_t room;
+  std::string finish_reason;  // "" while the row is active; length | stop | capacity, or cancelled
+  std::string text;           // what was decoded until now
+  std::vector<double> logprobs;
+  std::vector<int64_t> path_lengths, draft_lengths;  // of every round, the prefill's single token first
+
+ private:
+  const std::vector<int64_t> ends_;
+  const std::shared_ptr<const Text> tokenizer_;
+  const std::vector<std::string> stop_;
+  const char* reason_when_full_;
+  std::optional<Stream> stream_;
+  size_t n_read_ = 0;
+};
+
+}  // namespace spc

@@ -1,0 +1,44 @@
+// The loop: prefill, then rounds (runtime/loop.py). It knows graphs, buffers and counts, and no drafter.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "drafting.h"
+#include "rounds.h"
+#include "sampling.h"
+#include "stopwatch.h"
+
+namespace spc {
+
+// Runs one batch at a time over one engine's buffers. What its graphs read and write is known by their names.
+class Loop {
+ public:
+  // on_device: the engine runs on a GPU.
+  Loop(Engine& engine, const Manifest& manifest, bool on_device);
+
+  // A batch begins; the next `step` is its prefill. adaptive: rounds draft as much as pays, wherever that changes no token.
+  void begin(Rows& rows, bool speculative, bool adaptive);
+  // The prefill, or a round, rows updated; nothing once every row has ended.
+  void step(Rows& rows);
+
+  Seconds seconds;
+
+ private:
+  void feed(Rows& rows, const std::vector<int64_t>& since);
+  void decode(Rows& rows);
+  double verify(Forward& forward, Rows& rows, bool taking);
+  void advance(Forward& forward, const Rows& rows, bool taking, int64_t fed);
+  Forward& forward(int64_t window, int64_t logit_rows, const Rows& rows, bool taking);
+
+  const Manifest& manifest_;
+  Rounds rounds_;
+  Stopwatch watch_;
+  Drafting drafting_;
+  std::optional<Sampler> sampler_;
+  std::optional<Array> parents_;
+  bool logprobs_ = false, is_new_ = false;
+};
+
+}  // namespace spc

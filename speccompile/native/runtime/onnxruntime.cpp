@@ -1,0 +1,171 @@
+#include "onnxruntime.h"
+
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <new>
+#include <utility>
+
+#include "../errors.h"
+#include "sessions.h"
+
+namespace spc {
+namespace {
+
+constexpr size_t kAlignment = 64;  // as vector instructions like it
+
+// Sessions by graph, shared by all engines of a program; the first ones are opened with it.
+class Sessions {
+ public:
+  Sessions(const Ort& library, std::string folder, const EngineEntry& entry, int threads, bool verify)
+      : library(library), entry(entry), threads(threads), folder_(std::move(folder)), verify_(verify) {
+    for (const std::string& name : opened_first(this->entry)) get(name);
+  }
+
+  SharedSession get(const std::string& graph) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    SharedSession& session = open_[graph];
+    if (!session) session = shared_session(library, folder_, entry.file(graph), threads, verify_);
+    return session;
+  }
+
+  const Ort& library;
+  const EngineEntry entry;
+  const int threads;
+
+ private:
+  const std::string folder_;
+  const bool verify_;
+  std::mutex mutex_;
+  std::map<std::string, SharedSession> open_;
+};
+
+// Zeroed memory, and ONNX Runtime's view of it.
+struct Memory {
+  std::unique_ptr<void, decltype(&std::free)> data{nullptr, &std::free};
+  std::shared_ptr<OrtValue> value;
+};
+
+class OnnxRuntimeEngine : public Engine {
+ public:
+  explicit OnnxRuntimeEngine(std::shared_ptr<Sessions> sessions)
+      : sessions_(std::move(sessions)), library_(sessions_->library), dtypes_(buffer_dtypes(sessions_->entry.graphs)) {
+    OrtMemoryInfo* memory = nullptr;
+    library_.check(ort::CreateCpuMemoryInfo(library_.api(), ort::kDeviceAllocator, ort::kDefaultMemory, &memory));
+    memory_ = owned(library_, memory, ort::ReleaseMemoryInfo);
+    OrtRunOptions* options = nullptr;
+    library_.check(ort::CreateRunOptions(library_.api(), &options));
+    options_ = owned(library_, options, ort::ReleaseRunOptions);
+  }
+
+  Array array(const std::string& buffer, const Shape& shape) override {
+    return {held(buffer, shape).data.get(), shape, dtype_of(dtypes_, buffer)};
+  }
+
+  Run bind(const std::string& graph, const Widths& widths, bool logits) override {
+    const SharedSession session = sessions_->get(graph);
+    OrtIoBinding* made = nullptr;
+    library_.check(ort::CreateIoBinding(library_.api(), session.get(), &made));
+    const std::shared_ptr<OrtIoBinding> binding = owned(library_, made, ort::ReleaseIoBinding);
+    try {
+      for (const Graph& each : sessions_->entry.graphs)
+        if (each.name == graph) bind_all(each, widths, logits, made);
+    } catch (const OrtRefusal& refusal) {
+      throw Error(Kind::kEngine, sessions_->entry.file(graph) + ": ONNX Runtime does not bind it: " + refusal.message,
+                  "build the bundle again with this speccompile");
+    }
+    return [this, session, binding, graph] { run(session.get(), binding.get(), graph); };
+  }
+
+  bool has(const std::string& graph) const override { return sessions_->entry.has(graph); }
+
+  void stop() override {
+    const std::lock_guard<std::mutex> lock(stopping_);
+    stopped_ = true;
+    if (OrtStatus* refused = ort::RunOptionsSetTerminate(library_.api(), options_.get())) ort::ReleaseStatus(library_.api(), refused);
+  }
+
+  void resume() override {
+    const std::lock_guard<std::mutex> lock(stopping_);
+    stopped_ = false;
+    library_.check(ort::RunOptionsUnsetTerminate(library_.api(), options_.get()));
+  }
+
+ private:
+  Memory& held(const std::string& buffer, const Shape& shape) {
+    const auto [place, is_new] = memories_.try_emplace({buffer, shape});
+    Memory& found = place->second;
+    if (!is_new) return found;
+    try {
+      const std::string& dtype = dtype_of(dtypes_, buffer);
+      const size_t bytes = static_cast<size_t>(product(shape)) * item_size(dtype);
+      const size_t rounded = (bytes / kAlignment + 1) * kAlignment;
+      found.data.reset(std::aligned_alloc(kAlignment, rounded));
+      if (!found.data) throw std::bad_alloc();
+      std::memset(found.data.get(), 0, rounded);
+      OrtValue* value = nullptr;
+      library_.check(ort::CreateTensorWithDataAsOrtValue(library_.api(), memory_.get(), found.data.get(), bytes, shape.data(),
+                                                         shape.size(), onnx_type(dtype), &value));
+      found.value = owned(library_, value, ort::ReleaseValue);
+    } catch (...) {
+      memories_.erase(place);
+      throw;
+    }
+    return found;
+  }
+
+  void bind_all(const Graph& graph, const Widths& widths, bool logits, OrtIoBinding* binding) {
+    for (const Tensor& tensor : graph.inputs) {
+      const Shape shape = tensor.concrete_shape(widths);
+      if (tensor.role == "index") {
+        const Array index = array(tensor.buffer, shape);
+        for (size_t i = 0; i < index.count(); ++i) index.ints()[i] = static_cast<int64_t>(i);
+      }
+      library_.check(ort::BindInput(library_.api(), binding, tensor.name.c_str(), held(tensor.buffer, shape).value.get()));
+    }
+    for (const Tensor& tensor : graph.outputs) {
+      if (tensor.role == "optional" && !(logits && tensor.name == "logits")) continue;
+      const OrtValue* value = held(tensor.buffer, tensor.concrete_shape(widths)).value.get();
+      library_.check(ort::BindOutput(library_.api(), binding, tensor.name.c_str(), value));
+    }
+  }
+
+  void run(OrtSession* session, OrtIoBinding* binding, const std::string& graph) {
+    if (stopped_) throw Error(Kind::kCancelled, "the generation was cancelled");
+    try {
+      library_.check(ort::RunWithBinding(library_.api(), session, options_.get(), binding));
+    } catch (const OrtRefusal& refusal) {
+      if (stopped_) throw Error(Kind::kCancelled, "the generation was cancelled");
+      throw Error(Kind::kEngine, graph + ": ONNX Runtime cannot run it: " + refusal.message);
+    }
+  }
+
+  const std::shared_ptr<Sessions> sessions_;
+  const Ort& library_;
+  const Dtypes dtypes_;
+  std::shared_ptr<OrtMemoryInfo> memory_;
+  std::shared_ptr<OrtRunOptions> options_;
+  std::map<std::pair<std::string, Shape>, Memory> memories_;
+  std::mutex stopping_;  // the two always say the same: ours, and the one of `options_`
+  std::atomic<bool> stopped_{false};
+};
+
+class OnnxRuntimeProgram : public Program {
+ public:
+  explicit OnnxRuntimeProgram(std::shared_ptr<Sessions> sessions) : sessions_(std::move(sessions)) {}
+  std::unique_ptr<Engine> open() override { return std::make_unique<OnnxRuntimeEngine>(sessions_); }
+  std::optional<int> threads() const override { return sessions_->threads; }
+
+ private:
+  std::shared_ptr<Sessions> sessions_;
+};
+
+}  // namespace
+
+std::shared_ptr<Program> open_onnxruntime(const Ort& library, const std::string& folder, const EngineEntry& entry, int threads, bool verify) {
+  return std::make_shared<OnnxRuntimeProgram>(std::make_shared<Sessions>(library, folder, entry, threads, verify));
+}
+
+}  // namespace spc

@@ -1,0 +1,15 @@
+// ONNX Runtime on a CPU: bindings over preallocated buffers, caches updated in place (runtime/onnxruntime.py).
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "engine.h"
+#include "ort.h"
+
+namespace spc {
+
+// The graphs of an engine of the bundle in `folder`, for the processor. verify: as `shared_session`.
+std::shared_ptr<Program> open_onnxruntime(const Ort& library, const std::string& folder, const EngineEntry& entry, int threads, bool verify);
+
+}  // namespace spc

@@ -1,0 +1,195 @@
+#include "options.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "../errors.h"
+#include "random.h"
+
+namespace spc {
+namespace {
+
+constexpr double kColdest = 1e-4;  // below it logits leave float32
+
+// An option of sampling. changes_nothing: the value that a greedy bundle takes as well.
+struct Option {
+  const char* name;
+  Setting Request::*setting;
+  bool is_whole;
+  bool (*accepts)(double);
+  const char* expected;
+  const char* hint;
+  std::optional<double> changes_nothing;
+};
+
+const Option kOptions[] = {
+    {"temperature", &Request::temperature, false,
+     [](double value) { return value >= 0 && value <= static_cast<double>(std::numeric_limits<float>::max()); }, "a number from 0 on",
+     "0 is greedy, 1 the target's own probabilities", 0},
+    {"top_k", &Request::top_k, true, [](double value) { return value >= 0; }, "a whole number from 0 on", "0 keeps all tokens", {}},
+    {"top_p", &Request::top_p, false,
+     [](double value) { return value >= static_cast<double>(std::numeric_limits<float>::min()) && value <= 1; },
+     "a number above 0 and at most 1", "1 keeps all tokens", {}},
+    {"min_p", &Request::min_p, false, [](double value) { return value >= 0 && value <= 1; }, "a number from 0 to 1", "0 keeps all tokens",
+     {}},
+    {"repetition_penalty", &Request::repetition_penalty, false, [](double value) { return value >= 1e-3 && value <= 1e3; },
+     "a number from 0.001 to 1000", "1 is none, more repeats less", 1},
+    {"seed", &Request::seed, true, [](double value) { return value >= 0; }, "a whole number from 0 to 2**64 - 1",
+     "leave it out, and one is drawn", {}},
+};
+
+// What is one value for the whole request.
+struct Whole {
+  const char* name;
+  Setting Request::*setting;
+};
+constexpr Whole kWholes[] = {{"max_new_tokens", &Request::max_new_tokens}, {"num_return_sequences", &Request::num_return_sequences},
+                             {"autoregressive", &Request::autoregressive}, {"adaptive", &Request::adaptive},
+                             {"logprobs", &Request::logprobs},             {"chat", &Request::chat}};
+
+void check(const Option& option, const std::string& where, const Value& value) {
+  const bool is_kind = !option.is_whole || value.is_whole;
+  if (!is_kind || !option.accepts(value.number))
+    throw Error(Kind::kUsage, where + ": received " + value.repr() + ", expected " + option.expected, option.hint);
+  if (std::string(option.name) == "temperature" && value.number > 0 && value.number < kColdest)
+    throw Error(Kind::kUsage, where + ": received " + value.repr() + ", expected 0, or 0.0001 or more", option.hint);
+}
+
+void check_all(const Request& request, size_t prompts) {
+  for (const Option& option : kOptions) {
+    const Setting& setting = request.*option.setting;
+    if (setting.all) check(option, option.name, *setting.all);
+    if (setting.each.size() > prompts)
+      throw Error(Kind::kUsage,
+                  std::string(option.name) + ": received a value for prompt " + std::to_string(setting.each.size()) + " of " + std::to_string(prompts),
+                  "give a single value for all prompts");
+    for (size_t i = 0; i < setting.each.size(); ++i)
+      if (setting.each[i]) check(option, std::string(option.name) + " of prompt " + std::to_string(i + 1), *setting.each[i]);
+  }
+}
+
+// Throws for whatever a greedy bundle would have to leave undone.
+void refuse(const Request& request, size_t prompts, int64_t sequences) {
+  std::string received;
+  const auto add = [&](const std::string& what) { received += (received.empty() ? "" : ", ") + what; };
+  for (const Option& option : kOptions) {
+    for (size_t i = 0; i < prompts; ++i) {
+      const std::optional<Value> value = (request.*option.setting).of(i);
+      if (!value || (option.changes_nothing && value->number == *option.changes_nothing)) continue;
+      add(std::string(option.name) + " " + value->repr());
+      break;
+    }
+  }
+  if (sequences > 1) add("num_return_sequences " + std::to_string(sequences));
+  if (!received.empty())
+    throw Error(Kind::kUsage, "received " + received + ", but the bundle was compiled for greedy decoding: sampling is not available",
+                "leave these options out, or build the bundle with decoding: sampling");
+}
+
+int64_t check_sequences(const Request& request, const Manifest& manifest) {
+  const Value asked = request.num_return_sequences.all.value_or(Value::of(uint64_t{1}));
+  if (!asked.is_whole || asked.number < 1)
+    throw Error(Kind::kUsage, "num_return_sequences: received " + asked.repr() + ", expected a whole number from 1 on", "give 1 or more");
+  const uint64_t prompts = request.prompts.size(), most = static_cast<uint64_t>(manifest.batch_size);
+  if (prompts < 1 || asked.whole > most || prompts * asked.whole > most) {
+    const std::string each = asked.whole > 1 ? " with " + asked.repr() + " sequences each" : "";
+    throw Error(Kind::kPrompt, std::to_string(prompts) + " prompts" + each + " at once: expected 1 to " + std::to_string(most),
+                "build the bundle with a larger cache.batch_size");
+  }
+  return static_cast<int64_t>(asked.whole);
+}
+
+bool check_flag(const char* name, const Setting& setting, bool otherwise) {
+  if (!setting.all) return otherwise;
+  if (!setting.all->is_whole || setting.all->whole > 1)
+    throw Error(Kind::kUsage, std::string(name) + ": received " + setting.all->repr() + ", expected 0 or 1", "1 switches it on");
+  return setting.all->whole == 1;
+}
+
+Sampling row_sampling(const Request& request, size_t prompt, int64_t vocabulary) {
+  Sampling made;
+  const auto take = [&](const Setting& setting, double& to) {
+    if (const std::optional<Value> value = setting.of(prompt)) to = value->number;
+  };
+  take(request.temperature, made.temperature);
+  take(request.top_p, made.top_p);
+  take(request.min_p, made.min_p);
+  take(request.repetition_penalty, made.repetition_penalty);
+  const std::optional<Value> top_k = request.top_k.of(prompt), seed = request.seed.of(prompt);
+  made.top_k = static_cast<int64_t>(std::min(top_k ? top_k->whole : 0, static_cast<uint64_t>(vocabulary)));
+  if (seed)
+    made.seed = seed->whole;
+  else if (made.temperature > 0)
+    made.seed = fresh_seed();
+  return made;
+}
+
+}  // namespace
+
+std::string Value::repr() const {
+  if (is_whole) return (number < 0 ? "-" : "") + std::to_string(whole);
+  if (std::isnan(number)) return "nan";
+  if (std::isinf(number)) return number < 0 ? "-inf" : "inf";
+  return python_repr(number);
+}
+
+std::optional<Value> Setting::of(size_t prompt) const {
+  return prompt < each.size() && each[prompt] ? each[prompt] : all;
+}
+
+void Request::set(size_t prompt, const std::string& name, Value value) {
+  Setting Request::*found = nullptr;
+  std::string known;
+  for (const Option& each : kOptions) {
+    if (name == each.name) found = each.setting;
+    known += std::string(each.name) + ", ";
+  }
+  for (const Whole& each : kWholes) {
+    if (name == each.name) {
+      found = each.setting;
+      if (prompt != kAll)
+        throw Error(Kind::kUsage, name + ": received a value for one prompt, expected one for all", "set it for all prompts");
+    }
+    known += std::string(each.name) + ", ";
+  }
+  if (!found)
+    throw Error(Kind::kUsage, "received the option " + python_repr(name) + ", expected one of " + known.substr(0, known.size() - 2),
+                "options have the names of Python's generate_batch");
+  constexpr size_t kMost = 1 << 20;
+  if (prompt != kAll && prompt >= kMost)
+    throw Error(Kind::kUsage, name + ": received a value for prompt " + std::to_string(prompt), "the first prompt is 0; SPC_ALL is all");
+  Setting& setting = this->*found;
+  if (prompt == kAll) {
+    setting.all = value;
+  } else {
+    if (setting.each.size() <= prompt) setting.each.resize(prompt + 1);
+    setting.each[prompt] = value;
+  }
+}
+
+Options check_options(const Request& request, const Manifest& manifest) {
+  Options made;
+  made.sequences = check_sequences(request, manifest);
+  check_all(request, request.prompts.size());
+  if (manifest.decoding == "greedy") refuse(request, request.prompts.size(), made.sequences);
+  for (size_t prompt = 0; prompt < request.prompts.size(); ++prompt) {
+    Sampling sampling = row_sampling(request, prompt, manifest.vocabulary_size);
+    for (int64_t number = 0; number < made.sequences; ++number) {
+      sampling.sequence = static_cast<uint64_t>(number);
+      made.samplings.push_back(sampling);
+    }
+  }
+  if (const std::optional<Value>& asked = request.max_new_tokens.all) {
+    if (!asked->is_whole || asked->whole < 1)
+      throw Error(Kind::kUsage, "max_new_tokens is " + asked->repr() + ": expected at least 1", "give a whole number");
+    made.max_new_tokens = static_cast<int64_t>(std::min<uint64_t>(asked->whole, std::numeric_limits<int64_t>::max()));
+  }
+  made.autoregressive = check_flag("autoregressive", request.autoregressive, false);
+  made.adaptive = check_flag("adaptive", request.adaptive, true);
+  made.logprobs = check_flag("logprobs", request.logprobs, false);
+  made.chat = check_flag("chat", request.chat, false);
+  return made;
+}
+
+}  // namespace spc

@@ -1,0 +1,130 @@
+// The part of ONNX Runtime's C API that the runtime needs, and the library that it is found in.
+//
+// The library is loaded, not linked: one binary runs with every release from 1.23 on. The places are compared with the real
+// header by tests/ort_layout.cpp, where that is found.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "../errors.h"
+#include "../operators/ort.h"
+
+extern "C" {
+
+struct OrtEnv;
+struct OrtSession;
+struct OrtRunOptions;
+struct OrtIoBinding;
+struct OrtMemoryInfo;
+struct OrtEpDevice;
+struct OrtCUDAProviderOptionsV2;
+struct OrtEpAssignedSubgraph;
+struct OrtEpAssignedNode;
+using OrtLog = void (*)(void* user, int level, const char* category, const char* id, const char* place, const char* message);
+
+}  // extern "C"
+
+namespace spc {
+namespace ort {
+
+template <size_t kPlace, class Function>
+using Entry = speccompile::ort::Entry<kPlace, Function>;
+
+constexpr uint32_t kVersion = 23;
+constexpr uint32_t kAssignmentVersion = 24;  // what tells which provider has which node: GetApi knows it there or not
+
+// OrtLoggingLevel, OrtAllocatorType, OrtMemType, OrtErrorCode
+enum : int { kLogWarning = 2, kLogError = 3, kArenaAllocator = 1, kDeviceAllocator = 0, kDefaultMemory = 0 };
+
+constexpr Entry<1, int (*)(const OrtStatus*)> GetErrorCode;
+constexpr Entry<2, const char* (*)(const OrtStatus*)> GetErrorMessage;
+constexpr Entry<4, OrtStatus* (*)(OrtLog, void* user, int level, const char* id, OrtEnv**)> CreateEnvWithCustomLogger;
+constexpr Entry<7, OrtStatus* (*)(const OrtEnv*, const char* path, const OrtSessionOptions*, OrtSession**)> CreateSession;
+constexpr Entry<8, OrtStatus* (*)(const OrtEnv*, const void*, size_t, const OrtSessionOptions*, OrtSession**)> CreateSessionFromArray;
+constexpr Entry<10, OrtStatus* (*)(OrtSessionOptions**)> CreateSessionOptions;
+constexpr Entry<11, OrtStatus* (*)(OrtSessionOptions*, const char* path)> SetOptimizedModelFilePath;
+constexpr Entry<22, OrtStatus* (*)(OrtSessionOptions*, int level)> SetSessionLogSeverityLevel;
+constexpr Entry<24, OrtStatus* (*)(OrtSessionOptions*, int threads)> SetIntraOpNumThreads;
+constexpr Entry<39, OrtStatus* (*)(OrtRunOptions**)> CreateRunOptions;
+constexpr Entry<46, OrtStatus* (*)(OrtRunOptions*)> RunOptionsSetTerminate;
+constexpr Entry<47, OrtStatus* (*)(OrtRunOptions*)> RunOptionsUnsetTerminate;
+constexpr Entry<49, OrtStatus* (*)(const OrtMemoryInfo*, void*, size_t bytes, const int64_t* shape, size_t rank, int type, OrtValue**)>
+    CreateTensorWithDataAsOrtValue;
+constexpr Entry<68, OrtStatus* (*)(const char* name, int allocator, int id, int memory, OrtMemoryInfo**)> CreateMemoryInfo;
+constexpr Entry<69, OrtStatus* (*)(int allocator, int memory, OrtMemoryInfo**)> CreateCpuMemoryInfo;
+constexpr Entry<93, void (*)(OrtStatus*)> ReleaseStatus;
+constexpr Entry<94, void (*)(OrtMemoryInfo*)> ReleaseMemoryInfo;
+constexpr Entry<95, void (*)(OrtSession*)> ReleaseSession;
+constexpr Entry<96, void (*)(OrtValue*)> ReleaseValue;
+constexpr Entry<97, void (*)(OrtRunOptions*)> ReleaseRunOptions;
+constexpr Entry<100, void (*)(OrtSessionOptions*)> ReleaseSessionOptions;
+constexpr Entry<125, OrtStatus* (*)(char*** names, int* count)> GetAvailableProviders;
+constexpr Entry<126, OrtStatus* (*)(char** names, int count)> ReleaseAvailableProviders;
+constexpr Entry<130, OrtStatus* (*)(OrtSessionOptions*, const char* name, const char* value)> AddSessionConfigEntry;
+constexpr Entry<133, OrtStatus* (*)(OrtSession*, const OrtRunOptions*, const OrtIoBinding*)> RunWithBinding;
+constexpr Entry<134, OrtStatus* (*)(OrtSession*, OrtIoBinding**)> CreateIoBinding;
+constexpr Entry<135, void (*)(OrtIoBinding*)> ReleaseIoBinding;
+constexpr Entry<136, OrtStatus* (*)(OrtIoBinding*, const char* name, const OrtValue*)> BindInput;
+constexpr Entry<137, OrtStatus* (*)(OrtIoBinding*, const char* name, const OrtValue*)> BindOutput;
+constexpr Entry<165, OrtStatus* (*)(OrtRunOptions*, const char* name, const char* value)> AddRunConfigEntry;
+constexpr Entry<204, OrtStatus* (*)(OrtSessionOptions*, const OrtCUDAProviderOptionsV2*)> SessionOptionsAppendExecutionProvider_CUDA_V2;
+constexpr Entry<205, OrtStatus* (*)(OrtCUDAProviderOptionsV2**)> CreateCUDAProviderOptions;
+constexpr Entry<206, OrtStatus* (*)(OrtCUDAProviderOptionsV2*, const char* const* names, const char* const* values, size_t)>
+    UpdateCUDAProviderOptions;
+constexpr Entry<208, void (*)(OrtCUDAProviderOptionsV2*)> ReleaseCUDAProviderOptions;
+constexpr Entry<301, OrtStatus* (*)(const OrtEnv*, const char* name, const char* path)> RegisterExecutionProviderLibrary;
+constexpr Entry<303, OrtStatus* (*)(const OrtEnv*, const OrtEpDevice* const**, size_t*)> GetEpDevices;
+constexpr Entry<304, OrtStatus* (*)(OrtSessionOptions*, const OrtEnv*, const OrtEpDevice* const*, size_t devices,
+                                    const char* const* names, const char* const* values, size_t settings)>
+    SessionOptionsAppendExecutionProvider_V2;
+constexpr Entry<312, const char* (*)(const OrtEpDevice*)> EpDevice_EpName;
+constexpr Entry<407, OrtStatus* (*)(const OrtSession*, const OrtEpAssignedSubgraph* const**, size_t*)> Session_GetEpGraphAssignmentInfo;
+constexpr Entry<408, OrtStatus* (*)(const OrtEpAssignedSubgraph*, const char**)> EpAssignedSubgraph_GetEpName;
+constexpr Entry<409, OrtStatus* (*)(const OrtEpAssignedSubgraph*, const OrtEpAssignedNode* const**, size_t*)> EpAssignedSubgraph_GetNodes;
+constexpr Entry<412, OrtStatus* (*)(const OrtEpAssignedNode*, const char**)> EpAssignedNode_GetOperatorType;
+
+}  // namespace ort
+
+// What ONNX Runtime refused, with the first line of its message: the rest repeats it. Who knows what was asked says that too.
+class OrtRefusal : public Error {
+ public:
+  OrtRefusal(int code, std::string message) : Error(Kind::kEngine, std::move(message)), code(code) {}
+
+  int code;
+};
+
+// ONNX Runtime, loaded once in a process and never let go: its threads outlive whoever loaded it.
+class Ort {
+ public:
+  // path: of its library; "" for $SPECCOMPILE_ONNXRUNTIME, else what the loader finds. Throws Error(kEngine) naming all
+  // places tried, or when the process already uses another one.
+  static const Ort& load(const std::string& path);
+
+  const OrtApi* api() const { return api_; }
+  const OrtApiBase* base() const { return base_; }
+  const OrtEnv* env() const { return env_; }
+  const std::string& version() const { return version_; }
+  std::vector<std::string> providers() const;
+
+  // Throws OrtRefusal where a function of the API returned a status.
+  void check(OrtStatus* status) const;
+
+ private:
+  Ort(void* library, const std::string& place);
+
+  const OrtApiBase* base_ = nullptr;
+  const OrtApi* api_ = nullptr;
+  OrtEnv* env_ = nullptr;
+  std::string version_;
+};
+
+// What the C API made, released at the end by one of its entries: owned(library, session, ort::ReleaseSession).
+template <class T, class Release>
+std::shared_ptr<T> owned(const Ort& library, T* made, Release release) {
+  return {made, [api = library.api(), release](T* each) { release(api, each); }};
+}
+
+}  // namespace spc

@@ -1,0 +1,278 @@
+#include "packed.h"
+
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <filesystem>
+#include <set>
+#include <system_error>
+
+#include "../bundle/hashes.h"
+#include "../bundle/manifest.h"
+#include "../bundle/sha256.h"
+#include "../errors.h"
+#include "../progress.h"
+#include "../system.h"
+#include "onnx_file.h"
+
+namespace fs = std::filesystem;
+
+namespace spc {
+namespace {
+
+constexpr int kPackedFormat = 1;  // of the entries
+// Bytes of weights below which a graph's are not kept: a process takes as much anyway, for ONNX Runtime.
+constexpr int64_t kSmallestGraph = 64 << 20;
+// Bytes of a packed weight below which it is not kept.
+constexpr size_t kSmallestFile = 64 << 10;
+constexpr size_t kPage = 4096;
+constexpr const char *kSaved = "saved.onnx", *kPacking = "packing";  // files in a folder that is being filled
+
+std::string name_of(const std::string& path) { return path.substr(path.rfind('/') + 1); }
+
+size_t round_up(size_t size) { return (size + kPage - 1) / kPage * kPage; }
+
+[[noreturn]] void refuse(const std::string& message) { throw Error(Kind::kEngine, message); }
+
+std::vector<std::string> split(std::string_view text, char at) {
+  std::vector<std::string> parts;
+  for (size_t start = 0; start <= text.size();) {
+    const size_t end = std::min(text.find(at, start), text.size());
+    parts.emplace_back(text.substr(start, end - start));
+    start = end + 1;
+  }
+  return parts;
+}
+
+size_t number(const std::string& text) {
+  size_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size())
+    refuse("ONNX Runtime says of packed weights " + python_repr(text) + ", expected a number");
+  return value;
+}
+
+// A packed form of a tensor: ONNX Runtime's key, and its buffers in the file that it was saved to.
+struct Packed {
+  std::string key;
+  std::vector<std::string_view> buffers;
+};
+
+// ONNX Runtime writes "key|start;size;checksum", and more of the latter three where a kernel packs into several buffers.
+std::vector<Packed> packed_forms(const Entries& tensor, std::string_view content) {
+  std::vector<Packed> forms;
+  for (const auto& [name, text] : tensor) {
+    if (name.rfind("prepacked", 0) != 0) continue;
+    const std::vector<std::string> parts = split(text, '|');
+    Packed form{parts[0], {}};
+    for (size_t i = 1; i < parts.size(); ++i) {
+      const std::vector<std::string> words = split(parts[i], ';');
+      const size_t start = number(words[0]), size = words.size() > 1 ? number(words[1]) : 0;
+      if (start > content.size() || size > content.size() - start)
+        refuse("packed weights that ONNX Runtime saved end behind their file");
+      form.buffers.push_back(content.substr(start, size));
+    }
+    forms.push_back(std::move(form));
+  }
+  return forms;
+}
+
+// The file of a tensor, beside the graph that it is of.
+std::string location_of(const Entries& tensor) {
+  for (const auto& [key, value] : tensor)
+    if (key == "location" && value.find('/') == std::string::npos) return value;
+  refuse("ONNX Runtime saved a weight to no file beside its graph");
+}
+
+std::string from_root(const std::string& path) {
+  std::error_code error;
+  const fs::path resolved = fs::weakly_canonical(path, error);
+  if (error) throw FileError(error.value());
+  return resolved.relative_path().native();
+}
+
+// What an entry says of its packed weights, by ONNX Runtime's key.
+Carrier carrier(const std::string& key, const Json& packed, const std::string& entry) {
+  std::string text = key;
+  uint64_t start = 0;
+  for (const Json& size : packed["sizes"].list()) {
+    text += "|" + std::to_string(start) + ";" + std::to_string(size.integer()) + ";0";
+    start += round_up(static_cast<size_t>(size.integer()));
+  }
+  return {from_root(path_in(entry, packed["file"].text())), {{"prepacked_0", text}}};
+}
+
+// The serialized graph, its weights where they are and packed ones in an entry, relative to the root.
+std::string with_packed(const std::string& graph, const CacheEntry& entry) {
+  std::vector<Carrier> carriers;
+  for (const auto& [key, packed] : entry.content["packed"].object()) carriers.push_back(carrier(key, packed, entry.folder));
+  const std::string folder = folder_of(graph);
+  const auto locate = [&](std::string_view location) { return from_root(path_in(folder, location)); };
+  return with_carriers(Mapped(graph).bytes(), locate, carriers);
+}
+
+std::string weights_size(int64_t size) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f", static_cast<double>(size) / 1e9);
+  return text;
+}
+
+// All weights are written as they are and packed, then the packed ones again.
+void check_room(const std::string& part, int64_t size) {
+  struct statvfs found {};
+  if (statvfs(part.c_str(), &found) != 0) throw FileError(errno);
+  const double free = static_cast<double>(found.f_bavail) * static_cast<double>(found.f_frsize);
+  if (free < 4.0 * static_cast<double>(size)) throw FileError(ENOSPC);
+}
+
+}  // namespace
+
+Json PackedKey::to_json() const {
+  Json records{Json::Object{}};
+  for (const auto& [name, digest] : files) records.set(name, digest);
+  return Json::Object{{"format", kPackedFormat}, {"onnxruntime", onnxruntime}, {"processor", processor}, {"files", records}};
+}
+
+std::string PackedKey::digest() const { return sha256(to_json().canonical()); }
+
+PackedKey packed_key(const std::string& folder, const std::string& file, const std::string& onnxruntime) {
+  const Hashes hashes = read_hashes(folder, false);
+  std::vector<std::string> names = {file};
+  for (const std::string& path : weights_of(path_in(folder, file))) names.push_back(path_in(folder_of(file), name_of(path)));
+  PackedKey key{{}, 0, onnxruntime, processor()};
+  for (const std::string& name : names) {
+    const FileRecord* record = hashes.find(name);
+    if (!record) continue;
+    key.files.emplace_back(name, record->blake3);
+    if (name != file) key.size += record->size;
+  }
+  return key;
+}
+
+PackedWeights::PackedWeights(std::string folder, double limit) : cache_(std::move(folder), limit) {}
+
+void PackedWeights::store(const PackedKey& key, const std::string& graph, const SaveGraph& save) const {
+  if (static_cast<double>(key.size) > cache_.limit())
+    refuse("its weights are " + weights_size(key.size) + " GB, more than $" + kCacheLimit + " allows");
+  cache_.add(key.digest(), [&](const std::string& part) {
+    check_room(part, key.size);
+    save(graph, path_in(part, kSaved));
+    trim_heap();
+    return Json(Json::Object{{"key", key.to_json()}, {"packed", take_over(path_in(part, kSaved), part)}});
+  });
+}
+
+bool PackedWeights::open(const PackedKey& key, const std::string& graph, const OpenGraph& open_graph, bool verify) const {
+  const std::optional<CacheEntry> entry = cache_.read(key.digest(), "packed graph", verify);
+  if (!entry) return false;
+  open_graph(with_packed(graph, *entry));
+  return true;
+}
+
+// Put the packed weights of a saved graph into files of their own, and remove all else that was saved. Returns by ONNX
+// Runtime's key the name of the file and the sizes of the buffers in it.
+Json PackedWeights::take_over(const std::string& saved, const std::string& part) const {
+  Json::Object packed;
+  std::set<std::string> known, left = {kSaved};
+  for (const Entries& tensor : external_data(read_file(saved))) {
+    const std::string location = location_of(tensor);
+    left.insert(location);
+    const Mapped content(path_in(part, location));
+    for (const Packed& form : packed_forms(tensor, content.bytes())) {
+      size_t size = 0;
+      Json::List sizes;
+      for (const std::string_view buffer : form.buffers) {
+        size += buffer.size();
+        sizes.push_back(static_cast<int64_t>(buffer.size()));
+      }
+      if (size >= kSmallestFile && known.insert(form.key).second)
+        packed.emplace_back(form.key, Json::Object{{"file", keep(form.buffers, part)}, {"sizes", sizes}});
+    }
+  }
+  for (const std::string& name : left)
+    if (unlink(path_in(part, name).c_str()) != 0) throw FileError(errno);
+  return packed;
+}
+
+// A file for some buffers, each at the start of a page. Returns its name: the BLAKE3 of its content.
+std::string PackedWeights::keep(const std::vector<std::string_view>& buffers, const std::string& part) const {
+  static constexpr char kZeros[kPage] = {};
+  std::vector<std::string_view> rows;
+  for (const std::string_view buffer : buffers) {
+    rows.push_back(buffer);
+    rows.emplace_back(kZeros, round_up(buffer.size()) - buffer.size());
+  }
+  const std::string written = path_in(part, kPacking);
+  write_file(written, rows);
+  const std::string name = hash_file(written);
+  if (is_linked(name, part)) {
+    unlink(written.c_str());
+  } else if (std::rename(written.c_str(), path_in(part, name).c_str()) != 0) {
+    throw FileError(errno);
+  }
+  return name;
+}
+
+// Whether a file of this content is there, and is now in `part` as well.
+bool PackedWeights::is_linked(const std::string& name, const std::string& part) const {
+  std::error_code error;
+  const std::string wanted = path_in(part, name);
+  if (fs::exists(wanted, error)) return true;
+  for (fs::directory_iterator each(cache_.folder(), error), end; !error && each != end; each.increment(error)) {
+    const std::string other = path_in(each->path().native(), name);
+    if (each->path().filename().native()[0] == '.' || access(other.c_str(), R_OK) != 0) continue;
+    try {
+      if (hash_file(other) == name && link(other.c_str(), wanted.c_str()) == 0) return true;
+    } catch (const Error&) {  // its entry goes
+    }
+  }
+  return false;
+}
+
+std::vector<std::string> weights_of(const std::string& graph) {
+  std::vector<std::string> found;
+  try {
+    const Mapped model(graph);
+    const std::string folder = folder_of(graph), own = name_of(plain_path(graph));
+    std::error_code error;
+    for (fs::directory_iterator each(folder, error), end; !error && each != end; each.increment(error)) {
+      const std::string name = each->path().filename().native();
+      if (name != own && model.bytes().find(name) != std::string_view::npos) found.push_back(path_in(folder, name));
+    }
+  } catch (const FileError&) {  // ONNX Runtime says what is wrong with it
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+bool open_mapped(const std::string& folder, const std::string& file, const std::string& onnxruntime, bool verify,
+                 const SaveGraph& save, const OpenGraph& open_graph) {
+  const PackedWeights packed;
+  std::error_code error;
+  if (packed.cache().limit() == 0 || !fs::is_regular_file(path_in(folder, kHashes), error)) return false;
+  const PackedKey key = packed_key(folder, file, onnxruntime);
+  if (key.size < kSmallestGraph) return false;
+  const std::string graph = path_in(folder, file), name = name_of(graph);
+  std::string reason;
+  try {
+    if (packed.open(key, graph, open_graph, verify)) return true;
+    {
+      const Step step("packing the weights of " + name + ", once on this machine");
+      packed.store(key, graph, save);
+    }
+    return packed.open(key, graph, open_graph, false);
+  } catch (const FileError& error) {
+    reason = error.reason;
+  } catch (const Error& error) {
+    if (error.kind != Kind::kBundle && error.kind != Kind::kEngine) throw;
+    reason = error.message;
+  }
+  warn("note: the weights of " + name + " are held, not mapped from " + packed.cache().folder() + ": " + reason);
+  return false;
+}
+
+}  // namespace spc

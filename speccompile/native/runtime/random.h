@@ -1,0 +1,31 @@
+// Random numbers of the host: streams of uniforms, each named by a seed, a sequence number and a purpose (runtime/random.py).
+#pragma once
+
+#include <cstdint>
+
+namespace spc {
+
+// What the numbers of a stream decide.
+enum class Purpose : uint64_t { kNewToken = 0, kAccept = 1, kDraft = 2 };
+constexpr uint64_t kPurposes = 3;
+
+// One stream: Philox 4x64 with ten rounds (Salmon et al. 2011), as numpy.random.Philox(key=[seed, 3 * sequence + purpose]).
+class Uniforms {
+ public:
+  Uniforms(uint64_t seed, uint64_t sequence, Purpose purpose)
+      : key_{seed, sequence * kPurposes + static_cast<uint64_t>(purpose)} {}
+
+  // The next number in [0, 1), a multiple of 2**-24.
+  float draw() { return static_cast<float>(raw() >> 40) * 0x1p-24f; }
+  uint64_t raw();
+
+ private:
+  const uint64_t key_[2];
+  uint64_t counter_[4] = {}, block_[4] = {};
+  int at_ = 4;
+};
+
+// A seed from the system, of 53 bits: programs that read JSON numbers as floats keep it.
+uint64_t fresh_seed();
+
+}  // namespace spc

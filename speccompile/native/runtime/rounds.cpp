@@ -1,0 +1,121 @@
+#include "rounds.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "../errors.h"
+#include "logprobs.h"
+
+namespace spc {
+namespace {
+
+[[noreturn]] void refuse(const std::string& what) { throw Error(Kind::kBundle, "manifest.json: " + what, "build the bundle again"); }
+
+Widths widths_of(const Forward::Key& key, int64_t decoding_catch_up) {
+  const int64_t catch_up = key.logit_rows > 1 ? decoding_catch_up : key.window + 1;
+  return {{"window", key.window}, {"logit_rows", key.logit_rows}, {"catch_up", catch_up}, {"history", key.history}};
+}
+
+}  // namespace
+
+Forward::Forward(Rounds& rounds, const Key& key)
+    : key(key), widths(widths_of(key, rounds.manifest.catch_up)), rounds_(rounds) {
+  Engine& engine = rounds.engine;
+  const char* const name = key.fused ? "step" : "verify";
+  const Graph* const graph = rounds.graph(name);
+  if (!graph) refuse(std::string("the bundle has no graph '") + name + "'");
+  verify = engine.bind(name, widths, key.logprobs);
+  window = engine.array("window", {rounds.manifest.batch_size, key.window});
+  path = engine.array("path", {rounds.manifest.batch_size, key.window + 1});
+  for (const Copied& copied : kCopied) {
+    const Tensor* const drafted = graph->output(copied.drafted);
+    if (!drafted) continue;
+    const Shape shape = drafted->concrete_shape(widths);
+    const auto& [from, to] = copies_.emplace_back(engine.array(copied.drafted, shape), engine.array(copied.buffer, shape));
+    if (from.dtype != to.dtype) refuse(std::string(copied.drafted) + " has not the dtype of " + copied.buffer);
+  }
+  const auto output = [&](const char* wanted) {
+    const Tensor* const tensor = graph->output(wanted);
+    return tensor ? engine.array(wanted, tensor->concrete_shape(widths)) : Array();
+  };
+  nodes_ = output("nodes");
+  if (nodes_.data && nodes_.shape != Shape{rounds.manifest.batch_size, key.logit_rows}) refuse("nodes are not those of the window");
+  if (!key.logprobs) return;
+  logits = output("logits");
+  if (logits.shape != Shape{rounds.manifest.batch_size, key.logit_rows, rounds.manifest.vocabulary_size}) refuse("logits are not those of the window");
+}
+
+const Run& Forward::draft() {
+  if (!draft_) draft_ = rounds_.engine.bind("draft", widths, false);
+  return draft_;
+}
+
+void Forward::hand_over() const {
+  for (const auto& [drafted, destination] : copies_) std::memcpy(destination.data, drafted.data, drafted.bytes());
+}
+
+std::vector<double> Forward::logprobs(size_t row, const int64_t* tokens, size_t count) const {
+  const int64_t rows = logits.shape[1], vocabulary = logits.shape[2];
+  std::vector<double> found;
+  for (size_t i = 0; i < count; ++i) {
+    const int64_t at = static_cast<int64_t>(i);
+    const int64_t node = nodes_.data && at < rows ? nodes_.ints()[static_cast<int64_t>(row) * rows + at] : at;
+    if (node < 0 || node >= rows || tokens[i] < 0 || tokens[i] >= vocabulary)
+      throw Error(Kind::kEngine, "the graph gave token " + std::to_string(tokens[i]) + " at node " + std::to_string(node), "build the bundle again");
+    const int64_t place = static_cast<int64_t>(row) * rows + node;
+    found.push_back(chosen_logprob(logits.floats() + place * vocabulary, static_cast<size_t>(vocabulary), tokens[i]));
+  }
+  return found;
+}
+
+Rounds::Rounds(Engine& engine, const Manifest& manifest)
+    : engine(engine),
+      manifest(manifest),
+      length(count("length")),
+      n_path(count("n_path")),
+      n_given(count("n_given")),
+      n_total(count("n_total")) {}
+
+const Graph* Rounds::graph(const std::string& name) const {
+  for (const Graph& each : manifest.graphs)
+    if (each.name == name) return &each;
+  return nullptr;
+}
+
+Forward& Rounds::forward(const Forward::Key& key) {
+  const auto found = forwards_.find(key);
+  return found != forwards_.end() ? found->second : forwards_.try_emplace(key, *this, key).first->second;
+}
+
+CatchUp& Rounds::catch_up(int64_t tokens, int64_t history) {
+  int64_t width = 1;
+  while (width < tokens) width *= 2;
+  width = std::min(width, manifest.prefill_chunk);
+  const auto found = catch_ups_.find({width, history});
+  if (found != catch_ups_.end()) return found->second;
+  const Widths widths = {{"window", width}, {"catch_up", width + 1}, {"history", history}};
+  CatchUp made{engine.bind("draft", widths, false), engine.array("path", {manifest.batch_size, width + 1})};
+  return catch_ups_.emplace(std::pair(width, history), std::move(made)).first->second;
+}
+
+std::vector<std::vector<Span>> aligned_parts(const std::vector<Span>& spans, int64_t size, int64_t overlap) {
+  const int64_t stride = size - overlap;
+  if (stride < 1) refuse("prefill_chunk is " + std::to_string(size) + ": expected at least " + std::to_string(overlap + 1));
+  std::vector<int64_t> counts;
+  for (const Span& span : spans) {
+    const int64_t behind = std::max<int64_t>(0, span.size() - overlap);
+    counts.push_back(std::max((behind + stride - 1) / stride, std::min<int64_t>(span.size(), 1)));
+  }
+  std::vector<std::vector<Span>> parts;
+  const int64_t most = counts.empty() ? 0 : *std::max_element(counts.begin(), counts.end());
+  for (int64_t left = most; left > 0; --left) {
+    std::vector<Span>& row = parts.emplace_back();
+    for (size_t i = 0; i < spans.size(); ++i) {
+      const int64_t start = std::min(spans[i].start + std::max<int64_t>(0, counts[i] - left) * stride, spans[i].stop);
+      row.push_back({start, counts[i] >= left ? std::min(start + size, spans[i].stop) : start});
+    }
+  }
+  return parts;
+}
+
+}  // namespace spc

@@ -1,0 +1,89 @@
+// The graphs of a round bound to their buffers, once for every set of widths, and the arrays that the host sees
+// (runtime/rounds.py).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "engine.h"
+
+namespace spc {
+
+class Rounds;
+
+// The target over a window, the arrays around it, and the draft that reads its path.
+class Forward {
+ public:
+  struct Key {
+    int64_t window, logit_rows, history;
+    bool fused, logprobs;
+    bool operator<(const Key& other) const { return tie() < other.tie(); }
+
+   private:
+    std::tuple<int64_t, int64_t, int64_t, bool, bool> tie() const { return {window, logit_rows, history, fused, logprobs}; }
+  };
+
+  Forward(Rounds& rounds, const Key& key);
+  // The drafter over the path of this run: it writes the window of the next round.
+  const Run& draft();
+  // Make what a `step` has drafted the window of the next round.
+  void hand_over() const;
+  // Log-probabilities of a row's new tokens of this round.
+  std::vector<double> logprobs(size_t row, const int64_t* tokens, size_t count) const;
+
+  const Key key;
+  const Widths widths;
+  Run verify;
+  Array window, path, logits;  // int64 [B, W], int64 [B, W + 1], float32 [B, logit_rows, V] where it was bound with them
+
+ private:
+  Rounds& rounds_;
+  Run draft_;
+  std::vector<std::pair<Array, Array>> copies_;
+  Array nodes_;
+};
+
+// A run of the drafter alone. path int64 [B, W + 1]: what it reads.
+struct CatchUp {
+  Run run;
+  Array path;
+};
+
+// A bundle's counts, and what of its graphs has been bound.
+class Rounds {
+ public:
+  Rounds(Engine& engine, const Manifest& manifest);
+  // A run of the target at these widths. fused: of the `step` graph, which drafts as well.
+  Forward& forward(const Forward::Key& key);
+  // A run of the drafter over so many committed tokens and the next. Few widths serve all numbers of them.
+  CatchUp& catch_up(int64_t tokens, int64_t history);
+  const Graph* graph(const std::string& name) const;
+
+  Engine& engine;
+  const Manifest& manifest;
+  int64_t *const length, *const n_path, *const n_given, *const n_total;  // [B] each
+
+ private:
+  int64_t* count(const char* name) { return engine.array(name, {manifest.batch_size}).ints(); }
+
+  std::map<Forward::Key, Forward> forwards_;
+  std::map<std::pair<int64_t, int64_t>, CatchUp> catch_ups_;
+};
+
+// Tokens of a text from `start` to before `stop`.
+struct Span {
+  int64_t start = 0, stop = 0;
+  int64_t size() const { return stop - start; }
+};
+
+// Spans in parts of at most `size`, one part of each at a time. Shorter ones begin later, so that all end together.
+//
+// A part begins with the last `overlap` of the part before it. The part of a span that has not begun is empty, at its start.
+std::vector<std::vector<Span>> aligned_parts(const std::vector<Span>& spans, int64_t size, int64_t overlap = 0);
+
+}  // namespace spc

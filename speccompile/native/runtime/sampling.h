@@ -1,0 +1,79 @@
+// What the host gives graphs that sample: settings once a generation, uniforms and the history in every round
+// (runtime/sampling.py).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <unordered_set>
+#include <vector>
+
+#include "engine.h"
+#include "generation.h"
+#include "random.h"
+
+namespace spc {
+
+using Rows = std::vector<Row>;
+
+// The tokens of every penalized row, each once; the rest of its line repeats one of them. `width` is 1 while no row has a
+// penalty, else a power of two or the capacity: few different shapes.
+class History {
+ public:
+  History(Engine& engine, const Manifest& manifest);
+  int64_t width() const { return lines_.shape[1]; }
+  // The prompts of the penalized rows.
+  void begin(const Rows& rows);
+  // Take the new tokens of a row.
+  void add(size_t index, const Row& row);
+  // Make room for what no longer fits.
+  void widen();
+
+ private:
+  struct Seen {
+    std::vector<int64_t> tokens;  // in the order of their coming
+    std::unordered_set<int64_t> known;
+    size_t read = 0;  // new tokens of the row
+
+    bool add(int64_t token);
+  };
+  void lay_out();
+
+  Engine& engine_;
+  const int64_t batch_, most_;
+  std::vector<std::optional<Seen>> seen_;
+  Array lines_;
+};
+
+// Writes the inputs of sampling for one batch at a time.
+class Sampler {
+ public:
+  Sampler(Engine& engine, const Manifest& manifest);
+  // The settings of every row, and its random numbers from the first on. drafting: whether rounds have drafts.
+  void begin(const Rows& rows, bool drafting);
+  // The random numbers of the next round, and what has been said until now. Rows that have ended draw nothing.
+  void write(const Rows& rows, int64_t logit_rows);
+
+  History history;
+
+ private:
+  struct PerDraft {
+    Array array;
+    Purpose purpose;
+  };
+  struct Drawn {
+    float* numbers;
+    Uniforms stream;
+  };
+  void write_settings(const Rows& rows);
+
+  Engine& engine_;
+  const int64_t batch_, tokens_;
+  std::vector<PerDraft> per_draft_;
+  std::vector<std::vector<float>> new_tokens_;
+  std::vector<std::vector<Drawn>> streams_;
+};
+
+// Whether the round's graphs have an input of this name.
+bool has_input(const Manifest& manifest, const std::string& name);
+
+}  // namespace spc

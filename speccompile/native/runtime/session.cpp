@@ -1,0 +1,142 @@
+#include "session.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "../errors.h"
+#include "../operators/float_mode.h"
+
+namespace spc {
+namespace {
+
+Json numbers(const std::vector<int64_t>& values, size_t from = 0) {
+  Json::List list;
+  for (size_t i = from; i < values.size(); ++i) list.emplace_back(values[i]);
+  return Json(std::move(list));
+}
+
+Json numbers(const std::vector<double>& values, size_t from, size_t count) {
+  Json::List list;
+  for (size_t i = from; i < std::min(values.size(), from + count); ++i) list.emplace_back(values[i]);
+  return Json(std::move(list));
+}
+
+}  // namespace
+
+Session::Session(std::shared_ptr<const Bundle> bundle)
+    : bundle_(std::move(bundle)),
+      engine_(bundle_->program().open()),
+      loop_(*engine_, bundle_->manifest(), bundle_->entry().provider != "cpu") {}
+
+void Session::start(const Request& request) {
+  const Manifest& manifest = bundle_->manifest();
+  const Options options = check_options(request, manifest);
+  if (!request.stop.empty()) bundle_->need_text("this bundle has no tokenizer, so no text to stop at", "leave --stop out");
+  Rows rows;
+  for (const Prompt& prompt : request.prompts) {
+    const TokenIds ids = bundle_->token_ids(prompt, options.chat);
+    for (int64_t i = 0; i < options.sequences; ++i)
+      rows.emplace_back(ids, options, options.samplings[rows.size()], manifest.max_length, manifest.eos_token_ids, bundle_->text(), request.stop);
+  }
+  state_ = State::kIdle;
+  rows_.swap(rows);
+  shown_.assign(rows_.size(), {});
+  seconds_.clear();
+  steps_ = 0;
+  speculative_ = bundle_->speculative() && !options.autoregressive;
+  engine_->resume();
+  loop_.begin(rows_, speculative_, options.adaptive);
+  state_ = State::kRunning;
+}
+
+bool Session::step() {
+  if (state_ == State::kIdle) throw Error(Kind::kUsage, "received a step before a request, expected one that was started", "start the session first");
+  if (state_ == State::kOver) return false;
+  std::vector<Row::Mark> marks;
+  for (const Row& row : rows_) marks.push_back(row.mark());
+  const speccompile::FloatMode mode;
+  ++steps_;
+  const double start = wall_seconds();
+  state_ = State::kIdle;  // unless this step comes to its end
+  const auto undo = [&] {
+    for (size_t i = 0; i < rows_.size(); ++i) rows_[i].cancel(marks[i]);
+  };
+  try {
+    loop_.step(rows_);
+  } catch (const Error& error) {
+    if (error.kind == Kind::kCancelled) state_ = State::kOver;
+    undo();
+    throw;
+  } catch (...) {
+    undo();
+    throw;
+  }
+  state_ = State::kRunning;
+  seconds_.push_back(wall_seconds() - start);
+  if (std::any_of(rows_.begin(), rows_.end(), [](const Row& row) { return row.active(); })) return true;
+  state_ = State::kOver;
+  return false;
+}
+
+const Row& Session::at(size_t row) const {
+  if (row < rows_.size()) return rows_[row];
+  throw Error(Kind::kUsage, "received row " + std::to_string(row) + ", expected one of " + std::to_string(rows_.size()),
+              "a row is a sequence of a prompt of the request, from 0 on");
+}
+
+const std::string& Session::new_text(size_t row) {
+  at(row);
+  Shown& shown = shown_[row];
+  if (shown.text_step != steps_) {
+    rows_[row].read();
+    shown.piece = rows_[row].text.substr(std::min(shown.text, rows_[row].text.size()));
+    shown.text = rows_[row].text.size();
+    shown.text_step = steps_;
+  }
+  return shown.piece;
+}
+
+const TokenIds& Session::new_tokens(size_t row) {
+  const TokenIds& all = at(row).token_ids;
+  Shown& shown = shown_[row];
+  if (shown.tokens_step != steps_) {
+    shown.ids.assign(all.begin() + static_cast<std::ptrdiff_t>(std::min(shown.tokens, all.size())), all.end());
+    shown.tokens = all.size();
+    shown.tokens_step = steps_;
+  }
+  return shown.ids;
+}
+
+Json Session::result(size_t index) {
+  at(index);
+  Row& row = rows_[index];
+  row.read();
+  const size_t rounds = row.path_lengths.empty() ? 0 : row.path_lengths.size() - 1;
+  const double seconds = std::accumulate(seconds_.begin(), seconds_.end(), 0.0), count = static_cast<double>(row.token_ids.size());
+  Json found(Json::Object{
+      {"text", row.has_text() ? Json(row.text) : Json()},
+      {"token_ids", numbers(row.token_ids)},
+      {"prompt_tokens", Json(static_cast<int64_t>(row.prompt.size()))},
+      {"rounds", Json(static_cast<int64_t>(rounds))},
+      {"mean_accepted", rounds ? Json((count - 1) / static_cast<double>(rounds)) : Json()},
+      {"seconds", seconds},
+      {"tokens_per_second", seconds > 0 ? count / seconds : 0.0},
+      {"finish_reason", row.finish_reason},
+      {"mode", speculative_ ? "speculative" : "autoregressive"},
+      {"engine", bundle_->entry().name},
+      {"exact", bundle_->exact()},
+      {"kernels", bundle_->kernels().empty() ? Json() : Json(bundle_->kernels())},
+      {"seed", row.sampling.temperature > 0 ? Json(row.sampling.seed) : Json()},
+  });
+  if (row.wants_logprobs) found.set("logprobs", numbers(row.logprobs, 0, row.logprobs.size()));
+  found.set("prefill_seconds", loop_.seconds.prefill);
+  found.set("verify_seconds", loop_.seconds.verify);
+  found.set("draft_seconds", loop_.seconds.draft);
+  found.set("path_lengths", numbers(row.path_lengths, 1));
+  found.set("draft_lengths", numbers(row.draft_lengths, 1));
+  found.set("round_seconds", numbers(seconds_, 1, rounds));
+  return found;
+}
+
+}  // namespace spc

@@ -1,0 +1,158 @@
+#include "sessions.h"
+
+#include <sys/stat.h>
+
+#include <cstdio>
+#include <map>
+#include <mutex>
+
+#include "../errors.h"
+#include "../files.h"
+#include "../kernels/choose.h"
+#include "../progress.h"
+#include "../system.h"
+#include "packed.h"
+
+// operators/library.cpp, which is linked in
+extern "C" OrtStatus* RegisterCustomOps(OrtSessionOptions* options, const OrtApiBase* base);
+
+namespace spc {
+namespace {
+
+constexpr const char* kKernels = "SPECCOMPILE_KERNELS";
+constexpr const char* kDomain = "speccompile.native";
+
+// A file that is written anew is another one, whatever the hashes of its bundle say.
+std::string identity(const std::string& path) {
+  struct stat found = {};
+  if (stat(path.c_str(), &found) != 0) return path;
+#if defined(__APPLE__)
+  const auto modified = found.st_mtimespec;
+#else
+  const auto modified = found.st_mtim;
+#endif
+  return std::to_string(found.st_dev) + ":" + std::to_string(found.st_ino) + ":" + std::to_string(found.st_size) + ":" +
+         std::to_string(modified.tv_sec) + "." + std::to_string(modified.tv_nsec) + "/";
+}
+
+bool calls_kernels(const std::string& graph) {
+  try {
+    return Mapped(graph).bytes().find(kDomain) != std::string_view::npos;
+  } catch (const FileError&) {
+    return false;  // ONNX Runtime says what is wrong with it
+  }
+}
+
+SharedSession open_file(const Ort& library, const std::string& name, const std::string& path, const SessionOptions& options) {
+  return refusable(library, name, [&] {
+    OrtSession* session = nullptr;
+    library.check(ort::CreateSession(library.api(), library.env(), path.c_str(), options.get(), &session));
+    return session;
+  });
+}
+
+// Opens a graph and writes it again with its weights, as they are and packed.
+void save_packed(const Ort& library, int threads, const std::string& graph, const std::string& output) {
+  const std::string name = output.substr(output.rfind('/') + 1);
+  const SessionOptions options = session_options(library, threads,
+                                                 {{"optimized_model_external_initializers_file_name", name + ".weights"},
+                                                  {"optimized_model_external_initializers_min_size_in_bytes", "1024"},
+                                                  {"save_external_prepacked_constant_initializers", "1"}});
+  library.check(ort::SetOptimizedModelFilePath(library.api(), options.get(), output.c_str()));
+  // it would warn that what it writes is for this machine
+  library.check(ort::SetSessionLogSeverityLevel(library.api(), options.get(), ort::kLogError));
+  open_file(library, graph.substr(graph.rfind('/') + 1), graph, options);
+}
+
+SharedSession open_serialized(const Ort& library, int threads, const std::string& file, const std::string& model) {
+  const SessionOptions options = session_options(library, threads, {{"model_external_initializers_file_folder_path", kRoot}});
+  return refusable(library, file, [&] {
+    OrtSession* session = nullptr;
+    library.check(ort::CreateSessionFromArray(library.api(), library.env(), model.data(), model.size(), options.get(), &session));
+    return session;
+  });
+}
+
+SharedSession open_session(const Ort& library, const std::string& folder, const std::string& file, int threads, bool verify) {
+  const std::string graph = folder + "/" + file;
+  if (!calls_kernels(graph)) {
+    SharedSession mapped;
+    const bool is_mapped = open_mapped(
+        folder, file, library.version(), verify,
+        [&](const std::string& from, const std::string& output) { save_packed(library, threads, from, output); },
+        [&](const std::string& model) { mapped = open_serialized(library, threads, file, model); });
+    if (is_mapped) return mapped;
+  }
+  // With the kernels the weights lie in their file as they are read, and are mapped as they are.
+  SharedSession session = open_file(library, file.substr(file.rfind('/') + 1), graph, session_options(library, threads));
+  if (kernels_in_use() == "none") trim_heap();  // ONNX Runtime has made others of the weights
+  return session;
+}
+
+// Graphs commit rows by an operator that ONNX Runtime has on the processor since 1.25.
+std::string hint(const Ort& library) {
+  constexpr int kSince = 25;
+  int major = 0, minor = 0;
+  const bool is_known = std::sscanf(library.version().c_str(), "%d.%d", &major, &minor) == 2;
+  if (is_known && major == 1 && minor < kSince) return "use ONNX Runtime 1." + std::to_string(kSince) + " or newer, which bundles need";
+  return "`speccompile inspect` shows the version that the bundle was built with";
+}
+
+}  // namespace
+
+SessionOptions session_options(const Ort& library, int threads, const std::vector<std::pair<std::string, std::string>>& entries) {
+  OrtSessionOptions* made = nullptr;
+  library.check(ort::CreateSessionOptions(library.api(), &made));
+  const SessionOptions options = owned(library, made, ort::ReleaseSessionOptions);
+  const auto set = [&](const std::string& name, const std::string& value) {
+    library.check(ort::AddSessionConfigEntry(library.api(), made, name.c_str(), value.c_str()));
+  };
+  library.check(ort::SetIntraOpNumThreads(library.api(), made, threads));
+  for (const auto& [name, value] : entries) set("session." + name, value);
+  // The graphs of a round take turns, each with its own threads. Those of the one that just ran would spin on the cores that
+  // the next one needs.
+  set("session.force_spinning_stop", "1");
+  // Quantized graphs run as they are written: otherwise activations are quantized that the graph leaves alone, and an
+  // optimizer drops a Relu in front of a quantization, even one to signed numbers.
+  set("session.disable_quant_qdq", "1");
+  set("optimization.disable_specified_optimizers", "ReluQuantRewrite");
+  if (kernels_in_use() != "none") library.check(RegisterCustomOps(made, library.base()));
+  return options;
+}
+
+SharedSession shared_session(const Ort& library, const std::string& folder, const std::string& file, int threads, bool verify) {
+  static auto* mutex = new std::mutex;
+  static auto* open = new std::map<std::string, std::weak_ptr<OrtSession>>;
+  const std::lock_guard<std::mutex> lock(*mutex);
+  const std::string graph = folder + "/" + file;
+  std::string key = std::to_string(threads) + "/" + kernels_in_use() + "/" + identity(graph);
+  for (const std::string& weights : weights_of(graph)) key += identity(weights);
+  std::weak_ptr<OrtSession>& known = (*open)[key];
+  SharedSession session = known.lock();
+  if (!session) known = session = open_session(library, folder, file, threads, verify);
+  for (auto each = open->begin(); each != open->end();) each = each->second.expired() ? open->erase(each) : std::next(each);
+  return session;
+}
+
+SharedSession refusable(const Ort& library, const std::string& file, const std::function<OrtSession*()>& open) {
+  try {
+    return owned(library, open(), ort::ReleaseSession);
+  } catch (const OrtRefusal& refusal) {
+    throw Error(Kind::kEngine, "ONNX Runtime " + library.version() + " does not take " + file + ": " + refusal.message, hint(library));
+  }
+}
+
+std::string kernels_in_use() {
+  const std::string wanted = environment(kKernels);
+  if (wanted == "none") return wanted;
+  if (wanted.empty()) return speccompile::kernels().name;
+  std::string known;
+  for (const speccompile::Kernels* const* path = speccompile::runnable_paths(); *path; ++path) {
+    if (wanted == (*path)->name) return speccompile::kernels().name;
+    known += std::string((*path)->name) + ", ";
+  }
+  throw Error(Kind::kUsage, std::string("$") + kKernels + " is '" + wanted + "', which this machine cannot run",
+              std::string("set it to one of ") + known + "none, or unset it for the fastest");
+}
+
+}  // namespace spc

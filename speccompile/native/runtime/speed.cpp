@@ -1,0 +1,151 @@
+#include "speed.h"
+
+#include <algorithm>
+
+namespace spc {
+namespace {
+
+constexpr double kMemory = 20;       // rounds of the text that count, the last of them most
+constexpr double kLongMemory = 100;  // rounds of all texts that count
+constexpr double kPrior = 10.0;      // rounds of the text for which all that is known of others counts
+constexpr double kHope = 0.8;        // chance of the first draft before anything is known; it counts for one round
+constexpr int64_t kWarm = 2;         // rounds without drafts that are timed before anything is compared: caches are cold
+constexpr int64_t kLeastRead = 32;   // tokens that a catch-up must have for its time to be more than its overhead
+constexpr double kClearly = 0.02;    // a width must be this much faster to take another's place
+
+}  // namespace
+
+void Times::add(double seconds) {
+  last_[static_cast<size_t>(count++) % kLast] = seconds;
+  const size_t known = std::min(static_cast<size_t>(count), kLast);
+  double sorted[kLast];
+  std::copy(last_, last_ + known, sorted);
+  std::sort(sorted, sorted + known);
+  typical = sorted[(known - 1) / 4];
+}
+
+Counts::Counts(int depth, double memory)
+    : tried(static_cast<size_t>(depth)), kept(static_cast<size_t>(depth)), memory_(memory) {}
+
+void Counts::add(const std::vector<int>& accepted, int limit, int without) {
+  scale(1 - 1 / memory_);
+  for (const int count : accepted) {
+    for (size_t depth = 0; depth < static_cast<size_t>(count); ++depth) {
+      tried[depth] += 1;
+      kept[depth] += 1;
+    }
+    if (count < limit) tried[static_cast<size_t>(count)] += 1;
+  }
+  rows += static_cast<double>(accepted.size()) + without;
+  rows_with += static_cast<double>(accepted.size());
+  rounds += 1;
+  rounds_with += !accepted.empty();
+}
+
+void Counts::scale(double factor) {
+  for (double& count : tried) count *= factor;
+  for (double& count : kept) count *= factor;
+  rows *= factor;
+  rows_with *= factor;
+  rounds *= factor;
+  rounds_with *= factor;
+}
+
+Acceptance::Acceptance(int depth) : here_(depth, kMemory), everywhere_(depth, kLongMemory) {}
+
+void Acceptance::add(const std::vector<int>& accepted, int limit, int without) {
+  here_.add(accepted, limit, without);
+  everywhere_.add(accepted, limit, without);
+}
+
+void Acceptance::trust(double rounds) {
+  if (here_.rounds > rounds) here_.scale(rounds / here_.rounds);
+}
+
+double Acceptance::weight() const {
+  if (everywhere_.rounds == 0) return 0;
+  return std::min(1.0, kPrior / (1 + here_.rounds / kPrior) / everywhere_.rounds);
+}
+
+std::vector<double> Acceptance::tokens() const {
+  const double weight = this->weight();
+  double chance = kHope, reached = 1, total = 1;
+  std::vector<double> found{total};
+  for (size_t depth = 0; depth < here_.tried.size(); ++depth) {
+    const double kept = here_.kept[depth] + weight * everywhere_.kept[depth];
+    chance = (kept + chance) / (here_.tried[depth] + weight * everywhere_.tried[depth] + 1);
+    reached *= chance;
+    total += reached;
+    found.push_back(total);
+  }
+  return found;
+}
+
+double Acceptance::rows() const {
+  const double weight = this->weight();
+  return (here_.rows_with + weight * everywhere_.rows_with + 1) / (here_.rows + weight * everywhere_.rows + 1);
+}
+
+double Acceptance::rounds() const {
+  const double weight = this->weight();
+  return (here_.rounds_with + weight * everywhere_.rounds_with + 1) / (here_.rounds + weight * everywhere_.rounds + 1);
+}
+
+Speed::Speed(std::map<int, int> drafts, bool fused)
+    : accepts(std::move(drafts)), full(accepts.rbegin()->first), acceptance(accepts.at(full)), fused_(fused) {
+  for (const auto& each : accepts) windows[each.first];
+}
+
+void Speed::add_reading(int64_t tokens, double seconds) {
+  if (tokens >= kLeastRead) reading_.add(seconds / static_cast<double>(tokens));
+}
+
+bool Speed::is_based() const { return single.count >= kWarm; }
+
+bool Speed::is_known() const { return is_based() && windows.at(full).count > 0 && (fused_ || drafting.count > 0); }
+
+std::pair<double, int> Speed::best(int current) const {
+  const std::vector<double> tokens = acceptance.tokens();
+  const std::map<int, double> seconds = this->seconds();
+  const double rows = acceptance.rows(), rounds = acceptance.rounds(), without = (1 - rounds) * seconds.at(1);
+  double best = 0;
+  int found = current;
+  for (const auto& [width, limit] : accepts) {
+    if (!limit) continue;
+    const double speed = (1 + rows * (tokens[static_cast<size_t>(limit)] - 1)) / (rounds * seconds.at(width) + without);
+    if (speed > best * (width == current ? 1 : 1 + kClearly)) {
+      best = speed;
+      found = width;
+    }
+  }
+  return {best * single.typical, found};
+}
+
+double Speed::price(int64_t lag) const {
+  return static_cast<double>(lag) * reading_.typical + seconds().at(full) - single.typical;
+}
+
+std::map<int, double> Speed::seconds() const {
+  std::map<int, double> found;
+  if (fused_) {
+    for (const auto& [width, times] : windows) found[width] = (times.count ? times : windows.at(full)).typical;
+    return found;
+  }
+  int before = 1;
+  double seconds = single.typical;
+  std::vector<int> between;
+  for (const auto& [width, times] : windows) {
+    between.push_back(width);
+    if (width > 1 && times.count) {
+      const double slope = (times.typical - seconds) / (width - before);
+      for (const int other : between) found[other] = drafting.typical + seconds + slope * (other - before);
+      before = width;
+      seconds = times.typical;
+      between.clear();
+    }
+  }
+  for (const int width : between) found[width] = drafting.typical + seconds;
+  return found;
+}
+
+}  // namespace spc
