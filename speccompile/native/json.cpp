@@ -81,7 +81,6 @@ class Parser {
   Json object(int depth) {
     ++at_;
     Json::Object found;
-    std::unordered_map<std::string, size_t> places;
     skip_blanks();
     if (take("}")) return Json(std::move(found));
     for (;;) {
@@ -91,15 +90,29 @@ class Parser {
       skip_blanks();
       if (!take(":")) fail("Expecting ':' delimiter", at_);
       Json value = parse(depth + 1);
-      const auto [place, is_new] = places.emplace(name, found.size());
-      if (is_new)
-        found.emplace_back(std::move(name), std::move(value));
-      else
-        found[place->second].second = std::move(value);
+      found.emplace_back(std::move(name), std::move(value));
       skip_blanks();
-      if (take("}")) return Json(std::move(found));
+      if (take("}")) return Json(each_once(std::move(found)));
       if (!take(",")) fail("Expecting ',' delimiter", at_);
     }
+  }
+
+  // Of several values of a name the last, in the place of the first. Looked for at the end: names no longer move.
+  static Json::Object each_once(Json::Object members) {
+    std::unordered_map<std::string_view, size_t> places(members.size());
+    bool is_so = true;
+    for (size_t i = 0; i < members.size() && is_so; ++i) is_so = places.emplace(members[i].first, i).second;
+    if (is_so) return members;
+    Json::Object kept;
+    std::unordered_map<std::string, size_t> at;
+    for (Json::Member& each : members) {
+      const auto [place, is_new] = at.emplace(each.first, kept.size());
+      if (is_new)
+        kept.push_back(std::move(each));
+      else
+        kept[place->second].second = std::move(each.second);
+    }
+    return kept;
   }
 
   size_t digits() {

@@ -1,0 +1,24 @@
+// "normalizer" of a tokenizer.json.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "../json.h"
+#include "pieces.h"
+
+namespace spc {
+
+class Normalizer {
+ public:
+  virtual ~Normalizer() = default;
+  virtual Line apply(const Line& line) const = 0;
+};
+
+// In order; none for null. Throws NoTokenizer or NoPart.
+using Normalizers = std::vector<std::unique_ptr<const Normalizer>>;
+Normalizers read_normalizers(const Json& part);
+
+Line normalized(const Normalizers& normalizers, Line line);
+
+}  // namespace spc

@@ -1,0 +1,53 @@
+// A text on its way to token ids: what normalizers made of it, and the pieces it was split into.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "unicode.h"
+
+namespace spc {
+
+struct Line {
+  std::string text;
+  // Where in the text that was given each byte comes from; kept only for Metaspace, which asks what its beginning is.
+  std::vector<size_t> from;
+  bool tracked = false;
+
+  Line empty_like() const { return {{}, {}, tracked}; }
+  size_t origin(size_t at) const { return tracked ? from[at] : 0; }
+
+  void add(std::string_view part, size_t origin) {
+    text += part;
+    if (tracked) from.insert(from.end(), part.size(), origin);
+  }
+  void add(uint32_t code, size_t origin) {
+    const size_t before = text.size();
+    unicode::append(text, code);
+    if (tracked) from.insert(from.end(), text.size() - before, origin);
+  }
+  void copy(const Line& other, size_t begin, size_t end) {
+    text.append(other.text, begin, end - begin);
+    if (tracked) from.insert(from.end(), other.from.data() + begin, other.from.data() + end);
+  }
+};
+
+inline constexpr int64_t kNoToken = -1;
+
+struct Piece {
+  size_t begin, end;
+  int64_t token = kNoToken;  // of an added token, whose text is not looked at any more
+};
+
+struct Pieces {
+  Line line;
+  std::vector<Piece> list;
+
+  std::string_view text(const Piece& piece) const {
+    return std::string_view(line.text).substr(piece.begin, piece.end - piece.begin);
+  }
+};
+
+}  // namespace spc

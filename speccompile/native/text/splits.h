@@ -1,0 +1,27 @@
+// How a text is split where something matches.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "../json.h"
+#include "pattern.h"
+
+namespace spc {
+
+struct Part {
+  size_t begin, end;
+  bool matches;
+};
+
+enum class Behavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
+
+// Throws NoTokenizer.
+Behavior read_behavior(const Json& value);
+
+// Matches and what is between them, all of a text of that size; invert: those that match are those that do not.
+std::vector<Part> parts_of(const std::vector<Match>& matches, size_t size, bool invert);
+// The pieces that the behavior makes of the parts.
+std::vector<Match> pieces_of(const std::vector<Part>& parts, Behavior behavior);
+
+}  // namespace spc

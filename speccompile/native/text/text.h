@@ -1,0 +1,63 @@
+// Text to token ids and back, whole or as it comes (speccompile/runtime/text.py), from a Hugging Face tokenizer.json.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace spc {
+
+using TokenIds = std::vector<int64_t>;
+
+// The tokenizer in a `tokenizer.json`. Never changes: any number of threads may use it.
+class Text {
+ public:
+  // Throws Error(kBundle) when the file is no tokenizer, Error(kEngine) naming the part of it that this runtime does not
+  // have (a model that is not BPE, an unknown normalizer, ..).
+  static std::shared_ptr<const Text> open(const std::string& path);
+  virtual ~Text() = default;
+
+  // Token ids of UTF-8 text; special_tokens: with those that the tokenizer puts around a prompt. Throws Error(kPrompt) for
+  // what is not UTF-8.
+  virtual TokenIds encode(std::string_view text, bool special_tokens = true) const = 0;
+  // UTF-8 without special tokens; what is no character is U+FFFD.
+  virtual std::string decode(const TokenIds& ids) const = 0;
+  // Those that have text: no special tokens, none beyond the tokenizer's vocabulary.
+  virtual TokenIds shown(const TokenIds& ids) const = 0;
+  // Whether the token is one byte of a character that the vocabulary lacks (SentencePiece's byte fallback).
+  virtual bool is_byte(int64_t id) const = 0;
+};
+
+// The text that continues a prompt, in pieces that can be shown as they come: see text.py's Stream.
+class Stream {
+ public:
+  // Throws Error(kPrompt) for an empty stop string.
+  Stream(std::shared_ptr<const Text> text, const TokenIds& prompt, std::vector<std::string> stop);
+
+  // Take the next token ids; the text that may be shown now.
+  std::string push(const TokenIds& ids);
+  // The rest of the text.
+  std::string finish();
+
+  bool has_stop() const { return !stop_.empty(); }
+  bool stopped() const { return stopped_; }
+  // Token ids pushed, up to and including the one that completed the stop string.
+  size_t kept() const { return kept_; }
+
+ private:
+  TokenIds last_shown(const TokenIds& prompt) const;
+  std::string decode(const TokenIds& ids);
+  std::string until_stop(const std::string& piece);
+  size_t first_open(const std::string& text) const;
+
+  std::shared_ptr<const Text> text_;
+  std::vector<std::string> stop_;
+  bool stopped_ = false;
+  size_t kept_ = 0;
+  std::string held_, known_;
+  TokenIds pending_, context_;
+};
+
+}  // namespace spc
