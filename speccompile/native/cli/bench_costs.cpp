@@ -1,0 +1,211 @@
+#include "bench_costs.h"
+
+#include <algorithm>
+#include <iterator>
+#include <set>
+#include <utility>
+
+#include "../errors.h"
+#include "../operators/float_mode.h"
+#include "../progress.h"
+#include "../runtime/loop.h"
+#include "bench_ways.h"
+
+namespace spc::cli {
+namespace {
+
+constexpr int kWarmUp = 3;   // runs of every width before any is timed: enough for an engine that records a graph
+constexpr int kRepeats = 7;  // timed runs of every width: an odd number, so that the median is one of them
+constexpr int kGenerations = 3;
+constexpr int64_t kNewTokens = 16;
+constexpr int64_t kEveryWidth = 8, kWide[] = {16, 32, 64};
+// There a window's width matters little, and an engine may keep few shapes ready to run.
+constexpr int64_t kOnDevice[] = {1, 2, 4, 8, 16};
+
+// On the processor every width up to 8, wide ones in steps; that of decoding always.
+std::set<int64_t> curve_widths(const Manifest& manifest, bool on_device) {
+  const int64_t decoding = manifest.tokens + 1, widest = std::max(manifest.prefill_chunk, decoding);
+  std::set<int64_t> widths(std::begin(kOnDevice), std::end(kOnDevice));
+  if (!on_device) {
+    widths = {std::begin(kWide), std::end(kWide)};
+    for (int64_t width = 1; width <= kEveryWidth; ++width) widths.insert(width);
+  }
+  widths.erase(widths.upper_bound(widest), widths.end());
+  widths.insert(decoding);
+  return widths;
+}
+
+// Token ids that have nothing to say, all over the vocabulary: rows of the embedding that lie far apart.
+TokenIds context_tokens(const Manifest& manifest, int64_t count) {
+  TokenIds ids;
+  for (int64_t i = 0; i < count; ++i) ids.push_back(i * 7919 % manifest.vocabulary_size);
+  return ids;
+}
+
+// Seconds of a round beside its graphs; leaves the context in the caches. No token ends it before its first round.
+double host_seconds(Engine& engine, const Bundle& bundle, int64_t context) {
+  const Manifest& manifest = bundle.manifest();
+  Loop loop(engine, manifest, bundle.entry().provider != "cpu");
+  Options options;
+  options.max_new_tokens = std::min(kNewTokens, manifest.max_length - context);
+  std::vector<double> found;
+  for (int i = 0; i < kGenerations; ++i) {
+    Rows rows;
+    rows.emplace_back(context_tokens(manifest, context), options, Sampling(), manifest.max_length, std::vector<int64_t>(),
+                      bundle.text(), std::vector<std::string>());
+    loop.begin(rows, bundle.speculative(), false);
+    double seconds = 0;
+    while (rows[0].active()) {
+      const double start = wall_seconds();
+      loop.step(rows);
+      seconds += wall_seconds() - start;
+    }
+    const double host = seconds - loop.seconds.prefill - loop.seconds.verify - loop.seconds.draft;
+    found.push_back(host / static_cast<double>(rows[0].path_lengths.size() - 1));
+  }
+  return median(found);
+}
+
+// The graphs of a round at several widths. One row is active; its draft follows every window that has room.
+class CostRounds {
+ public:
+  CostRounds(Engine& engine, const Manifest& manifest, int64_t context)
+      : engine_(engine), manifest_(manifest), context_(context), decoding_(manifest.tokens + 1) {
+    if (!engine.has("draft")) return;
+    run(decoding_);  // what the draft reads of the target is that of a window of decoding, also behind others
+    draft_ = engine.bind("draft", widths(decoding_), false);
+  }
+
+  // Seconds of `verify` or `step`, and of `draft` where there is one.
+  std::pair<double, std::optional<double>> run(int64_t width) {
+    const Run& verify = bound(width);
+    begin();
+    const double start = wall_seconds();
+    verify();
+    const double verified = wall_seconds();
+    if (!draft_ || width == 1) return {verified - start, std::nullopt};
+    draft_();
+    return {verified - start, wall_seconds() - verified};
+  }
+
+ private:
+  const Run& bound(int64_t width) {
+    const auto found = verify_.find(width);
+    if (found != verify_.end()) return found->second;
+    const Array window = engine_.array("window", {manifest_.batch_size, width});
+    const TokenIds tokens = context_tokens(manifest_, width);
+    for (size_t i = 0; i < window.count(); ++i) window.ints()[i] = tokens[i % tokens.size()];
+    const bool is_fused = engine_.has("step") && width == decoding_;
+    return verify_.emplace(width, engine_.bind(is_fused ? "step" : "verify", widths(width), false)).first->second;
+  }
+
+  Widths widths(int64_t width) const {
+    return {{"window", width}, {"logit_rows", width}, {"catch_up", manifest_.catch_up}, {"history", 1}};
+  }
+
+  // One token is given and nothing is a draft: what a graph computes depends on the widths alone.
+  void begin() {
+    for (const auto& [name, value] : {std::pair<const char*, int64_t>("n_given", 1), {"n_total", 1}, {"length", context_}}) {
+      const Array counts = engine_.array(name, {manifest_.batch_size});
+      std::fill_n(counts.ints(), counts.count(), 0);
+      counts.ints()[0] = value;
+    }
+  }
+
+  Engine& engine_;
+  const Manifest& manifest_;
+  const int64_t context_, decoding_;
+  std::map<int64_t, Run> verify_;
+  Run draft_;
+};
+
+// New tokens a round where the draft at depth d is accepted with chance alpha^d: Leviathan et al. 2023, equation 1.
+double expected_tokens(double alpha, int64_t drafts) {
+  double sum = 1, chance = 1;
+  for (int64_t depth = 1; depth <= drafts; ++depth) sum += chance *= alpha;
+  return sum;
+}
+
+// The inverse. Nothing where no rate up to 1 gives as many.
+std::optional<double> acceptance_rate(double mean_accepted, int64_t drafts) {
+  constexpr int kHalvings = 50;
+  if (mean_accepted > expected_tokens(1, drafts)) return std::nullopt;
+  double low = 0, high = 1;
+  for (int i = 0; i < kHalvings; ++i) {
+    const double middle = (low + high) / 2;
+    (expected_tokens(middle, drafts) < mean_accepted ? low : high) = middle;
+  }
+  return high;
+}
+
+// A round that verifies so many drafts, by itself: in its own width, or the next wider one that was measured. That of
+// decoding where drafts are a tree, and where they are made beside the target.
+double round_seconds(const Costs& costs, const Manifest& manifest, int64_t drafts) {
+  const bool is_fused =
+      std::any_of(manifest.graphs.begin(), manifest.graphs.end(), [](const Graph& each) { return each.name == "step"; });
+  const int64_t width = (manifest.is_chain() && !is_fused) || !drafts ? drafts + 1 : manifest.tokens + 1;
+  return costs.round_seconds(costs.verify.lower_bound(width)->first);
+}
+
+Json break_even(const Costs& costs, const Manifest& manifest) {
+  const int64_t width = manifest.tokens + 1;
+  const double mean = costs.round_seconds(width) / costs.round_seconds(1);
+  const std::optional<double> rate = manifest.is_chain() ? acceptance_rate(mean, manifest.tokens) : std::nullopt;
+  return Json(Json::Object{{"width", width}, {"mean_accepted", mean}, {"acceptance_rate", known(rate)}});
+}
+
+}  // namespace
+
+Costs measure_costs(const Bundle& bundle, int64_t context) {
+  const Manifest& manifest = bundle.manifest();
+  const int64_t most = manifest.max_length - 2;
+  if (context > most)
+    throw Error(Kind::kUsage,
+                "context: received " + std::to_string(context) + " tokens, expected 1 to " + std::to_string(most),
+                "two tokens less than the bundle's cache.max_length at most");
+  const std::set<int64_t> widths = curve_widths(manifest, bundle.entry().provider != "cpu");
+  const Step step("cost of a round over " + std::to_string(context) + " tokens of context");
+  const speccompile::FloatMode mode;
+  const std::unique_ptr<Engine> engine = bundle.program().open();
+  Costs costs;
+  costs.host = host_seconds(*engine, bundle, context);
+  CostRounds rounds(*engine, manifest, context);
+  for (const int64_t width : widths)
+    for (int i = 0; i < kWarmUp; ++i) rounds.run(width);
+  std::map<int64_t, std::vector<double>> verify;
+  std::vector<double> draft;
+  for (int i = 0; i < kRepeats; ++i) {
+    for (const int64_t width : widths) {
+      rounds.run(width);  // the processor's caches then hold what a round of the same kind has left there
+      const auto [verified, drafted] = rounds.run(width);
+      verify[width].push_back(verified);
+      if (drafted) draft.push_back(*drafted);
+    }
+  }
+  for (const auto& [width, times] : verify) costs.verify[width] = median(times);
+  costs.draft = known_median(draft);
+  return costs;
+}
+
+Json make_budget(const Costs& costs, int64_t context, const Manifest& manifest, const Generations& runs) {
+  Json::List curve;
+  for (const auto& [width, seconds] : costs.verify)
+    curve.push_back(Json(Json::Object{{"width", width}, {"seconds", seconds}, {"ratio", seconds / costs.verify.at(1)}}));
+  std::vector<double> allowed, reached;
+  for (const Generation* one : runs) {
+    if (!one->rounds()) continue;
+    double least = 0;
+    for (const int64_t drafts : one->draft_lengths) least += round_seconds(costs, manifest, drafts);
+    allowed.push_back(static_cast<double>(one->count() - 1) / least);
+    reached.push_back(least / (one->seconds - one->prefill));
+  }
+  return Json(Json::Object{{"context", context},
+                           {"verify", std::move(curve)},
+                           {"draft_seconds", known(costs.draft)},
+                           {"host_seconds", costs.host},
+                           {"break_even", manifest.tokens ? break_even(costs, manifest) : Json()},
+                           {"allowed_tokens_per_second", known(known_median(allowed))},
+                           {"reached", known(known_median(reached))}});
+}
+
+}  // namespace spc::cli

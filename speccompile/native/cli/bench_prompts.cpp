@@ -1,0 +1,121 @@
+#include "bench_prompts.h"
+
+#include <algorithm>
+#include <cerrno>
+
+#include "../errors.h"
+#include "../files.h"
+#include "../json.h"
+#include "edge.h"
+
+namespace spc::cli {
+namespace {
+
+constexpr const char* kForms = R"({"prompt": "text"} or {"token_ids": [1, 2, 3]})";
+constexpr const char* kQuestion = R"({"question_id": 81, "category": "writing", "turns": ["text", ..]})";
+constexpr const char* kMtBench[] = {"writing", "roleplay",   "reasoning", "math",
+                                    "coding",  "extraction", "stem",      "humanities"};
+constexpr const char* kBlanks = " \t\n\r\v\f";
+constexpr size_t kShown = 80;  // characters of a line that is wrong
+
+// Where something stands.
+struct Line {
+  const std::string& path;
+  size_t number;
+  std::string text;
+
+  [[noreturn]] void refuse(const std::string& received, const std::string& expected, const std::string& hint) const {
+    throw Error(Kind::kPrompt,
+                path + ", line " + std::to_string(number) + ": received " + received + ", expected " + expected, hint);
+  }
+
+  std::string shortened() const {
+    const size_t first = text.find_first_not_of(kBlanks);
+    const std::string whole = text.substr(first, text.find_last_not_of(kBlanks) + 1 - first);
+    size_t at = 0, characters = 0;
+    for (; at < whole.size(); ++at)
+      if ((static_cast<unsigned char>(whole[at]) & 0xC0) != 0x80 && characters++ == kShown) break;
+    return at < whole.size() ? whole.substr(0, at) + "..." : whole;
+  }
+};
+
+std::string checked(const std::string& prompt, const Line& line) {
+  if (prompt.empty()) line.refuse("an empty prompt", "text", "remove the line or add text");
+  if (!is_utf8(prompt))
+    line.refuse("text that is not Unicode", "text that UTF-8 can hold",
+                "remove the lone surrogate (an escape from \\ud800 to \\udfff without its other half)");
+  return prompt;
+}
+
+Prompt prompt_of(const Json& data, const Line& line) {
+  const Json *prompt = data.find("prompt"), *ids = data.find("token_ids");
+  if (prompt && ids) line.refuse("a prompt and token ids", "one of the two", "remove one of the two keys");
+  if (prompt && prompt->is_text()) return checked(prompt->text(), line);
+  const auto is_id = [](const Json& each) { return each.is_integer() && each.integer() >= 0; };
+  if (ids && ids->is_list() && std::all_of(ids->list().begin(), ids->list().end(), is_id)) {
+    if (ids->list().empty()) line.refuse("no token ids", "one token id or more", "remove the line or add ids");
+    TokenIds found;
+    for (const Json& id : ids->list()) found.push_back(id.integer());
+    return found;
+  }
+  line.refuse(line.shortened(), kForms, "write each line as one JSON object with one of the two keys");
+}
+
+Question question_of(const Line& line) {
+  Json data;
+  try {
+    data = Json::parse(line.text);
+  } catch (const JsonError&) {  // no question
+  }
+  if (!data.find("turns")) return {{prompt_of(data, line)}, std::nullopt};
+  const Json::List& turns = data["turns"].list();
+  const bool are_texts =
+      !turns.empty() && std::all_of(turns.begin(), turns.end(), [](const Json& each) { return each.is_text(); });
+  const std::string& category = data["category"].text();
+  if (!data.find("question_id") || category.empty() || !are_texts)
+    line.refuse(line.shortened(), kQuestion, "a question has these keys, and one turn or more");
+  Question question{{}, category};
+  for (const Json& turn : turns) question.turns.emplace_back(checked(turn.text(), line));
+  return question;
+}
+
+std::string read_text(const std::string& path) {
+  std::string text;
+  try {
+    text = read_file(path);
+  } catch (const FileError& error) {
+    if (error.number != ENOENT) refuse_file(path, error);
+    throw Error(Kind::kPrompt, "received the prompts file '" + path + "', expected a file: nothing lies there",
+                std::string("write one prompt a line: ") + kForms);
+  }
+  if (text.rfind("\xEF\xBB\xBF", 0) == 0) text.erase(0, 3);  // a byte order mark
+  const size_t place = first_invalid_utf8(text);
+  if (place == std::string::npos) return text;
+  const auto before = std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(place), '\n');
+  Line{path, static_cast<size_t>(before) + 1, ""}.refuse("bytes that are not UTF-8", "text", "save the file as UTF-8");
+}
+
+}  // namespace
+
+std::string Question::group() const {
+  if (!category) return kPlainGroup;
+  return std::find(std::begin(kMtBench), std::end(kMtBench), *category) != std::end(kMtBench) ? "mt_bench" : *category;
+}
+
+std::vector<Question> read_questions(const std::string& given) {
+  const std::string path = plain_path(given), text = read_text(path);
+  std::vector<Question> questions;
+  size_t number = 0;
+  for (size_t at = 0; at <= text.size();) {
+    const size_t end = std::min(text.find('\n', at), text.size());
+    const Line line{path, ++number, text.substr(at, end - at)};
+    at = end + 1;
+    if (line.text.find_first_not_of(kBlanks) != std::string::npos) questions.push_back(question_of(line));
+  }
+  if (questions.empty())
+    throw Error(Kind::kPrompt, path + ": received no prompts, expected one a line",
+                std::string("add lines such as ") + kForms);
+  return questions;
+}
+
+}  // namespace spc::cli

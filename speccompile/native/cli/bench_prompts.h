@@ -1,0 +1,27 @@
+// Prompt files, one JSON object a line: prompts, or questions with turns (speccompile/bundle/prompts.py).
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "../runtime/options.h"
+
+namespace spc::cli {
+
+// The group of prompts that are no questions.
+constexpr const char* kPlainGroup = "prompts";
+
+// What is asked in one conversation. Each turn continues it; a prompt is a single one, and has no category.
+struct Question {
+  std::vector<Prompt> turns;
+  std::optional<std::string> category;
+
+  std::string group() const;
+};
+
+// In the order of the file. Throws Error(kPrompt), with the line's number, for a file that is missing, empty or not in this
+// form.
+std::vector<Question> read_questions(const std::string& path);
+
+}  // namespace spc::cli

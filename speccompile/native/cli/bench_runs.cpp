@@ -1,0 +1,179 @@
+#include "bench_runs.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "../errors.h"
+#include "../progress.h"
+#include "../runtime/session.h"
+
+namespace spc::cli {
+namespace {
+
+// What was said in its order, everything on lines of its own: a turn, its answer, .., the last turn.
+std::string conversation(const Question& question, const std::vector<std::string>& answers) {
+  std::string text;
+  for (size_t turn = 0; turn < answers.size(); ++turn)
+    text += std::get<std::string>(question.turns[turn]) + "\n" + answers[turn] + "\n";
+  return text + std::get<std::string>(question.turns[answers.size()]);
+}
+
+class Runs {
+ public:
+  Runs(const std::shared_ptr<const Bundle>& bundle, const Request& options, int64_t longest)
+      : bundle_(bundle), session_(bundle), options_(options), longest_(longest) {}
+
+  // Throws Error(kPrompt) where a turn leaves no room for its answer, or may not: answers count as long as can be.
+  void check(const Question& question) const {
+    const int64_t most = bundle_->manifest().max_length;
+    for (size_t turn = 0; turn < question.turns.size(); ++turn) {
+      const auto asked = static_cast<int64_t>(token_ids(question, std::vector<std::string>(turn)).size());
+      const int64_t needed = asked + static_cast<int64_t>(turn) * longest_;
+      const std::string before = turn ? " and the answers before turn " + std::to_string(turn + 1) + " may have" : " has";
+      if (needed >= most)
+        throw Error(Kind::kPrompt,
+                    "the prompt" + before + " " + std::to_string(needed) +
+                        " tokens, which leaves no room in this bundle's capacity of " + std::to_string(most),
+                    "shorten it, ask for fewer new tokens, or build the bundle with a larger cache.max_length");
+    }
+  }
+
+  Answers answers(const Question& question, int64_t number, bool is_autoregressive) {
+    Answers found;
+    std::vector<std::string> said;
+    for (size_t turn = 0; turn < question.turns.size(); ++turn) {
+      Request request = options_;
+      request.set(Request::kAll, "autoregressive", Value::of(uint64_t{is_autoregressive}));
+      try {
+        request.prompts = {token_ids(question, said)};
+      } catch (const Error& error) {  // tokens of an answer, read as text, may be more
+        if (error.kind != Kind::kPrompt) throw;
+        throw Error(error.kind,
+                    "prompt " + std::to_string(number) + ", turn " + std::to_string(turn + 1) + ": " + error.message,
+                    error.hint);
+      }
+      session_.start(request);
+      while (session_.step()) continue;
+      found.emplace_back(session_.result(0));
+      said.push_back(found.back().text);
+    }
+    return found;
+  }
+
+ private:
+  // The prompt of the turn that follows these answers.
+  TokenIds token_ids(const Question& question, const std::vector<std::string>& answers) const {
+    return bundle_->token_ids(question.category ? Prompt(conversation(question, answers)) : question.turns[0], false);
+  }
+
+  const std::shared_ptr<const Bundle> bundle_;
+  Session session_;
+  const Request options_;
+  const int64_t longest_;
+};
+
+// Throws for the first question that is refused, and tells of the others.
+void check_all(const Runs& runs, const std::vector<Question>& questions) {
+  std::optional<Error> first;
+  std::string others;
+  for (size_t i = 0; i < questions.size(); ++i) {
+    const std::string number = std::to_string(i + 1);
+    try {
+      runs.check(questions[i]);
+    } catch (const Error& error) {
+      if (error.kind != Kind::kPrompt) throw;
+      if (first)
+        others += (others.empty() ? "; also refused: " : ", ") + number;
+      else
+        first.emplace(error.kind, "prompt " + number + ": " + error.message, error.hint);
+    }
+  }
+  if (first) throw Error(first->kind, first->message + others, first->hint);
+}
+
+template <class T>
+std::vector<T> all(const Json& list, T (Json::*get)() const) {
+  std::vector<T> found;
+  for (const Json& each : list.list()) found.push_back((each.*get)());
+  return found;
+}
+
+std::optional<int64_t> at(const TokenIds& tokens, size_t index) {
+  return index < tokens.size() ? std::optional<int64_t>(tokens[index]) : std::nullopt;
+}
+
+}  // namespace
+
+Generation::Generation(const Json& result)
+    : token_ids(all(result["token_ids"], &Json::integer)),
+      text(result["text"].text()),
+      finish_reason(result["finish_reason"].text()),
+      prompt_tokens(result["prompt_tokens"].integer()),
+      seconds(result["seconds"].number()),
+      prefill(result["prefill_seconds"].number()),
+      verify(result["verify_seconds"].number()),
+      draft(result["draft_seconds"].number()),
+      path_lengths(all(result["path_lengths"], &Json::integer)),
+      draft_lengths(all(result["draft_lengths"], &Json::integer)),
+      gaps(all(result["round_seconds"], &Json::number)) {}
+
+std::optional<double> Generation::decode_rate() const {
+  return rounds() ? std::optional<double>(static_cast<double>(count() - 1) / (seconds - prefill)) : std::nullopt;
+}
+
+double Generation::first_token() const { return seconds - std::accumulate(gaps.begin(), gaps.end(), 0.0); }
+
+std::vector<int64_t> Generation::new_tokens() const {
+  std::vector<int64_t> found = path_lengths;
+  if (!found.empty()) found.back() = count() - 1 - std::accumulate(found.begin(), found.end() - 1, int64_t{0});
+  return found;
+}
+
+std::optional<Difference> Case::difference() const {
+  for (size_t repeat = 0; repeat < speculative.size(); ++repeat) {
+    for (size_t turn = 0; turn < speculative[repeat].size(); ++turn) {
+      const TokenIds &one = speculative[repeat][turn].token_ids, &other = autoregressive[repeat][turn].token_ids;
+      if (one == other) continue;
+      const size_t shorter = std::min(one.size(), other.size());
+      const auto parted =
+          std::mismatch(one.begin(), one.begin() + static_cast<std::ptrdiff_t>(shorter), other.begin()).first;
+      const auto index = static_cast<size_t>(parted - one.begin());
+      return Difference{number, static_cast<int64_t>(turn) + 1, static_cast<int64_t>(index), at(one, index),
+                        at(other, index)};
+    }
+  }
+  return std::nullopt;
+}
+
+std::vector<Case> measure(const std::shared_ptr<const Bundle>& bundle, const std::vector<Question>& questions,
+                          const Request& options, int64_t max_new_tokens, int64_t repeats) {
+  Runs runs(bundle, options, max_new_tokens);
+  check_all(runs, questions);
+  std::vector<bool> ways = {true};  // whether autoregressive
+  if (bundle->speculative()) ways = {false, true};
+  {
+    const Step step("warm-up");
+    for (const bool way : ways) runs.answers(questions[0], 1, way);
+  }
+  std::vector<Case> cases;
+  for (size_t i = 0; i < questions.size(); ++i) {
+    const auto number = static_cast<int64_t>(i) + 1;
+    const Step step("prompt " + std::to_string(number) + " of " + std::to_string(questions.size()));
+    Case& each = cases.emplace_back(Case{number, {}, {}, questions[i].group()});
+    for (int64_t repeat = 0; repeat < repeats; ++repeat) {
+      std::vector<bool> order = ways;
+      if ((number + repeat) % 2) std::reverse(order.begin(), order.end());
+      for (const bool way : order)
+        (way ? each.autoregressive : each.speculative).push_back(runs.answers(questions[i], number, way));
+    }
+  }
+  return cases;
+}
+
+void add_generations(const Repeats& repeats, size_t most, Generations& to) {
+  for (size_t i = 0; i < std::min(most, repeats.size()); ++i)
+    for (const Generation& each : repeats[i]) to.push_back(&each);
+}
+
+}  // namespace spc::cli

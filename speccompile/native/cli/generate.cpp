@@ -1,0 +1,214 @@
+// `speccompile-native generate`: text from a prompt, as it comes.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <string>
+
+#include "../errors.h"
+#include "../files.h"
+#include "../json.h"
+#include "../progress.h"
+#include "../runtime/session.h"
+#include "common.h"
+#include "edge.h"
+#include "generate_help.h"
+
+namespace spc::cli {
+namespace {
+
+constexpr const char* kSources[] = {"--prompt", "--prompt-file", "--token-ids"};
+constexpr size_t kShown = 40;  // characters of what is no token id
+
+std::string read_stdin() {
+  std::string text;
+  for (char part[1 << 16];;) {
+    const ssize_t got = read(STDIN_FILENO, part, sizeof part);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw FileError(errno);
+    if (got == 0) return text;
+    text.append(part, static_cast<size_t>(got));
+  }
+}
+
+std::string read_prompt(const std::string& name) {
+  std::string text;
+  try {
+    text = name == "-" ? read_stdin() : read_file(name);
+  } catch (const FileError& error) {
+    throw Error(Kind::kPrompt, "--prompt-file " + name + ": " + error.reason,
+                "give a file that can be read, or - for stdin");
+  }
+  if (text.rfind("\xEF\xBB\xBF", 0) == 0) text.erase(0, 3);  // a byte order mark
+  const size_t place = first_invalid_utf8(text);
+  if (place == std::string::npos) return text;
+  char byte[8];
+  std::snprintf(byte, sizeof byte, "0x%02x", static_cast<unsigned>(static_cast<unsigned char>(text[place])));
+  throw Error(Kind::kPrompt,
+              "--prompt-file " + name + ": byte " + std::to_string(place) + " is " + byte + ", expected UTF-8 text",
+              "save the prompt as UTF-8");
+}
+
+// The first characters of a text.
+std::string shortened(const std::string& text) {
+  size_t at = 0, characters = 0;
+  for (; at < text.size(); ++at)
+    if ((static_cast<unsigned char>(text[at]) & 0xC0) != 0x80 && characters++ == kShown) break;
+  return text.substr(0, at);
+}
+
+int64_t token_id(const std::string& text) {
+  const std::optional<Value> value = read_whole(text);
+  if (!value)
+    throw Error(
+        Kind::kPrompt,
+        "--token-ids: received " + python_repr(shortened(text)) + ", expected whole numbers with commas between them",
+        "write them as in --token-ids 1,2,3");
+  constexpr double kMost = 0x1p62;  // larger ones are refused as well
+  return static_cast<int64_t>(std::min(std::max(value->number, -kMost), kMost));
+}
+
+TokenIds token_ids(const std::string& text) {
+  TokenIds ids;
+  for (size_t at = 0; at <= text.size();) {
+    const size_t comma = std::min(text.find(',', at), text.size());
+    ids.push_back(token_id(text.substr(at, comma - at)));
+    at = comma + 1;
+  }
+  return ids;
+}
+
+// The prompt from the one source that is given.
+Prompt prompt_of(const Arguments& given) {
+  std::string received, known, source;
+  for (const char* each : kSources) {
+    known += (known.empty() ? "" : ", ") + std::string(each);
+    if (!given.has(each)) continue;
+    received += (received.empty() ? "" : " and ") + std::string(each);
+    source = each;
+  }
+  if (received != source || source.empty())
+    throw Error(Kind::kUsage, "received " + (received.empty() ? "no prompt" : received) + ", expected one of " + known,
+                "give exactly one of them");
+  const std::string value = given.text(source);
+  if (source == "--token-ids") {
+    if (given.has("--chat"))
+      throw Error(Kind::kUsage, "received --chat with --token-ids, expected a text", "leave one of them out");
+    return token_ids(value);
+  }
+  const bool is_file = source == "--prompt-file";
+  const std::string text = is_file ? read_prompt(value) : value;
+  if (text.empty())
+    throw Error(Kind::kPrompt, source + (is_file ? " " + value : "") + ": received an empty prompt, expected text",
+                "give at least one character");
+  return text;
+}
+
+// The keys that are documented; the others are for those who measure.
+std::string as_json(const Json& result) {
+  Json::Object shown;
+  for (const Json::Member& each : result.object()) {
+    if (each.first == "prefill_seconds") break;
+    shown.push_back(each);
+  }
+  return Json(std::move(shown)).dump() + "\n";
+}
+
+std::string summary(const Json& result) {
+  char accepted[48] = "", speed[48];
+  if (!result["mean_accepted"].is_null())
+    std::snprintf(accepted, sizeof accepted, ", %.2f tokens each", result["mean_accepted"].number());
+  std::snprintf(speed, sizeof speed, ", %.1f tokens/s", result["tokens_per_second"].number());
+  return std::to_string(result["token_ids"].list().size()) + " new tokens in " + result["rounds"].dump() + " " +
+         result["mode"].text() + " rounds" + accepted + speed + ", finish reason " + result["finish_reason"].text() +
+         (result["seed"].is_null() ? "" : ", seed " + result["seed"].dump());
+}
+
+// The new text; token ids where there is none.
+std::string shown(const Json& result) {
+  if (result["text"].is_text()) return result["text"].text();
+  std::string ids;
+  for (const Json& id : result["token_ids"].list()) ids += (ids.empty() ? "" : ",") + id.dump();
+  return ids;
+}
+
+// Text as it comes, token ids when there is no text; then the summary.
+void show(Session& session, bool has_text) {
+  for (bool is_going = true; is_going;) {
+    is_going = session.step();
+    if (!has_text) continue;
+    if (const std::string& piece = session.new_text(0); !piece.empty()) write_out(piece);
+  }
+  const Json result = session.result(0);
+  write_out((has_text ? "" : shown(result)) + "\n");
+  log(Level::kInfo, summary(result));
+}
+
+// All of them once all have ended.
+void show_all(Session& session, bool is_json) {
+  while (session.step()) continue;
+  const std::string count = std::to_string(session.rows());
+  for (size_t row = 0; row < session.rows(); ++row) {
+    const Json result = session.result(row);
+    if (is_json) {
+      write_out(as_json(result));
+      continue;
+    }
+    const std::string number = std::to_string(row + 1);
+    log(Level::kInfo, "sequence " + number + ": " + summary(result));
+    write_out("--- sequence " + number + " of " + count + " ---\n" + shown(result) + "\n");
+  }
+}
+
+void generate(const Arguments& given) {
+  Request request = request_of(given);
+  request.prompts = {prompt_of(given)};
+  request.stop = given.all("--stop");
+  const Value sequences = given.whole("--num-return-sequences").value_or(Value::of(uint64_t{1}));
+  request.set(Request::kAll, "num_return_sequences", sequences);
+  for (const auto& [option, setting] :
+       {std::pair("--autoregressive", "autoregressive"), {"--logprobs", "logprobs"}, {"--chat", "chat"}})
+    request.set(Request::kAll, setting, Value::of(uint64_t{given.has(option)}));
+  const bool is_json = given.has("--json");
+  if (given.has("--logprobs") && !is_json)
+    throw Error(Kind::kUsage, "received --logprobs without --json, expected both", "add --json");
+  const std::shared_ptr<const Bundle> bundle = bundle_of(given, !given.has("--no-verify"));
+  Session session(bundle);
+  session.start(request);
+  if (is_json || sequences.number != 1)
+    show_all(session, is_json);
+  else
+    show(session, bundle->text() != nullptr);
+}
+
+}  // namespace
+
+Subcommand generate_command() {
+  const std::vector<Option> before = {
+      {"--prompt", "TEXT", Takes::kText, "The prompt."},
+      {"--prompt-file", "FILE", Takes::kText, "A file with the prompt, taken as it is; - for stdin."},
+      {"--token-ids", "1,2,3", Takes::kText, "The prompt's token ids."},
+      {"--max-new-tokens", "INTEGER RANGE", Takes::kCount, "At most this many.  [default: 128; x>=1]"},
+  };
+  const std::vector<Option> behind = {
+      {"--num-return-sequences", "N", Takes::kWhole,
+       "Continue the prompt N times, side by side in the bundle's batch.  [default: 1]"},
+      {"--logprobs", "", Takes::kFlag, "With --json: the log-probability of every new token."},
+      {"--stop", "TEXT", Takes::kText, "End before this text. May be given several times."},
+      {"--chat", "", Takes::kFlag, "Write the prompt into the tokenizer's chat template."},
+      {"--autoregressive", "", Takes::kFlag, "One token a round, without drafts."},
+      {"--fixed-draft-length", "", Takes::kFlag, "Verify all drafts in every round, also while they do not pay."},
+      {"--engine", "NAME", Takes::kText, "Engine of the bundle; by default the first that can run here."},
+      {"--threads", "INTEGER RANGE", Takes::kCount, "Threads; by default one a core that this process may use.  [x>=1]"},
+      {"--onnxruntime", "FILE", Takes::kText, kOnnxruntimeHelp},
+      {"--no-verify", "", Takes::kFlag, "Do not compare the files with their recorded hashes."},
+      {"--json", "", Takes::kFlag, "Print one JSON object for each sequence at the end."},
+  };
+  return {"generate",
+          "Generate text with a bundle.",
+          {std::string(kProgram) + " generate", "BUNDLE", "[OPTIONS] BUNDLE", kGenerateHelp, with_sampling(before, behind)},
+          generate};
+}
+
+}  // namespace spc::cli

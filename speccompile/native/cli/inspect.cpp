@@ -1,0 +1,120 @@
+// `speccompile-native inspect`: what a bundle holds.
+#include <string>
+
+#include "../bundle/reader.h"
+#include "../errors.h"
+#include "../runtime/exactness.h"
+#include "../runtime/ort.h"
+#include "../system.h"
+#include "common.h"
+#include "edge.h"
+#include "inspect.h"
+#include "inspect_help.h"
+
+namespace spc::cli {
+namespace {
+
+struct Size {
+  const char* dtype;
+  int64_t bytes;
+};
+constexpr Size kSizes[] = {{"float16", 2}, {"bfloat16", 2}, {"float32", 4}, {"int64", 8}};
+
+// ONNX Runtime's version, "" where nobody has said where it is and it is not found: then nothing was tried with it.
+std::string onnxruntime_version(const std::string& path) {
+  try {
+    return Ort::load(path).version();
+  } catch (const Error&) {
+    if (!path.empty()) throw;
+    return "";
+  }
+}
+
+Json numbers(const std::vector<int64_t>& values) {
+  Json::List list(values.begin(), values.end());
+  return Json(std::move(list));
+}
+
+// Engine on the processor -> what was found on this machine, null where nothing was tried yet.
+Json found_here(const OpenedBundle& bundle, const std::string& onnxruntime) {
+  Json here{Json::Object{}};
+  std::optional<std::string> version;
+  for (const EngineEntry& engine : bundle.manifest.engines) {
+    if (engine.provider != "cpu") continue;
+    if (!version) version = onnxruntime_version(onnxruntime);
+    std::optional<Exactness> found;
+    if (!version->empty()) found = known_exactness(bundle.folder, engine, available_cores(), *version);
+    here.set(engine.name, found ? Json(Json::Object{{"exact", found->exact()},
+                                                    {"reason", found->reason()},
+                                                    {"widths", numbers(found->widths)},
+                                                    {"differing", numbers(found->differing)},
+                                                    {"largest", found->largest}})
+                                : Json());
+  }
+  return here;
+}
+
+Json as_object(const OpenedBundle& bundle, bool is_verified, const std::string& onnxruntime) {
+  Json::List buffers;
+  for (const Json& each : bundle.manifest.json["buffers"].list())
+    buffers.push_back(Json(Json::Object{{"name", each["name"]},
+                                        {"dtype", each["dtype"]},
+                                        {"shape", each["shape"]},
+                                        {"role", each["role"]},
+                                        {"bytes", size_in_bytes(each)}}));
+  Json files{Json::Object{}};
+  for (const auto& [path, file] : bundle.hashes.files)
+    files.set(path, Json(Json::Object{{"blake3", file.blake3}, {"bytes", file.size}}));
+  return Json(Json::Object{{"digest", bundle.hashes.digest},
+                           {"verified", is_verified},
+                           {"manifest", bundle.manifest.json},
+                           {"buffers", std::move(buffers)},
+                           {"files", std::move(files)},
+                           {"lock", bundle.lock},
+                           {"here", found_here(bundle, onnxruntime)},
+                           {"proof", bundle.proof}});
+}
+
+void inspect(const Arguments& given) {
+  const bool verify = !given.has("--no-verify");
+  const Json object = as_object(open_bundle(given.rest[0], verify), verify, given.text("--onnxruntime"));
+  write_out(given.has("--json") ? object.dump(2) + "\n" : describe(object));
+}
+
+}  // namespace
+
+Json size_in_bytes(const Json& buffer) {
+  int64_t bytes = 0;
+  std::string known, widths;
+  for (const Size& each : kSizes) {
+    known += (known.empty() ? "" : ", ") + std::string(each.dtype);
+    if (buffer["dtype"].text() == each.dtype) bytes = each.bytes;
+  }
+  if (!bytes)
+    throw Error(Kind::kBundle,
+                "manifest.json: buffer " + buffer["name"].repr() + " has dtype " + buffer["dtype"].repr() +
+                    ", expected one of " + known,
+                "upgrade speccompile");
+  for (const Json& size : buffer["shape"].list()) {
+    if (size.is_integer())
+      bytes *= size.integer();
+    else
+      widths += size.text().find('+') == std::string::npos ? "*" + size.text() : "*(" + size.text() + ")";
+  }
+  return widths.empty() ? Json(bytes) : Json(std::to_string(bytes) + widths);
+}
+
+Subcommand inspect_command() {
+  return {"inspect",
+          "Show what a bundle holds.",
+          {std::string(kProgram) + " inspect",
+           "BUNDLE",
+           "[OPTIONS] BUNDLE",
+           kInspectHelp,
+           {{"--json", "", Takes::kFlag, "Print one JSON object."},
+            {"--onnxruntime", "FILE", Takes::kText, kOnnxruntimeHelp},
+            {"--no-verify", "", Takes::kFlag, "Do not compare the files with their recorded hashes."}}},
+          inspect};
+}
+
+}  // namespace spc::cli

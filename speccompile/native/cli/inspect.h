@@ -1,0 +1,16 @@
+// What a bundle holds, in lines (speccompile/cli/inspect.py).
+#pragma once
+
+#include <string>
+
+#include "../json.h"
+
+namespace spc::cli {
+
+// Of a buffer in the manifest: a number, or a product where a width varies from run to run. Throws Error(kBundle) for a
+// dtype of unknown size.
+Json size_in_bytes(const Json& buffer);
+// The lines that people read, from the object of --json.
+std::string describe(const Json& object);
+
+}  // namespace spc::cli

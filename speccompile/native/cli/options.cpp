@@ -1,0 +1,157 @@
+#include "options.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "../errors.h"
+#include "../json.h"
+
+namespace spc::cli {
+namespace {
+
+const Option* named(const Command& command, std::string_view name) {
+  if (name == kHelp.name) return &kHelp;
+  const auto found =
+      std::find_if(command.options.begin(), command.options.end(), [&](const Option& each) { return name == each.name; });
+  return found == command.options.end() ? nullptr : &*found;
+}
+
+std::string see(const std::string& path) { return "see " + path + " --help"; }
+
+[[noreturn]] void refuse(const Command& command, const std::string& message) {
+  throw Error(Kind::kUsage, message, see(command.path));
+}
+
+[[noreturn]] void refuse_unknown(const Command& command, const std::string& name) {
+  std::vector<std::string> known = {kHelp.name};
+  for (const Option& each : command.options) known.push_back(each.name);
+  const std::string nearest = name.rfind("--", 0) == 0 ? close_match(name, known) : "";
+  throw Error(Kind::kUsage, "No such option " + python_repr(name) + ".",
+              nearest.empty() ? see(command.path) : "did you mean " + nearest + "?");
+}
+
+// What click says where it has no command at hand.
+[[noreturn]] void refuse_use(const std::string& name, const char* reason) {
+  throw Error(Kind::kUsage, "Option " + python_repr(name) + " " + reason, see(kProgram));
+}
+
+// Why a value cannot be, "" where it can.
+std::string wrong(Takes takes, const std::string& text) {
+  if (takes == Takes::kNumber && !read_real(text)) return python_repr(text) + " is not a valid float.";
+  if (takes == Takes::kPath && access(text.c_str(), F_OK) == 0 && access(text.c_str(), R_OK) != 0)
+    return "Path " + python_repr(text) + " is not readable.";
+  if (takes != Takes::kWhole && takes != Takes::kCount) return "";
+  const std::optional<Value> value = read_whole(text);
+  if (!value) return python_repr(text) + " is not a valid integer" + (takes == Takes::kCount ? " range." : ".");
+  const auto shown = static_cast<int64_t>(std::max(std::min(value->number, 1.0), -0x1p62));
+  return takes == Takes::kCount && shown < 1 ? std::to_string(shown) + " is not in the range x>=1." : "";
+}
+
+}  // namespace
+
+Arguments Arguments::read(const Command& command, std::vector<std::string> words) {
+  Arguments found;
+  std::reverse(words.begin(), words.end());  // the next one is the last
+  while (!words.empty()) {
+    const std::string word = std::move(words.back());
+    words.pop_back();
+    if (word == "--") break;
+    if (word.size() > 1 && word[0] == '-') {
+      if (const Option* option = found.take(command, word, words); option && option->takes != Takes::kFlag) {
+        if (words.empty()) refuse_use(option->name, "requires an argument.");
+        found.given_.emplace_back(option, std::move(words.back()));
+        words.pop_back();
+      }
+      continue;
+    }
+    found.rest.push_back(word);
+    if (!command.argument) break;
+  }
+  found.rest.insert(found.rest.end(), words.rbegin(), words.rend());
+  return found;
+}
+
+// Takes a flag; of an option with a value returns which it is, and leaves the value that was attached in `left`.
+const Option* Arguments::take(const Command& command, const std::string& word, std::vector<std::string>& left) {
+  const size_t equals = word.find('=');
+  const std::string name = word.substr(0, equals);
+  const Option* option = named(command, name);
+  if (!option) {
+    if (word.rfind("--", 0) == 0) refuse_unknown(command, name);
+    take_letters(command, word);
+    return nullptr;
+  }
+  if (option->takes == Takes::kFlag) {
+    if (equals != std::string::npos) refuse_use(name, "does not take a value.");
+    given_.emplace_back(option, "");
+  } else if (equals != std::string::npos) {
+    left.push_back(word.substr(equals + 1));
+  }
+  return option;
+}
+
+void Arguments::take_letters(const Command& command, const std::string& word) {
+  for (const char letter : word.substr(1)) {
+    const auto found = std::find_if(command.options.begin(), command.options.end(),
+                                    [&](const Option& each) { return each.letter == letter; });
+    if (found == command.options.end()) refuse_unknown(command, std::string("-") + letter);
+    given_.emplace_back(&*found, "");
+  }
+}
+
+std::string Arguments::wanted() const {
+  for (const Given& each : given_) {
+    const std::string name = each.first->name;
+    if (name == "--help" || name == "--version") return name;
+  }
+  return "";
+}
+
+void Arguments::check(const Command& command) const {
+  for (const Given& each : given_) {
+    const std::string reason = wrong(each.first->takes, text(each.first->name));
+    if (!reason.empty()) refuse(command, "Invalid value for " + python_repr(each.first->name) + ": " + reason);
+  }
+  if (rest.empty()) refuse(command, std::string("Missing argument '") + command.argument + "'.");
+  if (const std::string reason = wrong(Takes::kPath, rest[0]); !reason.empty())
+    refuse(command, std::string("Invalid value for '") + command.argument + "': " + reason);
+  for (const Option& each : command.options)
+    if (each.is_required && !has(each.name)) refuse(command, "Missing option " + python_repr(each.name) + ".");
+  std::string extra;
+  for (size_t i = 1; i < rest.size(); ++i) extra += (i > 1 ? " " : "") + rest[i];
+  if (rest.size() > 1)
+    refuse(command, std::string("Got unexpected extra argument") + (rest.size() > 2 ? "s (" : " (") + extra + ")");
+}
+
+const std::string* Arguments::find(std::string_view name) const {
+  const auto found =
+      std::find_if(given_.rbegin(), given_.rend(), [&](const Given& each) { return name == each.first->name; });
+  return found == given_.rend() ? nullptr : &found->second;
+}
+
+std::vector<std::string> Arguments::all(std::string_view name) const {
+  std::vector<std::string> found;
+  for (const Given& each : given_)
+    if (name == each.first->name) found.push_back(each.second);
+  return found;
+}
+
+std::optional<Value> Arguments::whole(std::string_view name) const {
+  return has(name) ? read_whole(*find(name)) : std::nullopt;
+}
+
+std::optional<Value> Arguments::number(std::string_view name) const {
+  if (!has(name)) return std::nullopt;
+  return Value::of(*read_real(*find(name)));
+}
+
+int64_t Arguments::count(std::string_view name, int64_t otherwise) const {
+  const std::optional<Value> value = whole(name);
+  if (!value) return otherwise;
+  constexpr uint64_t kMost = uint64_t{1} << 53;  // what nobody reaches, and sums of which do not overflow
+  return static_cast<int64_t>(value->is_whole ? std::min(value->whole, kMost) : kMost);
+}
+
+}  // namespace spc::cli
