@@ -19,6 +19,7 @@ COMMANDS = {
     "bench": ("speccompile.cli.bench:command", "Measure speculative beside autoregressive decoding."),
     "tune": ("speccompile.cli.tune:command", "Choose how a recipe drafts by what it costs and accepts here."),
     "finish": ("speccompile.cli.finish:command", "Build on the device what a build has deferred to it."),
+    "triton": ("speccompile.cli.triton:command", "Write a bundle as a model of Triton Inference Server."),
     "inspect": ("speccompile.cli.inspect:command", "Show what a bundle holds."),
     "cache": ("speccompile.cli.cache:command", "List or clear the engines that are kept for the next build."),
     "doctor": ("speccompile.cli.doctor:command", "Say what this machine can build and run."),

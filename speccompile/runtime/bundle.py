@@ -150,7 +150,7 @@ class Bundle:
 
         Raises PromptError for a prompt that the bundle cannot take, UsageError for an option that it cannot.
         """
-        batch = _Batch(self, prompts, **options)
+        batch = Batch(self, prompts, **options)
         for _ in batch.run():
             pass
         return batch.generations()
@@ -160,13 +160,13 @@ class Bundle:
         _check_single(options)
         if self.text is None:
             raise PromptError("this bundle has no tokenizer: there is no text to stream", hint="use generate")
-        return TextStream(_Batch(self, [prompt], **options))
+        return TextStream(Batch(self, [prompt], **options))
 
 
 class TextStream:
     """An iterator over pieces of text. `generation` holds the whole once it is exhausted, None before."""
 
-    def __init__(self, batch: "_Batch") -> None:
+    def __init__(self, batch: "Batch") -> None:
         self.generation: Generation | None = None
         self._pieces = self._run(batch)
 
@@ -180,7 +180,7 @@ class TextStream:
         """Stop early and free the bundle for the next generation."""
         self._pieces.close()  # type: ignore[attr-defined]
 
-    def _run(self, batch: "_Batch") -> Iterator[str]:
+    def _run(self, batch: "Batch") -> Iterator[str]:
         shown, row = 0, batch.rows[0]
         row.watched = True
         for _ in batch.run():
@@ -191,7 +191,7 @@ class TextStream:
         self.generation = batch.generations()[0]
 
 
-class _Batch:
+class Batch:
     """One call: its rows, and the time it took."""
 
     def __init__(

@@ -1,0 +1,30 @@
+// Requests to answers, round by round, side by side as far as the bundle's batch goes. As speccompile/triton/serving.py.
+#pragma once
+
+#include <memory>
+
+#include "asked.h"
+
+namespace triton {
+
+using Bundle = std::unique_ptr<spc_bundle, speccompile::Freed<&spc_bundle_free>>;
+using Session = std::unique_ptr<spc_session, speccompile::Freed<&spc_session_free>>;
+
+// A bundle, which its instances share.
+struct Model {
+  Bundle bundle;
+  size_t batch_size;
+  bool has_text;
+};
+
+// What runs one generation, or a batch of them, at a time.
+struct Instance {
+  TRITONBACKEND_ModelInstance* handle;
+  const Model& model;
+  Session session;
+};
+
+// Sends every request its answer or an error, and releases it.
+void answer(Instance& instance, TRITONBACKEND_Request** requests, size_t count);
+
+}  // namespace triton

@@ -1,0 +1,52 @@
+"""The tensors of a request and of its answer.
+
+Those that clients of TensorRT-LLM's models know, as NVIDIA's OpenAI front end, have the names and types of there.
+speccompile/native/triton reads and writes the same.
+"""
+
+from typing import NamedTuple
+
+
+class Tensor(NamedTuple):
+    """type: Triton's, without TYPE_. size: of its one axis beside the batch, -1 for any."""
+
+    name: str
+    type: str
+    size: int = 1
+
+
+INPUTS = (
+    Tensor("text_input", "STRING"),
+    Tensor("input_ids", "INT64", -1),
+    Tensor("max_tokens", "INT32"),
+    Tensor("stop_words", "STRING", -1),
+    Tensor("stream", "BOOL"),
+    Tensor("temperature", "FP32"),
+    Tensor("top_k", "INT32"),
+    Tensor("top_p", "FP32"),
+    Tensor("min_p", "FP32"),
+    Tensor("repetition_penalty", "FP32"),
+    Tensor("seed", "UINT64"),
+    Tensor("chat", "BOOL"),
+    Tensor("logprobs", "BOOL"),
+    Tensor("autoregressive", "BOOL"),
+    # Sent by NVIDIA's front end: penalties must be 0, the input stays out of the output, and counts always come.
+    Tensor("frequency_penalty", "FP32"),
+    Tensor("presence_penalty", "FP32"),
+    Tensor("exclude_input_in_output", "BOOL"),
+    Tensor("return_num_input_tokens", "BOOL"),
+    Tensor("return_num_output_tokens", "BOOL"),
+)
+"""All are optional; a request has either of the first two."""
+
+OUTPUTS = (
+    Tensor("text_output", "STRING"),
+    Tensor("output_ids", "INT64", -1),
+    # With the last response alone.
+    Tensor("finish_reason", "STRING"),
+    Tensor("num_input_tokens", "UINT32"),
+    Tensor("num_output_tokens", "UINT32"),
+    Tensor("generation", "STRING"),
+)
+"""`generation` is the object of `speccompile generate --json`: logprobs, seed, rounds, .. A stream's pieces have new
+text and new tokens, its last response what comes with the last round."""
