@@ -3,6 +3,7 @@
 #   docker build --target compile -t speccompile:compile .          recipes to bundles, TensorRT-RTX engines too; no GPU
 #   docker build --target runtime -t speccompile:runtime .          bundles on the CPU
 #   docker build --target runtime-gpu -t speccompile:runtime-gpu .  bundles on CUDA and TensorRT-RTX
+#   docker build --target runtime-native -t speccompile:native .    bundles on the CPU, in C++: no Python, 40 MB and Debian
 #
 # Every package is pinned in scripts/docker/*.txt, which scripts/docker/lock writes. They are installed without asking
 # for what they need, so that nothing comes in that is not listed there; `pip check` and the doctor find what lacks.
@@ -15,7 +16,7 @@ WORKDIR /source
 RUN pip install --no-cache-dir --no-deps --only-binary=:all: setuptools==84.2.1
 
 
-# The kernels are compiled here, and an image without them is none. Neither the compiler nor CMake leaves this stage.
+# The kernels and the runtime in C++ are compiled here, and an image without them is none. Neither the compiler nor CMake leaves this stage.
 FROM builder AS wheel
 RUN apt-get update \
     && apt-get install --no-install-recommends --yes g++=4:14.2.0-1 \
@@ -25,6 +26,21 @@ ENV SPECCOMPILE_NATIVE=require
 COPY pyproject.toml README.md LICENSE ./
 COPY speccompile speccompile
 RUN pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheels .
+
+
+# What the image without Python has: the runtime of the wheel, and ONNX Runtime's library out of its own.
+FROM builder AS native
+COPY scripts/docker/runtime.txt ./
+COPY --from=wheel /wheels /wheels
+RUN pip install --no-cache-dir --no-deps --no-compile --only-binary=:all: --target packages -c runtime.txt onnxruntime \
+    && pip install --no-cache-dir --no-deps --no-compile --target packages /wheels/*.whl
+WORKDIR /native/share/licenses
+RUN install -D --mode 644 --target-directory onnxruntime \
+        /source/packages/onnxruntime/LICENSE /source/packages/onnxruntime/ThirdPartyNotices.txt \
+    && install -D --mode 644 --target-directory speccompile /source/packages/speccompile-*.dist-info/licenses/LICENSE \
+    && cp --recursive /source/packages/speccompile/native/installed/. /native \
+    && rm --force /native/lib/libtriton_speccompile.so \
+    && cp /source/packages/onnxruntime/capi/libonnxruntime.so.1.* /native/lib/libonnxruntime.so.1
 
 
 # NVIDIA publishes its libraries as wheels, and the package that loads them as source.
@@ -111,3 +127,24 @@ LABEL org.opencontainers.image.description="Compiles speccompile bundles, Tensor
 COPY --from=compile-environment /venv /venv
 HEALTHCHECK --interval=5m --timeout=60s --start-period=1m --start-interval=5s \
     CMD ["speccompile", "doctor", "--require", "compile", "--require", "build_tensorrt_rtx"]
+
+
+# The system of the stage in which the runtime was compiled, without Python.
+FROM debian:13.7-slim AS runtime-native
+LABEL org.opencontainers.image.title="speccompile" \
+      org.opencontainers.image.version="0.1.0" \
+      org.opencontainers.image.licenses="Apache-2.0 AND MIT" \
+      org.opencontainers.image.base.name="docker.io/library/debian:13.7-slim" \
+      org.opencontainers.image.description="Runs speccompile bundles with ONNX Runtime on a CPU, without Python"
+COPY --from=native /native /usr/local
+RUN ldconfig \
+    && useradd --uid 1000 --no-create-home --home-dir /cache speccompile \
+    && install --directory --owner speccompile --mode 1777 /cache /data
+ENV HOME=/cache XDG_CACHE_HOME=/cache SPECCOMPILE_ONNXRUNTIME=/usr/local/lib/libonnxruntime.so.1
+WORKDIR /data
+VOLUME ["/data", "/cache"]
+USER 1000:1000
+ENTRYPOINT ["speccompile-native"]
+CMD ["--help"]
+HEALTHCHECK --interval=5m --timeout=60s --start-period=1m --start-interval=5s \
+    CMD ["speccompile-native", "--version"]

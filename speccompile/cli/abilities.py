@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from speccompile.cli.machine import COMPILE, RUN, Machine, Package
 from speccompile.errors import SpeccompileError
+from speccompile.native.locate import HINT
 
 TRIAL_SECONDS = 120
 
@@ -14,7 +15,7 @@ TRIAL_SECONDS = 120
 @dataclass(frozen=True)
 class Ability:
     """What it takes: all packages of some purposes, other packages by name, one of ONNX Runtime's providers, a GPU, the
-    kernels of `speccompile.native`."""
+    kernels of `speccompile.native`, its runtime in C++."""
 
     title: str
     purposes: tuple[str, ...] = ()
@@ -22,12 +23,14 @@ class Ability:
     provider: str | None = None
     gpu: bool = False
     kernels: bool = False
+    native: bool = False
 
 
 RTX, CUDA, PLUGIN = "tensorrt-rtx-cu13", "cuda-bindings", "onnxruntime-ep-nv-tensorrt-rtx"
 ABILITIES = {
     "run": Ability("run bundles", (RUN,)),
     "run_kernels": Ability("run the kernels for this processor", (RUN,), kernels=True),
+    "run_native": Ability("run bundles in C++", (RUN,), native=True),
     "compile": Ability("compile", (RUN, COMPILE)),
     "build_tensorrt_rtx": Ability("build TensorRT-RTX engines", packages=(RTX,)),
     "build_tensorrt": Ability("build TensorRT engines", packages=("tensorrt",), gpu=True),
@@ -72,6 +75,8 @@ def _lacks(ability: Ability, packages: Sequence[Package], machine: Machine) -> I
         yield f"no GPU: {machine.gpu_problem}"
     if ability.kernels and machine.kernels_absence:
         yield machine.kernels_absence.problem
+    if ability.native and not machine.native_runtime:
+        yield "it was not compiled"
 
 
 def _try(name: str) -> Conclusion:
@@ -108,4 +113,8 @@ def _advice(refused: Sequence[str], packages: Sequence[Package], machine: Machin
         advice.append("a container needs its GPUs given: docker run --gpus all")
     if machine.kernels_absence and any(ABILITIES[name].kernels for name in refused):
         advice.append(machine.kernels_absence.hint)
-    return advice or [f"see all that is said: {sys.executable} -m speccompile.cli.trials {name}" for name in refused]
+    if not machine.native_runtime and any(ABILITIES[name].native for name in refused):
+        advice.append(HINT)
+    return list(dict.fromkeys(advice)) or [
+        f"see all that is said: {sys.executable} -m speccompile.cli.trials {name}" for name in refused
+    ]

@@ -86,6 +86,7 @@ def render(diagnosis: Diagnosis) -> str:
         f"processor    {_render_cores(machine)}, {machine.memory_gib} GiB memory",
         *_render_kernels(machine),
         f"onnxruntime  {', '.join(machine.onnxruntime_providers) or machine.onnxruntime_problem}",
+        f"c++ runtime  {machine.native_runtime or 'none: it was not compiled'}",
         *(f"gpu          {gpu}" for gpu in gpus),
     ]
     for purpose, heading in HEADINGS.items():

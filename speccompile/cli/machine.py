@@ -54,7 +54,8 @@ class Machine:
     """`available_cores` are those that a process here may use: an engine takes a thread for each, unless it is told.
 
     `kernels` is the path of the project's kernels that is used, "none" without them, of those that can run here;
-    `kernels_absence` says why there are none, what that costs, and what to do about it.
+    `kernels_absence` says why there are none, what that costs, and what to do about it. `native_runtime` is the path of
+    the command of the runtime in C++, None where that was not compiled.
     `memory_gib` is the physical memory in GiB; `gpus` are rows of nvidia-smi, or what the driver says of one.
     """
 
@@ -66,6 +67,7 @@ class Machine:
     kernels: str
     kernel_paths: list[str]
     kernels_absence: native.Absence | None
+    native_runtime: str | None
     onnxruntime_providers: list[str]
     onnxruntime_problem: str | None
     gpus: list[str]
@@ -124,6 +126,7 @@ def inspect_machine() -> Machine:
         kernels=native.kernels(),
         kernel_paths=native.paths(),
         kernels_absence=native.absence(),
+        native_runtime=str(command) if (command := native.locations().command) else None,
         onnxruntime_providers=providers,
         onnxruntime_problem=onnxruntime_problem,
         gpus=gpus,

@@ -4,13 +4,15 @@ An installed library may still not load, and may take its process along. So ever
 it writes last says what went wrong.
 """
 
+import ctypes
 import struct
+import subprocess
 import sys
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from speccompile import native
+from speccompile import __version__, native
 from speccompile.cli.edge import COMPILE_EXTRA
 from speccompile.runtime.cuda import open_device
 from speccompile.runtime.protobuf import bytes_field, integer_field
@@ -36,6 +38,20 @@ def run_kernels() -> None:
     (rows,) = session.run(None, {"x": np.array([[1, 7]], np.float32), "weight": np.array([5, 10], np.float32)})
     if not np.allclose(rows, [[1, 14]]):
         sys.exit(f"expected the kernels to normalize 1 and 7 to 1 and 14, got {rows.tolist()}")
+
+
+def run_native() -> None:
+    """Start the command in C++, and load its library and ONNX Runtime's."""
+    found = native.locations()
+    if found.command is None or found.library is None:
+        sys.exit("the runtime in C++ was not compiled")
+    said = subprocess.run([found.command, "--version"], capture_output=True, text=True, check=False)  # noqa: S603
+    if said.returncode or __version__ not in said.stdout.split():
+        sys.exit(f"expected {found.command} to be version {__version__}, got {said.stdout}{said.stderr}")
+    if not hasattr(ctypes.CDLL(str(found.library)), "spc_bundle_open"):
+        sys.exit(f"expected {found.library} to have spc_bundle_open")
+    if found.onnxruntime is not None and not hasattr(ctypes.CDLL(str(found.onnxruntime)), "OrtGetApiBase"):
+        sys.exit(f"expected {found.onnxruntime} to be ONNX Runtime, which has OrtGetApiBase")
 
 
 def compile_() -> None:
@@ -81,6 +97,7 @@ def run_tensorrt() -> None:
 TRIALS: dict[str, Callable[[], None]] = {
     "run": run,
     "run_kernels": run_kernels,
+    "run_native": run_native,
     "compile": compile_,
     "build_tensorrt_rtx": build_tensorrt_rtx,
     "build_tensorrt": build_tensorrt,

@@ -1,7 +1,11 @@
-"""The compiled part: kernels for ONNX Runtime on the processor, for small windows and quantized weights.
+"""The compiled part: kernels for ONNX Runtime on the processor, for small windows and quantized weights; and the
+runtime in C++, which runs bundles without Python (`locations()`, or in a shell `python -m speccompile.native`).
 
 kernels/    the arithmetic: what a processor's path must offer (lanes.h), and what is made of it
 operators/  the kernels as operators of ONNX Runtime, in the domain `speccompile.native`
+include/    the runtime's headers: the C ABI, whose one description is abi/, and C++ over it
+bundle/, runtime/, text/    the runtime, room by room as in Python
+cli/, triton/    what is made of it: the command speccompile-native, a backend for Triton
 
 pip compiles it where a C++17 compiler is (`speccompile.native.packaging`). Without it graphs run on ONNX Runtime's own
 kernels (`absence`): what they call has a body in ONNX as well.
@@ -18,6 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from speccompile.errors import UsageError
+from speccompile.native.locate import HINT
+from speccompile.native.locate import Locations as Locations
+from speccompile.native.locate import locations as locations
 
 DOMAIN = "speccompile.native"
 """Of the operators in graphs."""
@@ -60,13 +67,12 @@ def absence() -> Absence | None:
     """None where the kernels are in use."""
     if os.environ.get(VARIABLE) == NONE:
         return Absence(f"they are switched off by ${VARIABLE}", f"unset {VARIABLE}", wanted=True)
-    hint = "install a C++17 compiler (g++ or clang++), then: python -m speccompile.native.packaging"
     if not FILE.is_file():
-        return Absence("they were not compiled", hint)
+        return Absence("they were not compiled", HINT)
     try:
         _loaded(FILE)
     except OSError as error:  # as where a folder came from another processor, or from a newer system
-        return Absence(f"they cannot be loaded: {error}", hint)
+        return Absence(f"they cannot be loaded: {error}", HINT)
     return None
 
 

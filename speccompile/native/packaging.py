@@ -1,41 +1,103 @@
-"""Compiling the library: when the package is built or installed, or later by `python -m speccompile.native.packaging`.
+"""Compiling the kernels and the runtime: when the package is built or installed, or later by
+`python -m speccompile.native.packaging`.
 
 It needs a C++17 compiler (g++ or clang++) and CMake, which pip brings. Where something is missing the package is built
-without the library, and says so. $SPECCOMPILE_NATIVE changes that: "require" makes it an error, "skip" compiles
-nothing.
+without them, and says so. $SPECCOMPILE_NATIVE changes that: "require" makes it an error, "kernels" leaves the runtime
+out, "skip" compiles nothing.
 """
 
+import argparse
 import importlib.util
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from time import perf_counter
 
-FOLDER = Path(__file__).parent
+from speccompile.native.locate import FOLDER, PREFIX
+
 VARIABLE = "SPECCOMPILE_NATIVE"
 TARGET = "speccompile_kernels"
+RUNTIME = "speccompile_installed"
+WITHOUT_RUNTIME = 3
+"""Exit status: the kernels were compiled, the runtime was not."""
 
 
 class CannotCompileError(Exception):
     """What is missing, or what the compiler said last."""
 
 
-def compile_into(folder: Path) -> Path:
-    """Compile the library into `folder` and return its path. Raises CannotCompileError."""
+@dataclass(frozen=True)
+class Compiled:
+    """The kernels' library, the folder of the runtime or what is wrong with it (neither where it was not wanted), and
+    the seconds that all took."""
+
+    kernels: Path
+    runtime: Path | None
+    problem: str | None
+    seconds: float
+
+
+def compile_into(folder: Path, *, runtime: bool = True, scratch: Path | None = None) -> Compiled:
+    """Compile the kernels and the runtime into `folder`, where they replace those that are there.
+
+    scratch: a folder that keeps what was compiled, for the next time. Raises CannotCompileError without the kernels; a
+    runtime that cannot be compiled is told in the result, and one that was there is removed.
+    """
+    start = perf_counter()
     cmake = _cmake()
-    if not os.environ.get("CXX") and not any(map(shutil.which, ("c++", "g++", "clang++"))):
-        raise CannotCompileError("found no C++17 compiler: c++, g++ or clang++, or $CXX")
-    with TemporaryDirectory() as scratch:
-        _run(cmake, "-S", FOLDER, "-B", scratch, "-DCMAKE_BUILD_TYPE=Release", *_generator())
-        _run(cmake, "--build", scratch, "--parallel", str(os.cpu_count() or 1), "--target", TARGET)
-        (built,) = [path for path in Path(scratch).iterdir() if path.name.startswith(f"lib{TARGET}.")]
-        folder.mkdir(parents=True, exist_ok=True)
-        part = folder / f".{built.name}.part"
+    _check_compiler()
+    folder.mkdir(parents=True, exist_ok=True)
+    with _folder(scratch) as build, TemporaryDirectory(dir=folder, prefix=".part") as part:
+        problem, installed = None, None
+        if runtime:
+            try:
+                installed = _compile_all(cmake, build, Path(part) / PREFIX)
+            except CannotCompileError as error:
+                problem = str(error)
+        if installed is None:
+            _configure(cmake, build, "-DSPECCOMPILE_RUNTIME=OFF")
+            _build(cmake, build, TARGET)
+        (built,) = [path for path in build.iterdir() if path.name.startswith(f"lib{TARGET}.")]
         shutil.copy(built, part)
         # Renamed: a process that has the old library open keeps it.
-        return part.replace(folder / built.name)
+        kernels = (Path(part) / built.name).replace(folder / built.name)
+        if (folder / PREFIX).exists():
+            (folder / PREFIX).rename(Path(part) / "old")
+        if installed is not None:
+            installed = installed.replace(folder / PREFIX)
+    return Compiled(kernels, installed, problem, perf_counter() - start)
+
+
+@contextmanager
+def _folder(wanted: Path | None) -> Iterator[Path]:
+    if wanted is None:
+        with TemporaryDirectory() as folder:
+            yield Path(folder)
+    else:
+        wanted.mkdir(parents=True, exist_ok=True)
+        yield wanted
+
+
+def _compile_all(cmake: str, build: Path, prefix: Path) -> Path:
+    # A wheel has neither symbolic links nor a system's own name for lib.
+    _configure(cmake, build, "-DSPECCOMPILE_RUNTIME=ON", "-DSPECCOMPILE_NO_LINKS=ON", "-DCMAKE_INSTALL_LIBDIR=lib")
+    _build(cmake, build, TARGET, RUNTIME)
+    _run(cmake, "--install", build, "--prefix", prefix, "--strip")
+    return prefix
+
+
+def _configure(cmake: str, build: Path, *settings: str) -> None:
+    _run(cmake, "-S", FOLDER, "-B", build, "-DCMAKE_BUILD_TYPE=Release", *settings, *_generator())
+
+
+def _build(cmake: str, build: Path, *targets: str) -> None:
+    _run(cmake, "--build", build, "--parallel", os.cpu_count() or 1, "--target", *targets)
 
 
 def _cmake() -> str:
@@ -47,6 +109,11 @@ def _cmake() -> str:
     if found is None:
         raise CannotCompileError("found no cmake: pip install cmake")
     return found
+
+
+def _check_compiler() -> None:
+    if not os.environ.get("CXX") and not any(map(shutil.which, ("c++", "g++", "clang++"))):
+        raise CannotCompileError("found no C++17 compiler: c++, g++ or clang++, or $CXX")
 
 
 def _generator() -> list[str]:
@@ -69,14 +136,23 @@ def _run(*command: object) -> None:
         raise CannotCompileError(f"cmake ended with exit status {done.returncode}:\n{last}")
 
 
-def main() -> int:
-    """Compile the library where this package lies."""
+def main(arguments: list[str] | None = None) -> int:
+    """Compile where this package lies. Returns 1 without the kernels, 3 without the runtime alone."""
+    parser = argparse.ArgumentParser(
+        prog="python -m speccompile.native.packaging", description="Compile the kernels and the runtime."
+    )
+    parser.add_argument("--scratch", type=Path, help="keep what is compiled here: the next time is faster")
+    scratch = parser.parse_args(arguments).scratch
     try:
-        path = compile_into(FOLDER)
+        compiled = compile_into(FOLDER, scratch=scratch)
     except CannotCompileError as error:
         sys.stderr.write(f"speccompile: the kernels could not be compiled: {error}\n")
         return 1
-    sys.stderr.write(f"speccompile: compiled {path}\n")
+    sys.stderr.write(f"speccompile: compiled {compiled.kernels}\n")
+    if compiled.problem is not None:
+        sys.stderr.write(f"speccompile: the runtime in C++ could not be compiled: {compiled.problem}\n")
+        return WITHOUT_RUNTIME
+    sys.stderr.write(f"speccompile: compiled {compiled.runtime}, all in {compiled.seconds:.0f} s\n")
     return 0
 
 

@@ -145,6 +145,22 @@ def every() -> list[Combination]:
     return [Combination(drafter, tree, sample == "true", *rest) for drafter, tree, sample, *rest in words]
 
 
+RULES = list(
+    {(each.method, each.decoding, each.sample): each for each in every() if not each.exact and each.agrees}.values()
+)
+"""Of an approximate method one combination for each decoding: what drafts is no business of the rule's."""
+
+
+def is_tried(combination: Combination) -> bool:
+    """Of heads, which are many, those that draw, and trees that grow: where the temperature is zero a bundle that draws
+    takes the best drafts, greedily. Greedy bundles of every head are in its own tests. Of an approximate method one
+    combination for each decoding: what drafts is no business of the rule's."""
+    drawn_or_grown = combination.sample or combination.tree == "dynamic"
+    if not combination.exact:
+        return combination in RULES
+    return combination.drafter not in HEADS or (combination.decoding == "sampling" and drawn_or_grown)
+
+
 def _model(name: str, noise: float, n_layers: int) -> PreTrainedModel:
     """With two layers, the second of which says little, so that the first alone is a drafter."""
     model = noisy(name, noise)
@@ -165,6 +181,12 @@ class Workshop:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+
+    @classmethod
+    def of_session(cls, tmp_path_factory: pytest.TempPathFactory) -> "Workshop":
+        """Shared by the processes and the files of one session."""
+        base = tmp_path_factory.getbasetemp()
+        return cls((base.parent if base.name.startswith("popen-") else base) / "combinations")
 
     def models(self, architecture: str) -> Path:
         """A folder with a target, two drafters that are somewhat like it, and a head of every kind."""

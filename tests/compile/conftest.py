@@ -13,6 +13,8 @@ from speccompile.cli import edge
 from speccompile.cli.main import group
 from tests.compile import tiny_bundles
 from tests.compile.tiny_bundles import Built
+from tests.native.conftest import native_build, native_library, onnxruntime_library  # noqa: F401 - for tests in here
+from tests.native.two_commands import both, chatty, lookup, model, silent  # noqa: F401
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -18,18 +18,11 @@ from speccompile.prove.processors import eager_reference
 from speccompile.runtime import Bundle, Generation
 from speccompile.runtime.options import Sampling
 from tests import zoo
-from tests.compile.combinations import BATCH_SIZE, MAX_LENGTH, Combination, Workshop, every
+from tests.compile.combinations import BATCH_SIZE, MAX_LENGTH, RULES, Combination, Workshop, every, is_tried
 from tests.heads.every import HEADS
 from tests.light.forced_pace import forced_pace
 
 ALL = every()
-
-
-def is_tried(combination: Combination) -> bool:
-    """Of heads, which are many, those that draw, and trees that grow: where the temperature is zero a bundle that draws
-    takes the best drafts, greedily. Greedy bundles of every head are in its own tests."""
-    drawn_or_grown = combination.sample or combination.tree == "dynamic"
-    return combination.drafter not in HEADS or (combination.decoding == "sampling" and drawn_or_grown)
 
 
 EXACT = [each for each in ALL if each.exact and is_tried(each)]
@@ -37,11 +30,6 @@ FEWER_HEADS = ("eagle3", "medusa", "dspark")
 """One whose rows pair features with tokens, one without rows, and one whose rows are features alone."""
 FEWER = [each for each in EXACT if each.drafter not in HEADS or each.drafter in FEWER_HEADS]
 SAMPLING = [each for each in EXACT if each.decoding == "sampling"]
-
-RULES = list(
-    {(each.method, each.decoding, each.sample): each for each in ALL if not each.exact and each.agrees}.values()
-)
-"""Of an approximate method one combination for each decoding: what drafts is no business of the rule's."""
 
 OTHERS = [
     each for each in EXACT if each.drafter not in HEADS and (each.decoding == "sampling" or each.drafter == "none")
@@ -75,9 +63,7 @@ def prompts() -> list[list[int]]:
 
 @pytest.fixture(scope="module")
 def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
-    """Shared by the processes of one session."""
-    base = tmp_path_factory.getbasetemp()
-    return Workshop((base.parent if base.name.startswith("popen-") else base) / "combinations")
+    return Workshop.of_session(tmp_path_factory)
 
 
 @pytest.fixture(scope="module", autouse=True)

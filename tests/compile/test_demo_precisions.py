@@ -26,6 +26,7 @@ from speccompile.runtime.engine import Engine
 from speccompile.runtime.onnxruntime import OnnxRuntimeEngine
 from speccompile.runtime.text import Text
 from speccompile.tree import chain
+from tests.native.side_by_side import SideBySide
 
 DEMO = Path(__file__).resolve().parents[2] / "recipes/demo"
 PRECISIONS = ("float32", "int8", "int4")
@@ -236,3 +237,15 @@ def test_a_damaged_weight_costs_more(folder, word, tmp_path):
     assert row["perplexity"] > 1.2 * said_by_transformers().perplexity
     assert row["kl_divergence"] > 3 * WORST[word][0]
     assert row["same_argmax"] < WORST[word][2]
+
+
+def test_the_runtime_in_c_gives_the_same(folder, bundle, native_library, onnxruntime_library):
+    """Texts of the demo, greedy and drawn, in a batch; and what comes when a text ends it."""
+    both = SideBySide(folder, native_library, onnxruntime_library, engine=bundle.engine_name)
+    passages = [str(passage)[:60] for passage in read_prompts(DEMO / "held_out.jsonl")[:4]]
+    for pair in (passages[:2], passages[2:]):
+        both.check(pair, max_new_tokens=48, logprobs=True, adaptive=False)
+        both.check(pair, max_new_tokens=48)
+        both.check(pair, max_new_tokens=48, temperature=[0.9, 1.2], top_p=0.9, seed=[7, 8], autoregressive=True)
+        found = both.check(pair, max_new_tokens=48, temperature=0.9, repetition_penalty=1.1, seed=3)
+        both.check(pair, max_new_tokens=48, stop=[found[0].text[5:8], found[1].text[9:11]], adaptive=False)

@@ -52,6 +52,7 @@ def test_the_tests_in_cpp(cmake, tmp_path, sanitizers):
     settings = {
         "SPECCOMPILE_SANITIZE": sanitizers,
         "SPECCOMPILE_TESTS": "ON",
+        "SPECCOMPILE_RUNTIME": "OFF",
         "CMAKE_COMPILE_WARNING_AS_ERROR": "ON",
     }
     definitions = [f"-D{name}={value}" for name, value in settings.items()]

@@ -1,4 +1,5 @@
-"""The package as pip builds it: with the kernels where a C++17 compiler is, and without them, and saying so, elsewhere.
+"""The package as pip builds it: with the kernels and the runtime where a C++17 compiler is; elsewhere without them, and
+saying so.
 
 Nothing is downloaded: the environment of the tests has what a build needs.
 """
@@ -16,10 +17,12 @@ from zipfile import ZipFile
 import pytest
 
 from speccompile import __version__, native
-from speccompile.native import packaging
+from speccompile.native import locate, packaging
 
 ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "scripts/examples"
 LIBRARY = f"speccompile/native/{native.FILE.name}"
+INSTALLED = f"speccompile/native/{locate.PREFIX}"
 COMPILER = os.environ.get("CXX") or next(filter(shutil.which, ("c++", "g++", "clang++")), None)
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C++17 compiler is here: c++, g++ or clang++, or $CXX")
 NO_COMPILER = "the kernels could not be compiled: found no C++17 compiler: c++, g++ or clang++, or $CXX"
@@ -32,7 +35,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("source")
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, folder)
-    unwanted = shutil.ignore_patterns("__pycache__", "*.so", "*.dylib")
+    unwanted = shutil.ignore_patterns("__pycache__", "*.so", "*.dylib", locate.PREFIX)
     shutil.copytree(ROOT / "speccompile", folder / "speccompile", ignore=unwanted)
     return folder
 
@@ -78,8 +81,26 @@ def names_in(folder: Path) -> tuple[str, set[str]]:
 
 def sources() -> set[str]:
     """What the library is compiled from, as paths in the package."""
-    files = [path for path in packaging.FOLDER.rglob("*") if path.suffix in (".cpp", ".h", ".txt")]
-    return {str(path.relative_to(ROOT)) for path in files if "tests" not in path.relative_to(ROOT).parts}
+    unwanted = {"tests", "__pycache__", locate.PREFIX}
+    files = [
+        path for path in packaging.FOLDER.rglob("*") if path.is_file() and path.suffix not in (".py", ".so", ".md")
+    ]
+    return {str(path.relative_to(ROOT)) for path in files if not unwanted & set(path.relative_to(ROOT).parts)}
+
+
+def runtime() -> set[str]:
+    """What is installed of the runtime, as paths in the package. A wheel has no symbolic links."""
+    package = ("config", "config-version", "targets", "targets-release")
+    return {
+        *(
+            f"{INSTALLED}/lib/{name}"
+            for name in ("libspeccompile.so", "libspeccompile.so.1", "libtriton_speccompile.so")
+        ),
+        *(f"{INSTALLED}/lib/cmake/speccompile/speccompile-{name}.cmake" for name in package),
+        *(f"{INSTALLED}/include/speccompile.{suffix}" for suffix in ("h", "hpp")),
+        f"{INSTALLED}/lib/pkgconfig/speccompile.pc",
+        f"{INSTALLED}/bin/speccompile-native",
+    }
 
 
 @pytest.fixture(scope="module")
@@ -92,27 +113,66 @@ def compiled(source: Path, compiling: dict[str, str], tmp_path_factory: pytest.T
 
 
 @needs_compiler
-def test_wheel_holds_the_kernels_and_is_for_this_platform(compiled: Path) -> None:
+def test_wheel_holds_what_is_compiled_and_is_for_this_platform(compiled: Path) -> None:
     name, files = names_in(compiled)
     platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
     assert name == f"speccompile-{__version__}-py3-none-{platform}.whl"
     assert LIBRARY in files
-    assert {name for name in files if name.endswith((".cpp", ".h", "CMakeLists.txt"))} == sources()
+    ours = {name for name in files if name.startswith("speccompile/native/") and not name.endswith(".py")}
+    assert ours == {LIBRARY} | sources() | runtime()
+
+
+@pytest.fixture(scope="module")
+def site(compiled: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of packages, with the one that was compiled."""
+    (file,), folder = compiled.glob("*.whl"), tmp_path_factory.mktemp("installed") / "site"
+    options = ("--no-deps", "--no-index", "--no-compile", "--target", str(folder))
+    run = python("-m", "pip", "install", *options, str(file), variables={}, folder=folder.parent)
+    assert run.returncode == 0, run.stdout
+    return folder
 
 
 @needs_compiler
-def test_installed_package_finds_its_kernels(compiled: Path, tmp_path: Path) -> None:
-    (file,) = compiled.glob("*.whl")
-    options = ("--no-deps", "--no-index", "--no-compile", "--target", str(tmp_path / "site"))
-    run = python("-m", "pip", "install", *options, str(file), variables={}, folder=tmp_path)
-    assert run.returncode == 0, run.stdout
-    code = f"import sys; sys.path.insert(0, {str(tmp_path / 'site')!r}); from speccompile import native"
+def test_installed_package_finds_its_kernels(site: Path, tmp_path: Path) -> None:
+    code = f"import sys; sys.path.insert(0, {str(site)!r}); from speccompile import native"
     run = python(
         "-c", f"{code}; print(native.library(), native.paths(), native.kernels())", variables={}, folder=tmp_path
     )
     library, *paths, used = run.stdout.split()
-    assert Path(library) == tmp_path / "site" / LIBRARY
+    assert Path(library) == site / LIBRARY
     assert paths[0].strip("[',]") == used
+
+
+@needs_compiler
+def test_installed_package_tells_cmake_where_its_runtime_is(
+    site: Path, compiling: dict[str, str], tmp_path: Path
+) -> None:
+    variables = {"PYTHONPATH": str(site)}
+    run = python("-m", "speccompile.native", "--cmake-dir", variables=variables, folder=tmp_path)
+    assert Path(run.stdout.strip()) == site / INSTALLED / "lib/cmake/speccompile"
+    settings = (f"-Dspeccompile_DIR={run.stdout.strip()}", f"-DCMAKE_CXX_COMPILER={compiling['CXX']}")
+    packaging._run(packaging._cmake(), "-S", EXAMPLES, "-B", tmp_path / "build", *packaging._generator(), *settings)
+    packaging._run(packaging._cmake(), "--build", tmp_path / "build")
+    said = subprocess.run([tmp_path / "build" / "stream"], capture_output=True, text=True)
+    assert said.stderr.startswith("usage: ")
+
+
+@needs_compiler
+def test_library_of_a_wheel_is_linked_by_its_name(site: Path, compiling: dict[str, str], tmp_path: Path) -> None:
+    """Where there is no symbolic link, a script for the linker stands in."""
+    prefix = site / INSTALLED
+    program = tmp_path / "stream"
+    flags = ("-I", str(prefix / "include"), "-L", str(prefix / "lib"), "-lspeccompile", f"-Wl,-rpath,{prefix}/lib")
+    packaging._run(compiling["CXX"], "-std=c++17", EXAMPLES / "stream.cpp", *flags, "-pthread", "-o", program)
+    assert subprocess.run([program], capture_output=True, text=True).stderr.startswith("usage: ")
+
+
+@needs_compiler
+def test_installed_command_is_the_program(site: Path, tmp_path: Path) -> None:
+    run = python(
+        str(site / "bin/speccompile-native"), "--version", variables={"PYTHONPATH": str(site)}, folder=tmp_path
+    )
+    assert (run.returncode, run.stdout.split()[-1]) == (0, __version__)
 
 
 @needs_compiler
@@ -129,6 +189,7 @@ def test_wheel_without_a_compiler_is_for_any_platform_and_says_so_once(
     name, files = names_in(tmp_path)
     assert name == f"speccompile-{__version__}-py3-none-any.whl"
     assert LIBRARY not in files
+    assert not runtime() & files
     assert sources() <= files
 
 
@@ -160,12 +221,38 @@ def test_kernels_can_be_skipped(hook: Hook, tmp_path: Path) -> None:
 
 
 @needs_compiler
+def test_runtime_that_does_not_compile_is_told_and_the_kernels_stay(
+    hook: Hook, compiling: dict[str, str], tmp_path: Path
+) -> None:
+    """By a compiler that refuses every source of the runtime."""
+    program = tmp_path / "c++"
+    refuse = "echo this one is broken >&2; exit 1"
+    program.write_text(
+        f'#!/bin/sh\ncase "$*" in *SPECCOMPILE_VERSION*) {refuse} ;; esac\nexec {compiling["CXX"]} "$@"\n'
+    )
+    program.chmod(0o755)
+    run = hook("build_wheel", {"CXX": str(program)})
+    required = hook("build_wheel", {"CXX": str(program), "SPECCOMPILE_NATIVE": "require"})
+    assert run.returncode == 0, run.stdout
+    assert run.stdout.count("speccompile: the runtime in C++ could not be compiled: ") == 1
+    assert "this one is broken" in run.stdout
+    assert "speccompile: it is installed without it, and runs bundles in Python alone" in run.stdout
+    name, files = names_in(tmp_path)
+    assert "-none-any" not in name
+    assert LIBRARY in files
+    assert not runtime() & files
+    assert required.returncode != 0
+    assert "this one is broken" in required.stdout
+
+
+@needs_compiler
 def test_editable_install_compiles_where_the_sources_lie(
     hook: Hook, source: Path, compiling: dict[str, str], without_compiler: dict[str, str]
 ) -> None:
     library = source / LIBRARY
-    run = hook("build_editable", compiling)
+    run = hook("build_editable", compiling | {"SPECCOMPILE_NATIVE": "kernels"})
     assert run.returncode == 0, run.stdout
+    assert not (source / INSTALLED).exists()
     first = library.stat()
     # One that somebody may be running stays, unless it is of other sources for all that is known.
     assert hook("build_editable", {"SPECCOMPILE_NATIVE": "skip"}).returncode == 0
@@ -174,6 +261,7 @@ def test_editable_install_compiles_where_the_sources_lie(
     assert run.returncode == 0, run.stdout
     assert run.stdout.count(NO_COMPILER) == 1
     assert not library.exists()
+    assert not (source / INSTALLED).exists()
 
 
 def test_source_distribution_holds_the_sources_and_no_library(hook: Hook, source: Path, tmp_path: Path) -> None:
@@ -190,7 +278,7 @@ def test_source_distribution_holds_the_sources_and_no_library(hook: Hook, source
 
 def test_compiler_that_fails_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("CXX", "/bin/false")
-    assert packaging.main() == 1
+    assert packaging.main([]) == 1
     assert "the kernels could not be compiled: cmake ended with exit status 1:\n" in capsys.readouterr().err
 
 

@@ -22,6 +22,7 @@ from packaging.utils import canonicalize_name
 from speccompile import __version__
 from speccompile.cli import doctor
 from speccompile.cli.machine import GPU_PACKAGES
+from speccompile.native import locate
 
 ROOT = Path(__file__).resolve().parents[2]
 LOCKS = ROOT / "scripts" / "docker"
@@ -62,6 +63,7 @@ def read_stages() -> dict[str, Stage]:
 
 STAGES = read_stages()
 IMAGE = STAGES["python"].base
+NATIVE_IMAGE = STAGES["runtime-native"].base
 
 
 def with_bases(name: str) -> Stage:
@@ -101,8 +103,9 @@ def unsatisfied(lines: list[str], pins: dict[str, str]) -> list[str]:
 
 
 def test_every_stage_starts_from_an_earlier_one_and_the_first_from_a_version() -> None:
-    assert re.fullmatch(r"python:\d+\.\d+\.\d+-slim-[a-z]+", IMAGE)
-    known = [IMAGE]
+    assert re.fullmatch(r"python:\d+\.\d+\.\d+-slim-trixie", IMAGE)
+    assert re.fullmatch(r"debian:13\.\d+-slim", NATIVE_IMAGE)  # trixie: the C library is the one it was compiled with
+    known = [IMAGE, NATIVE_IMAGE]
     for name, stage in STAGES.items():
         assert stage.base in known
         sources = [
@@ -110,16 +113,16 @@ def test_every_stage_starts_from_an_earlier_one_and_the_first_from_a_version() -
         ]
         assert {source.removeprefix("--from=") for source in sources} <= set(known)
         known.append(name)
-    assert set(TARGETS) <= set(STAGES)
+    assert {*TARGETS, "runtime-native"} <= set(STAGES)
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", [*TARGETS, "runtime-native"])
 def test_target_runs_the_command_line_as_a_user_without_rights(target: str) -> None:
     stage = with_bases(target)
     user, group = stage.all("USER")[-1].split(":")
     assert int(user) > 0
     assert int(group) > 0
-    assert json.loads(stage.all("ENTRYPOINT")[-1]) == ["speccompile"]
+    assert json.loads(stage.all("ENTRYPOINT")[-1]) == ["speccompile-native" if "native" in target else "speccompile"]
     assert {"/data", "/cache"} == set(json.loads(stage.all("VOLUME")[-1]))
     assert stage.all("WORKDIR")[-1] == "/data"
 
@@ -129,6 +132,27 @@ def test_target_contains_no_pip_command_and_no_package_of_the_system(target: str
     """What is installed is copied in, so that neither a compiler nor a cache stays behind."""
     assert not [line for line in with_bases(target).all("RUN") if re.search(r"\b(pip|apt|apt-get)\b", line)]
     assert STAGES[target].all("COPY") == [f"--from={target}-environment /venv /venv"]
+
+
+def test_native_target_contains_what_is_compiled_and_the_library_of_onnxruntime_alone() -> None:
+    """What it may weigh is measured in tests/native/test_native_packaging.py."""
+    files, target = STAGES["native"], STAGES["runtime-native"]
+    assert target.all("COPY") == ["--from=native /native /usr/local"]
+    assert not [line for line in target.all("RUN") if re.search(r"\b(pip|python|apt|apt-get)\b", line)]
+    assert files.all("COPY") == ["scripts/docker/runtime.txt ./", "--from=wheel /wheels /wheels"]
+    onnxruntime, wheel = commands(files, "pip", "install")
+    assert onnxruntime[-3:] == ["-c", "runtime.txt", "onnxruntime"]
+    assert wheel[-1] == "/wheels/*.whl"
+    assert "onnxruntime" in read_lock("runtime")
+    sources = [word.removeprefix("/source/packages/") for copy in commands(files, "cp") for word in copy[:-1]]
+    assert set(sources) - {"--recursive"} == {
+        f"speccompile/native/{locate.PREFIX}/.",
+        "onnxruntime/capi/libonnxruntime.so.1.*",
+    }
+    (variables,) = target.all("ENV")
+    assert "SPECCOMPILE_ONNXRUNTIME=/usr/local/lib/libonnxruntime.so.1" in shlex.split(variables)
+    (check,) = target.all("HEALTHCHECK")
+    assert json.loads(check.partition("CMD ")[2]) == ["speccompile-native", "--version"]
 
 
 @pytest.mark.parametrize(("target", "required"), TARGETS.items())
@@ -227,10 +251,11 @@ def test_what_is_copied_is_in_the_context_and_nothing_else() -> None:
     assert [source for source, files in reached.items() if not files] == []
     sent = context - {file for files in reached.values() for file in files}
     assert sent == {Path("Dockerfile"), Path(".dockerignore")}
-    assert not [file for file in context if "__pycache__" in file.parts or file.suffix == ".so"]
+    compiled = {"__pycache__", locate.PREFIX}
+    assert not [file for file in context if compiled & set(file.parts) or ".so" in file.suffixes]
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", [*TARGETS, "runtime-native"])
 def test_labels_say_what_is_inside(target: str) -> None:
     words = [word for line in with_bases(target).all("LABEL") for word in shlex.split(line)]
     labels = {
@@ -238,6 +263,6 @@ def test_labels_say_what_is_inside(target: str) -> None:
         for name, _, text in (word.partition("=") for word in words)
     }
     assert labels["version"] == __version__
-    assert labels["base.name"] == f"docker.io/library/{IMAGE}"
+    assert labels["base.name"] == f"docker.io/library/{with_bases(target).base}"
     assert labels["licenses"].startswith(PROJECT["project"]["license"])
     assert set(labels) == {"title", "version", "licenses", "base.name", "description"}

@@ -63,7 +63,7 @@ def test_kernels_in_use_and_those_that_could_be() -> None:
 
 
 def test_kernels_that_were_not_compiled(missing: Path) -> None:
-    kernels, *costs, hint, _, _ = said()
+    kernels, *costs, hint, _, _, _ = said()
     assert kernels == "kernels      none, ONNX Runtime's own run instead: they were not compiled"
     assert hint.split(maxsplit=1) == ["hint", HINT]
     assert [line.split(maxsplit=1)[0] for line in costs] == ["cost"] * len(native.COSTS)
@@ -89,7 +89,7 @@ def test_kernels_that_were_compiled_for_another_machine(missing: Path) -> None:
 
 def test_kernels_that_are_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPECCOMPILE_KERNELS", "none")
-    kernels, *_, hint, _, _ = said()
+    kernels, *_, hint, _, _, _ = said()
     assert kernels.endswith("instead: they are switched off by $SPECCOMPILE_KERNELS")
     assert hint.endswith("unset SPECCOMPILE_KERNELS")
 

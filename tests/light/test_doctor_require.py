@@ -34,10 +34,16 @@ def packages(*missing: str) -> list[Package]:
     return [package(name, purpose, installed=name not in missing) for name, purpose in purposes.items()]
 
 
-def a_machine(*providers: str, gpu: bool = True, problem: str | None = None, absence: Absence | None = None) -> Machine:
+def a_machine(
+    *providers: str,
+    gpu: bool = True,
+    problem: str | None = None,
+    absence: Absence | None = None,
+    command: str | None = "speccompile-native",
+) -> Machine:
     gpus, gpu_problem = (["Some GPU, 8.9"], None) if gpu else ([], "nvidia-smi is not installed")
     kernels = (native.NONE, [], absence) if absence else ("fast", ["fast", "scalar"], None)
-    return Machine("3.11.0", "Linux", 2, 2, 8.0, *kernels, list(providers), problem, gpus, gpu_problem)
+    return Machine("3.11.0", "Linux", 2, 2, 8.0, *kernels, command, list(providers), problem, gpus, gpu_problem)
 
 
 def reasons(found: dict[str, Conclusion]) -> dict[str, str]:
@@ -81,6 +87,11 @@ def test_missing_package_stops_what_needs_it_and_nothing_else(missing: str, impo
 def test_machine_without_the_kernels_runs_without_them() -> None:
     machine = a_machine("CUDAExecutionProvider", absence=Absence("they were not compiled", "compile them"))
     assert reasons(conclude(packages(), machine)) == {"run_kernels": "they were not compiled"}
+
+
+def test_machine_without_the_runtime_in_cpp_runs_python_s() -> None:
+    machine = a_machine("CUDAExecutionProvider", command=None)
+    assert reasons(conclude(packages(), machine)) == {"run_native": "it was not compiled"}
 
 
 def test_every_ability_can_be_tried() -> None:

@@ -15,11 +15,18 @@ case "$*" in
     *packaging*)
         echo compile >>calls
         test ! -e compiler-fails || exit 1
-        echo library >speccompile/native/libspeccompile_kernels.so ;;
+        case "$*" in *" --scratch .venv/native-"*) ;; *) exit 2 ;; esac
+        echo library >speccompile/native/libspeccompile_kernels.so
+        test ! -e runtime-fails || exit 3
+        mkdir -p speccompile/native/installed ;;
     *) echo "install $SPECCOMPILE_NATIVE" >>calls ;;
 esac
 """
-PROGRAMS = ("bash", "cat", "dirname", "env", "find", "grep", "rm", "sh", "sha256sum", "sort", "xargs")
+PROGRAMS = ("bash", "cat", "dirname", "env", "find", "grep", "mkdir", "rm", "sh", "sha256sum", "sort", "xargs")
+SOURCES = (
+    *("kernels/path.cpp", "kernels/path.h", "runtime/loop.cpp", "include/speccompile.hpp", "abi/exports.map"),
+    *("CMakeLists.txt", "cmake/install.cmake", "cmake/speccompile.pc.in", "packaging.py", "setuptools_commands.py"),
+)
 Setup = Callable[[], list[str]]
 
 
@@ -33,7 +40,7 @@ def script(path: Path, text: str) -> None:
 def checkout(tmp_path: Path) -> Path:
     """A checkout with an environment, and beside it a folder of programs with a compiler."""
     folder = tmp_path.resolve() / "checkout"
-    for name in ("kernels/path.cpp", "kernels/path.h", "CMakeLists.txt", "packaging.py", "setuptools_commands.py"):
+    for name in SOURCES:
         script(folder / "speccompile/native" / name, name)
     script(folder / "pyproject.toml", "[project]")
     script(folder / ".venv/bin/python", PYTHON)
@@ -68,18 +75,24 @@ def library(checkout: Path) -> Path:
     return checkout / "speccompile/native/libspeccompile_kernels.so"
 
 
-COMPILES = ["compile", "setup: compiling the kernels (under a minute)", "setup: ready"]
+@pytest.fixture
+def runtime(checkout: Path) -> Path:
+    return checkout / "speccompile/native/installed"
 
 
-def test_everything_is_done_once(setup: Setup, library: Path) -> None:
+COMPILES = ["compile", "setup: compiling the kernels and the runtime in C++ (minutes, the first time)", "setup: ready"]
+
+
+def test_everything_is_done_once(setup: Setup, library: Path, runtime: Path) -> None:
     calls = setup()
     assert calls[:3] == ["install ", "install skip", "compile"]
     assert calls[-2:] == COMPILES[1:]
     assert library.exists()
+    assert runtime.exists()
     assert setup() == []
 
 
-@pytest.mark.parametrize("name", ["kernels/path.cpp", "kernels/path.h", "CMakeLists.txt", "packaging.py"])
+@pytest.mark.parametrize("name", SOURCES)
 def test_other_sources_are_compiled_and_nothing_is_installed(setup: Setup, checkout: Path, name: str) -> None:
     setup()
     (checkout / "speccompile/native" / name).write_text("other")
@@ -93,10 +106,19 @@ def test_other_tests_are_not_what_a_library_is_compiled_from(setup: Setup, check
     assert setup() == []
 
 
-def test_library_that_is_gone_is_compiled_again(setup: Setup, library: Path) -> None:
+def test_what_is_installed_is_no_source(setup: Setup, runtime: Path) -> None:
+    setup()
+    script(runtime / "include/speccompile.h", "a copy")
+    assert setup() == []
+
+
+def test_what_is_gone_is_compiled_again(setup: Setup, library: Path, runtime: Path) -> None:
     setup()
     library.unlink()
     assert setup() == COMPILES
+    runtime.rmdir()
+    assert setup() == COMPILES
+    assert setup() == []
 
 
 def test_other_requirements_are_installed(setup: Setup, checkout: Path) -> None:
@@ -105,7 +127,9 @@ def test_other_requirements_are_installed(setup: Setup, checkout: Path) -> None:
     assert [call for call in setup() if not call.startswith("setup: ")] == ["install ", "install skip"]
 
 
-def test_no_compiler_is_told_once_and_one_that_comes_is_used(setup: Setup, checkout: Path, library: Path) -> None:
+def test_no_compiler_is_told_once_and_one_that_comes_is_used(
+    setup: Setup, checkout: Path, library: Path, runtime: Path
+) -> None:
     compiler = checkout.with_name("programs") / "g++"
     setup()
     compiler.rename(compiler.with_name("hidden"))
@@ -113,17 +137,29 @@ def test_no_compiler_is_told_once_and_one_that_comes_is_used(setup: Setup, check
     assert told.startswith("setup: found no C++17 compiler, so bundles will run without the kernels: ")
     assert others == ["setup: hint: apt install g++", "setup: ready"]
     assert not library.exists()
+    assert not runtime.exists()
     assert setup() == []
     compiler.with_name("hidden").rename(compiler)
     assert setup() == COMPILES
 
 
-def test_compiler_that_fails_is_tried_again_and_stops_nothing(setup: Setup, checkout: Path, library: Path) -> None:
+def test_compiler_that_fails_is_tried_again_and_stops_nothing(
+    setup: Setup, checkout: Path, library: Path, runtime: Path
+) -> None:
     setup()
     (checkout / "compiler-fails").touch()
     (checkout / "speccompile/native/kernels/path.cpp").write_text("other")
     for _ in range(2):
         assert setup() == COMPILES[:2]
         assert not library.exists()
+        assert not runtime.exists()
     (checkout / "compiler-fails").unlink()
+    assert setup() == COMPILES
+
+
+def test_runtime_that_fails_is_tried_again_and_the_kernels_stay(setup: Setup, checkout: Path, library: Path) -> None:
+    (checkout / "runtime-fails").touch()
+    assert setup()[-1] == COMPILES[1]
+    assert library.exists()
+    (checkout / "runtime-fails").unlink()
     assert setup() == COMPILES

@@ -7,7 +7,6 @@
 #pragma once
 
 #include <cstdint>
-#include <initializer_list>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -94,7 +93,7 @@ class Request {
 class Bundle {
  public:
   // options: {"engine", name}, {"threads", "2"}, {"verify", "false"}, {"onnxruntime", path of its library}
-  explicit Bundle(const std::string &folder, std::initializer_list<std::pair<std::string, std::string>> options = {}) {
+  explicit Bundle(const std::string &folder, const std::vector<std::pair<std::string, std::string>> &options = {}) {
     std::vector<const char *> words;
     for (const auto &[name, value] : options) words.insert(words.end(), {name.c_str(), value.c_str()});
     words.push_back(nullptr);

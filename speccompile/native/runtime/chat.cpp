@@ -6,14 +6,27 @@
 #include "../errors.h"
 
 namespace spc {
+namespace {
+
+constexpr const char* kRebuild = "build the bundle again";
+
+Json read(const std::string& path) {
+  try {
+    return read_json(path);
+  } catch (const Error& error) {
+    throw Error(error.kind, error.message, kRebuild);
+  }
+}
+
+}  // namespace
 
 void check_chat(const std::string& path) {
-  const Json data = read_json(path);
+  const Json data = read(path);
   const Json::Object& tokens = data["special_tokens"].object();
   const bool is_one = data["template"].is_text() && data["special_tokens"].is_object() &&
                       std::all_of(tokens.begin(), tokens.end(), [](const Json::Member& each) { return each.second.is_text(); });
   if (!is_one)
-    throw Error(Kind::kBundle, path + ": expected {\"template\": text, \"special_tokens\": {name: text}}", "build the bundle again");
+    throw Error(Kind::kBundle, path + ": expected {\"template\": text, \"special_tokens\": {name: text}}", kRebuild);
 }
 
 void refuse_chat(bool has_template) {

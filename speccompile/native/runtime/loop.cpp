@@ -104,6 +104,7 @@ double Loop::verify(Forward& forward, Rows& rows, bool taking) {
     if (!rows[i].active()) continue;
     const int64_t given = rounds_.n_given[i];
     check_path(given, rounds_.n_path[i], forward.key.window);
+    check_path(given, rounds_.n_total[i], forward.key.window);
     const int64_t* const tokens = forward.path.ints() + static_cast<int64_t>(i) * forward.path.shape[1] + given;
     const size_t count = static_cast<size_t>(rounds_.n_path[i] + 1 - given);
     const std::vector<double> logprobs = rows[i].wants_logprobs ? forward.logprobs(i, tokens, count) : std::vector<double>();

@@ -48,10 +48,17 @@ constexpr Whole kWholes[] = {{"max_new_tokens", &Request::max_new_tokens}, {"num
                              {"autoregressive", &Request::autoregressive}, {"adaptive", &Request::adaptive},
                              {"logprobs", &Request::logprobs},             {"chat", &Request::chat}};
 
+// A whole number that is below zero comes as a double, but is shown as what it was.
+std::string whole_repr(const Value& value) {
+  const bool is_whole = !value.is_whole && value.number == std::floor(value.number) && std::fabs(value.number) < 0x1p53;
+  return is_whole ? std::to_string(static_cast<int64_t>(value.number)) : value.repr();
+}
+
 void check(const Option& option, const std::string& where, const Value& value) {
   const bool is_kind = !option.is_whole || value.is_whole;
   if (!is_kind || !option.accepts(value.number))
-    throw Error(Kind::kUsage, where + ": received " + value.repr() + ", expected " + option.expected, option.hint);
+    throw Error(Kind::kUsage, where + ": received " + (option.is_whole ? whole_repr(value) : value.repr()) + ", expected " + option.expected,
+                option.hint);
   if (std::string(option.name) == "temperature" && value.number > 0 && value.number < kColdest)
     throw Error(Kind::kUsage, where + ": received " + value.repr() + ", expected 0, or 0.0001 or more", option.hint);
 }
@@ -89,8 +96,8 @@ void refuse(const Request& request, size_t prompts, int64_t sequences) {
 
 int64_t check_sequences(const Request& request, const Manifest& manifest) {
   const Value asked = request.num_return_sequences.all.value_or(Value::of(uint64_t{1}));
-  if (!asked.is_whole || asked.number < 1)
-    throw Error(Kind::kUsage, "num_return_sequences: received " + asked.repr() + ", expected a whole number from 1 on", "give 1 or more");
+  if (!asked.is_whole || asked.whole < 1)
+    throw Error(Kind::kUsage, "num_return_sequences: received " + whole_repr(asked) + ", expected a whole number from 1 on", "give 1 or more");
   const uint64_t prompts = request.prompts.size(), most = static_cast<uint64_t>(manifest.batch_size);
   if (prompts < 1 || asked.whole > most || prompts * asked.whole > most) {
     const std::string each = asked.whole > 1 ? " with " + asked.repr() + " sequences each" : "";
@@ -103,7 +110,7 @@ int64_t check_sequences(const Request& request, const Manifest& manifest) {
 bool check_flag(const char* name, const Setting& setting, bool otherwise) {
   if (!setting.all) return otherwise;
   if (!setting.all->is_whole || setting.all->whole > 1)
-    throw Error(Kind::kUsage, std::string(name) + ": received " + setting.all->repr() + ", expected 0 or 1", "1 switches it on");
+    throw Error(Kind::kUsage, std::string(name) + ": received " + whole_repr(*setting.all) + ", expected 0 or 1", "1 switches it on");
   return setting.all->whole == 1;
 }
 
@@ -128,7 +135,7 @@ Sampling row_sampling(const Request& request, size_t prompt, int64_t vocabulary)
 }  // namespace
 
 std::string Value::repr() const {
-  if (is_whole) return (number < 0 ? "-" : "") + std::to_string(whole);
+  if (is_whole) return std::to_string(whole);
   if (std::isnan(number)) return "nan";
   if (std::isinf(number)) return number < 0 ? "-inf" : "inf";
   return python_repr(number);
@@ -182,7 +189,7 @@ Options check_options(const Request& request, const Manifest& manifest) {
   }
   if (const std::optional<Value>& asked = request.max_new_tokens.all) {
     if (!asked->is_whole || asked->whole < 1)
-      throw Error(Kind::kUsage, "max_new_tokens is " + asked->repr() + ": expected at least 1", "give a whole number");
+      throw Error(Kind::kUsage, "max_new_tokens is " + whole_repr(*asked) + ": expected at least 1", "give a whole number");
     made.max_new_tokens = static_cast<int64_t>(std::min<uint64_t>(asked->whole, std::numeric_limits<int64_t>::max()));
   }
   made.autoregressive = check_flag("autoregressive", request.autoregressive, false);

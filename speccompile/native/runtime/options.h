@@ -28,7 +28,6 @@ struct Value {
 
   static Value of(uint64_t whole) { return {true, whole, static_cast<double>(whole)}; }
   static Value of(double number) { return {false, 0, number}; }
-  static Value below_zero(uint64_t size) { return {true, size, -static_cast<double>(size)}; }  // a whole one, which nothing takes
   std::string repr() const;  // as Python would show it
 };
 

@@ -1,4 +1,4 @@
-// A generation over buffers of its own: prompts in, text or tokens out, a round at a time (runtime/bundle.py: _Batch).
+// A generation over buffers of its own: prompts in, text or tokens out, a round at a time (runtime/bundle.py: Batch).
 #pragma once
 
 #include <atomic>

@@ -1,17 +1,24 @@
-// The places and types that operators/ort.h writes down are those of ONNX Runtime's own header. Compiling it is the test.
+// The places and types that operators/ort.h and runtime/ort.h write down are those of ONNX Runtime's own header. Compiling it
+// is the test.
 #include <cstddef>
 #include <cstdint>
+#include <exception>
+#include <memory>
+#include <string>
 #include <type_traits>
+#include <utility>
+#include <vector>
 
 #include "onnxruntime_c_api.h"
 
 namespace ours {  // in a namespace: both declare the same names
-#include "../operators/ort.h"
+#include "../runtime/ort.h"
 }
 
 namespace {
 
 namespace ort = ours::speccompile::ort;
+namespace runtime = ours::spc::ort;
 
 // The same to a caller: pointers to whatever, and numbers and enumerations of the same size.
 template <class A, class B>
@@ -31,6 +38,9 @@ struct SameCall<A (*)(As...), B (*)(Bs...)> {
     }
   }();
 };
+
+template <class A, class... As, class B, class... Bs>
+struct SameCall<A (*)(As...), B (*)(Bs...) noexcept> : SameCall<A (*)(As...), B (*)(Bs...)> {};
 
 template <class Theirs, size_t kPlace, class Function>
 constexpr bool stands(ort::Entry<kPlace, Function>, size_t offset) {
@@ -55,6 +65,54 @@ ENTRY(ReleaseStatus);
 ENTRY(ReleaseTensorTypeAndShapeInfo);
 ENTRY(KernelInfoGetConstantInput_tensor);
 ENTRY(KernelContext_ParallelFor);
+
+#define RUNTIME(name) static_assert(stands<decltype(::OrtApi::name)>(runtime::name, offsetof(::OrtApi, name)), #name)
+RUNTIME(GetErrorCode);
+RUNTIME(GetErrorMessage);
+RUNTIME(CreateEnvWithCustomLogger);
+RUNTIME(CreateSession);
+RUNTIME(CreateSessionFromArray);
+RUNTIME(CreateSessionOptions);
+RUNTIME(SetOptimizedModelFilePath);
+RUNTIME(SetSessionLogSeverityLevel);
+RUNTIME(SetIntraOpNumThreads);
+RUNTIME(CreateRunOptions);
+RUNTIME(RunOptionsSetTerminate);
+RUNTIME(RunOptionsUnsetTerminate);
+RUNTIME(CreateTensorWithDataAsOrtValue);
+RUNTIME(CreateMemoryInfo);
+RUNTIME(CreateCpuMemoryInfo);
+RUNTIME(ReleaseStatus);
+RUNTIME(ReleaseMemoryInfo);
+RUNTIME(ReleaseSession);
+RUNTIME(ReleaseValue);
+RUNTIME(ReleaseRunOptions);
+RUNTIME(ReleaseSessionOptions);
+RUNTIME(GetAvailableProviders);
+RUNTIME(ReleaseAvailableProviders);
+RUNTIME(AddSessionConfigEntry);
+RUNTIME(RunWithBinding);
+RUNTIME(CreateIoBinding);
+RUNTIME(ReleaseIoBinding);
+RUNTIME(BindInput);
+RUNTIME(BindOutput);
+RUNTIME(AddRunConfigEntry);
+RUNTIME(SessionOptionsAppendExecutionProvider_CUDA_V2);
+RUNTIME(CreateCUDAProviderOptions);
+RUNTIME(UpdateCUDAProviderOptions);
+RUNTIME(ReleaseCUDAProviderOptions);
+#if ORT_API_VERSION >= 22
+RUNTIME(RegisterExecutionProviderLibrary);
+RUNTIME(GetEpDevices);
+RUNTIME(SessionOptionsAppendExecutionProvider_V2);
+RUNTIME(EpDevice_EpName);
+#endif
+#if ORT_API_VERSION >= 24
+RUNTIME(Session_GetEpGraphAssignmentInfo);
+RUNTIME(EpAssignedSubgraph_GetEpName);
+RUNTIME(EpAssignedSubgraph_GetNodes);
+RUNTIME(EpAssignedNode_GetOperatorType);
+#endif
 
 #define MEMBER(type, name)                                                    \
   static_assert(offsetof(::type, name) == offsetof(ours::type, name), #name); \
@@ -91,6 +149,9 @@ static_assert(equal(ort::kUint8, ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8));
 static_assert(equal(ort::kInt64, ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64));
 static_assert(equal(ort::kFloat16, ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16));
 static_assert(equal(ort::kBfloat16, ONNX_TENSOR_ELEMENT_DATA_TYPE_BFLOAT16));
+static_assert(equal(runtime::kLogWarning, ORT_LOGGING_LEVEL_WARNING) && equal(runtime::kLogError, ORT_LOGGING_LEVEL_ERROR));
+static_assert(equal(runtime::kArenaAllocator, OrtArenaAllocator) && equal(runtime::kDeviceAllocator, OrtDeviceAllocator));
+static_assert(equal(runtime::kDefaultMemory, OrtMemTypeDefault));
 static_assert(equal(ort::kFail, ORT_FAIL) && equal(ort::kInvalidArgument, ORT_INVALID_ARGUMENT));
 static_assert(equal(0, INPUT_OUTPUT_REQUIRED) && equal(0, OrtMemTypeDefault));  // written as numbers in operators/operator.h
 

@@ -1,0 +1,54 @@
+# The runtime: the library with the C ABI, the command, and what servers load. ONNX Runtime is found when a bundle is
+# opened; nothing here links with it.
+find_package(Threads REQUIRED)
+set(native ${PROJECT_SOURCE_DIR})
+
+# Compiled once for the library, the command and the tests.
+file(GLOB sources CONFIGURE_DEPENDS ${native}/*.cpp ${native}/bundle/*.cpp ${native}/runtime/*.cpp ${native}/text/*.cpp)
+add_library(speccompile_runtime OBJECT ${sources})
+set(runtime_objects
+  $<TARGET_OBJECTS:speccompile_runtime> $<TARGET_OBJECTS:speccompile_operators> $<TARGET_OBJECTS:speccompile_paths>)
+
+file(GLOB sources CONFIGURE_DEPENDS ${native}/abi/*.cpp)
+add_library(speccompile SHARED ${sources} ${runtime_objects})
+add_library(speccompile::speccompile ALIAS speccompile)
+target_compile_definitions(speccompile PRIVATE SPC_BUILDING)
+target_compile_features(speccompile INTERFACE cxx_std_17)  # of speccompile.hpp; C programs have no such feature
+target_include_directories(speccompile PUBLIC $<BUILD_INTERFACE:${native}/include>)
+set_target_properties(speccompile PROPERTIES SOVERSION ${abi})
+if(NOT SPECCOMPILE_NO_LINKS)
+  set_target_properties(speccompile PROPERTIES VERSION ${abi}.0.0)
+endif()
+
+file(GLOB sources CONFIGURE_DEPENDS ${native}/cli/*.cpp)
+add_executable(speccompile-native ${sources} ${runtime_objects})
+
+foreach(target speccompile_runtime speccompile speccompile-native)
+  target_compile_definitions(${target} PRIVATE SPECCOMPILE_VERSION="${version_text}")
+endforeach()
+foreach(target speccompile speccompile-native)
+  target_link_libraries(${target} PRIVATE Threads::Threads ${CMAKE_DL_LIBS})
+endforeach()
+
+# Nothing is visible but the ABI, whose symbols have a version.
+if(CMAKE_SYSTEM_NAME STREQUAL Linux)
+  # Nor is the library unloaded: ONNX Runtime's threads and its environment live as long as the process.
+  target_link_options(speccompile PRIVATE -Wl,-z,nodelete -Wl,--version-script=${native}/abi/exports.map)
+  set_property(TARGET speccompile APPEND PROPERTY LINK_DEPENDS ${native}/abi/exports.map)
+  if(NOT SPECCOMPILE_SANITIZE)  # sanitizers watch the libraries of the program, and are part of it
+    target_link_options(speccompile PRIVATE -Wl,--no-undefined -Wl,--exclude-libs,ALL -static-libstdc++ -static-libgcc)
+    target_link_options(speccompile-native PRIVATE -static-libstdc++ -static-libgcc)
+  endif()
+elseif(APPLE)
+  target_link_options(speccompile PRIVATE -Wl,-exported_symbol,_spc_*)
+endif()
+
+if(EXISTS ${native}/triton/CMakeLists.txt)
+  add_subdirectory(triton)
+endif()
+
+# Everything that is installed, by one name.
+add_custom_target(speccompile_installed DEPENDS speccompile speccompile-native)
+if(TARGET triton_speccompile)
+  add_dependencies(speccompile_installed triton_speccompile)
+endif()

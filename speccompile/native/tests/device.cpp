@@ -1,0 +1,296 @@
+// Engines on a device without one: what crosses and when, what CUDA is asked, which runs become CUDA graphs. Then, with a
+// library of ONNX Runtime and a bundle, for tests/native/test_native_device.py:
+//   test_device tokens LIBRARY FOLDER     the processor, over a fake device's memory, gives the tokens that it gives alone
+//   test_device choose LIBRARY FOLDER ENGINE     kind, message and hint of why an engine cannot run here, a line each
+//   test_device open LIBRARY FOLDER ENGINE       the same of why it cannot be opened, where a GPU would work
+#include "../runtime/device.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <numeric>
+
+#include "../errors.h"
+#include "../progress.h"
+#include "../runtime/stopwatch.h"
+#include "check.h"
+#include "device_bundle.h"
+#include "fake_cuda.h"
+#include "fake_device.h"
+
+namespace {
+
+using namespace spc;
+
+// ---- buffers, and copies around a run
+
+Widths widths(int64_t window) { return {{"window", window}, {"logit_rows", window}}; }
+
+void run(Engine& engine, int64_t window, bool logits = false) {
+  const Run run = engine.bind("verify", widths(window), logits);
+  const Array given = engine.array("window", {1, window}), path = engine.array("path", {1, window});
+  std::iota(given.ints(), given.ints() + window, 0);
+  run();
+  for (int64_t i = 0; i < window; ++i)
+    CHECK(path.ints()[i] == i + *engine.array("length", {1}).ints(), "path is %lld", static_cast<long long>(path.ints()[i]));
+}
+
+void test_only_counts_and_tokens_cross() {
+  const auto device = std::make_shared<FakeDevice>();
+  FakeEngine engine(device);
+  *engine.array("length", {1}).ints() = 10;
+  run(engine, 3);
+  device->asked();
+  run(engine, 3);
+  check_calls(device->asked(), {"upload 24", "upload 8", "run", "download 24", "synchronize"});
+  run(engine, 3, true);
+  const Calls more = device->asked();
+  CHECK(std::find(more.begin(), more.end(), "download 12") != more.end(), "logits stay: %s", joined(more).c_str());
+  const float* const logits = engine.array("logits", {3}).floats();
+  CHECK(logits[0] == 0 && logits[2] == 2, "logits are those of rows that were not counted");
+}
+
+void test_buffers_are_shared_by_name_and_shape() {
+  const auto device = std::make_shared<FakeDevice>();
+  FakeEngine engine(device);
+  for (const int64_t window : {3, 1, 3}) run(engine, window);
+  CHECK(engine.prepared.size() == 2, "a graph is bound again at the same shapes");
+  const Binding &three = *engine.prepared[0], &one = *engine.prepared[1];
+  CHECK(three.inputs[3].address == three.outputs[2].address, "a state is written elsewhere than it is read");
+  CHECK(three.inputs[3].address == one.inputs[3].address, "two bindings have two states");
+  CHECK(three.inputs[0].address != one.inputs[0].address, "one address for two shapes");
+  CHECK(engine.array("window", {1, 3}).data == engine.array("window", {1, 3}).data, "a mirror moves");
+  CHECK(engine.has("verify") && !engine.has("draft") && !engine.has("absent"), "graphs are those that have files");
+  CHECK(three.widths() == "verify at window [1, 3], logit_rows [3]", "%s", three.widths().c_str());
+}
+
+void test_index_inputs_are_filled_once() {
+  const auto device = std::make_shared<FakeDevice>();
+  FakeEngine engine(device);
+  run(engine, 4);
+  run(engine, 4, true);
+  const Calls calls = device->asked();
+  CHECK(std::count(calls.begin(), calls.end(), "upload 32") == 3, "two windows and one index: %s", joined(calls).c_str());
+  CHECK(engine.array("logit_rows", {4}).ints()[3] == 3, "an index does not count");
+}
+
+void test_what_stays_is_seen_as_a_copy() {
+  const auto device = std::make_shared<FakeDevice>();
+  FakeEngine engine(device);
+  run(engine, 2);
+  const Array cache = engine.array("target.cache", {1, 5});
+  CHECK(cache.floats()[4] == 1 && cache.dtype == "float32", "the state is not what the graph wrote");
+  cache.floats()[0] = 100;
+  CHECK(!device->machine->has(device->machine->device, cache.data, 1), "the state itself was given away");
+  run(engine, 2);
+  CHECK(engine.array("target.cache", {1, 5}).floats()[0] == 2, "the copy is no copy, or not of the moment");
+  CHECK(!engine.has_mirror("target.cache", {1, 5}) && engine.has_mirror("window", {1, 2}), "states have no mirrors");
+  device->asked();
+  engine.array("features", {1, 2, 25});
+  check_calls(device->asked(), {"download 200", "synchronize"});
+}
+
+void test_an_engine_that_is_cleared_is_as_new() {
+  const auto device = std::make_shared<FakeDevice>();
+  FakeEngine engine(device);
+  *engine.array("length", {1}).ints() = 7;
+  run(engine, 2, true);
+  engine.clear();
+  CHECK(*engine.array("length", {1}).ints() == 0 && engine.array("path", {1, 2}).ints()[1] == 0, "a mirror is not cleared");
+  CHECK(engine.array("target.cache", {1, 5}).floats()[0] == 0, "a state is not cleared");
+  device->asked();
+  run(engine, 2, true);
+  check_calls(device->asked(), {"upload 16", "upload 8", "run", "download 16", "download 8", "synchronize"});
+  CHECK(engine.array("logits", {2}).floats()[1] == 1, "an index was cleared");
+}
+
+void test_an_engine_that_is_stopped() {
+  FakeEngine engine(std::make_shared<FakeDevice>());
+  engine.stop();
+  check_error(error_of([&] { run(engine, 2); }), Kind::kCancelled, "cancelled");
+  engine.resume();
+  run(engine, 2);
+}
+
+void test_memory_is_given_back() {
+  const auto device = std::make_shared<FakeDevice>();
+  const std::shared_ptr<FakeMachine> machine = device->machine;
+  {
+    FakeEngine engine(device);
+    run(engine, 3, true);
+    const size_t there = machine->device.size(), mirrors = machine->pinned.size();
+    CHECK(there == 7 && mirrors == 5, "%zu and %zu buffers", there, mirrors);
+  }
+  CHECK(machine->device.empty() && machine->pinned.empty(), "memory is left");
+}
+
+// ---- CUDA graphs
+
+// The numbers with which windows of these widths run, those that are cancelled as well; a number for which `fails` holds is
+// refused.
+std::vector<int> numbers(const std::vector<int64_t>& windows, Capturing& graph, const std::function<bool(int)>& fails = {},
+                         const std::function<void()>& check_stopped = [] {}) {
+  FakeEngine engine(std::make_shared<FakeDevice>());
+  Captures captures;
+  std::map<int64_t, const Binding*> bindings;
+  std::vector<int> found;
+  for (const int64_t window : windows) {
+    engine.bind("verify", widths(window), false);
+    if (!bindings.count(window)) bindings[window] = engine.prepared.back();
+    const auto run = [&](int number) {
+      found.push_back(number);
+      if (fails && fails(number)) throw OrtRefusal(1, "it failed");
+    };
+    try {
+      captures.run(graph, *bindings[window], run, check_stopped);
+    } catch (const Error& error) {
+      if (error.kind != Kind::kCancelled) throw;
+    }
+  }
+  return found;
+}
+
+void test_shapes_that_come_again_have_a_cuda_graph_of_their_own() {
+  Capturing graph("verify.onnx");
+  CHECK((numbers({3, 5, 5, 5, 3, 3, 5}, graph) == std::vector<int>{-1, -1, 1, 1, -1, 2, 1}), "wrong numbers");
+  CHECK((numbers({3, 3}, graph) == std::vector<int>{-1, 3}), "another engine takes a number that is in use");
+}
+
+void test_cuda_graphs_do_not_pile_up() {
+  std::vector<int64_t> windows;
+  for (int64_t window = 1; window < 20; ++window) windows.insert(windows.end(), {window, window});
+  Capturing graph("verify.onnx");
+  const std::vector<int> found = numbers(windows, graph);
+  CHECK(*std::max_element(found.begin(), found.end()) == kMostCaptured, "too many");
+}
+
+void test_a_capture_that_fails_is_told_once() {
+  Calls told;
+  log_to([&](Level, const std::string& line) { told.push_back(line); });
+  Capturing graph("verify.onnx");
+  const std::vector<int> found = numbers({3, 3, 3, 3}, graph, [](int number) { return number > 0; });
+  log_to({});
+  CHECK((found == std::vector<int>{-1, 1, -1, -1, -1}), "the graph does not run on");
+  check_calls(told, {"verify.onnx: runs without CUDA graphs: it failed"});
+}
+
+void test_a_graph_that_cannot_run() {
+  Capturing graph("verify.onnx");
+  const Error error = error_of([&] { numbers({3}, graph, [](int) { return true; }); });
+  check_error(error, Kind::kEngine, "verify at window [1, 3], logit_rows [3]: ONNX Runtime cannot run it: it failed");
+}
+
+void test_a_capture_that_is_cut_off_is_begun_anew() {
+  Capturing graph("verify.onnx");
+  const auto cancelled = [] { throw Error(Kind::kCancelled, "the generation was cancelled"); };
+  const std::vector<int> found = numbers({3, 3, 3, 3}, graph, [](int number) { return number == 1; }, cancelled);
+  CHECK(graph.allowed() && (found == std::vector<int>{-1, 1, 2, 2}), "its number is used again, or none any more");
+}
+
+// ---- the stopwatch
+
+double told_seconds = 0;
+
+void test_a_pause_is_no_part_of_a_lap() {
+  Stopwatch watch([] { return told_seconds; });
+  watch.start();
+  told_seconds = 2;
+  watch.pause();
+  told_seconds = 100;  // another thread's clock
+  watch.resume();
+  told_seconds = 103;
+  CHECK(watch.lap() == 5 && watch.lap() == 0, "laps have gaps");
+  CHECK(spc::clock(true) == wall_seconds, "a GPU's rounds are not timed by the wall");
+}
+
+// ---- CUDA
+
+void test_copies_happen_in_order_when_somebody_waits() {
+  FakeCuda cuda;
+  {
+    const std::shared_ptr<Device> device = open_cuda(cuda.runtime);
+    CHECK(device->name() == "Fake GPU" && device->compute_capability() == "8.9", "%s", device->name().c_str());
+    const std::shared_ptr<void> memory = device->allocate(16), host = device->pinned(16);
+    auto* const numbers = static_cast<int64_t*>(host.get());
+    CHECK(numbers[0] == 0 && numbers[1] == 0, "pinned memory is not zeroed");
+    device->download(memory.get(), numbers, 16);
+    device->synchronize();
+    CHECK(numbers[1] == 0, "memory of the device is not zeroed");
+    numbers[1] = 2;
+    device->upload(numbers, memory.get(), 16);
+    numbers[0] = 3;  // before the stream gets there: it is too early
+    device->download(memory.get(), numbers, 16);
+    device->synchronize();
+    CHECK(numbers[0] == 3 && numbers[1] == 2, "the copies are out of order");
+  }
+  CHECK(cuda.machine.device.empty() && cuda.machine.pinned.empty() && cuda.streams == 0, "something is left");
+}
+
+void test_what_cuda_refuses_is_said() {
+  const auto refused = [](const char* function, int error) {
+    FakeCuda cuda;
+    cuda.failures[function] = error;
+    const Error said = error_of([&] { open_cuda(cuda.runtime)->allocate(1024); });
+    CHECK(cuda.forgotten == 1, "the error may surface again");
+    CHECK(cuda.machine.device.empty() && cuda.streams == 0, "something is left");
+    return said;
+  };
+  const Error old = refused("GetDeviceCount", 35), none = refused("GetDeviceCount", 100), full = refused("Malloc", 2);
+  check_error(old, Kind::kEngine, "CUDA cannot find a GPU: an error (cudaErrorInsufficientDriver)");
+  CHECK(old.hint.find("install an NVIDIA driver") == 0, "%s", old.hint.c_str());
+  check_error(none, Kind::kEngine, "CUDA cannot find a GPU: an error (cudaErrorNoDevice)");
+  CHECK(none.hint.find("CUDA_VISIBLE_DEVICES") != std::string::npos, "%s", none.hint.c_str());
+  check_error(full, Kind::kEngine, "CUDA cannot allocate 1024 bytes on the GPU: out of memory (cudaErrorMemoryAllocation)");
+  CHECK(full.hint.find("smaller cache.max_length or batch_size") != std::string::npos, "%s", full.hint.c_str());
+  check_error(refused("SetDevice", 999), Kind::kEngine, "CUDA cannot use the GPU: an error (cudaErrorUnknown)");
+}
+
+// What this machine has: a GPU, or a reason why it has none.
+void test_the_library_itself() {
+  try {
+    const std::shared_ptr<Device> device = open_cuda();
+    const bool is_known = !device->name().empty() && device->compute_capability().find('.') != std::string::npos;
+    CHECK(is_known, "%s", device->name().c_str());
+    const std::shared_ptr<void> memory = device->allocate(8), host = device->pinned(8);
+    *static_cast<int64_t*>(host.get()) = 7;
+    device->upload(host.get(), memory.get(), 8);
+    device->download(memory.get(), host.get(), 8);
+    device->synchronize();
+    CHECK(*static_cast<int64_t*>(host.get()) == 7, "what was copied did not come back");
+  } catch (const Error& error) {
+    const bool is_missing = error.message.find("CUDA's runtime library is not installed: ") == 0;
+    check_error(error, Kind::kEngine, is_missing ? "" : "CUDA cannot find a GPU: ");
+  }
+}
+
+void test_everything_alone() {
+  test_only_counts_and_tokens_cross();
+  test_buffers_are_shared_by_name_and_shape();
+  test_index_inputs_are_filled_once();
+  test_what_stays_is_seen_as_a_copy();
+  test_an_engine_that_is_cleared_is_as_new();
+  test_an_engine_that_is_stopped();
+  test_memory_is_given_back();
+  test_shapes_that_come_again_have_a_cuda_graph_of_their_own();
+  test_cuda_graphs_do_not_pile_up();
+  test_a_capture_that_fails_is_told_once();
+  test_a_graph_that_cannot_run();
+  test_a_capture_that_is_cut_off_is_begun_anew();
+  test_a_pause_is_no_part_of_a_lap();
+  test_copies_happen_in_order_when_somebody_waits();
+  test_what_cuda_refuses_is_said();
+  test_the_library_itself();
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+  const std::string task = count > 1 ? words[1] : "";
+  if (task == "tokens" && count == 4) {
+    compare_tokens(words[2], words[3]);
+  } else if ((task == "choose" || task == "open") && count == 5) {
+    tell_refusal(words[2], words[3], words[4], task == "choose");
+  } else {
+    CHECK(task.empty(), "what is %s", task.c_str());
+    test_everything_alone();
+  }
+}

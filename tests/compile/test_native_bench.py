@@ -1,0 +1,128 @@
+"""`bench` of both commands: the same reports, but for what the clock says."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from speccompile import native
+from speccompile.bench.roofline import Bandwidth
+from tests.native.two_commands import STEADY
+
+PROMPT_FILES = {
+    "nothing": b" \n\n",
+    "no json": b'{"prompt": "a"}\n\nhello\n',
+    "long": b'{"text": "' + "größe".encode() * 30 + b'"}',
+    "both keys": b'{"prompt": "a", "token_ids": [1]}',
+    "empty": b'{"prompt": ""}',
+    "no ids": b'{"token_ids": []}',
+    "no token id": b'{"token_ids": [1, true]}',
+    "surrogate": b'{"prompt": "\\ud800"}',
+    "no utf-8": b'{"prompt": "a"}\n{"prompt": "\xff"}',
+    "question": b'{"question_id": 1, "category": "", "turns": ["a"]}',
+    "no turns": b'{"question_id": 1, "category": "a", "turns": []}',
+    "no number": b'{"category": "a", "turns": ["a"]}',
+    "turn": b'{"question_id": 1, "category": "a", "turns": ["a", ""]}',
+}
+
+
+@pytest.mark.parametrize("name", PROMPT_FILES)
+def test_a_wrong_prompts_file_is_refused_alike(both, tmp_path, name):
+    file = tmp_path / "prompts.jsonl"
+    file.write_bytes(PROMPT_FILES[name])
+    assert both.same("bench", "nowhere", "--prompts", file).code == 2
+
+
+def by_keys(value: Any) -> Any:
+    """A report without its numbers. Equal numbers and texts are somebody else's to compare."""
+    match value:
+        case dict():
+            return {name: by_keys(each) for name, each in value.items()}
+        case list():
+            return [by_keys(each) for each in value]
+        case bool() | str() | None:
+            return value
+        case _:
+            return type(value).__name__
+
+
+QUESTIONS = [
+    {"question_id": 81, "category": "writing", "turns": ["abcabc", "de"]},
+    {"question_id": 101, "category": "rag", "turns": ["efef"], "reference": ["x"]},
+    {"prompt": "abc"},
+    {"token_ids": [1, 2, 3]},
+]
+COUNTS = ("new_tokens", "rounds", "drafting_rounds", "mean_accepted", "mean_draft_length")
+
+
+@pytest.fixture
+def bench(both, tmp_path, monkeypatch):
+    """Run both commands on a bundle and these prompts; returns what each prints, and the lines of their tables."""
+    bandwidth = Bandwidth(1e9, 1, 1)
+    monkeypatch.setattr("speccompile.bench.roofline.measure_bandwidth", lambda threads: bandwidth)
+
+    def run(folder: Path, prompts: list[dict[str, Any]], *more: object):
+        file = tmp_path / "prompts.jsonl"
+        file.write_text("".join(json.dumps(each) + "\n" for each in prompts))
+        words = ("bench", folder, "--prompts", file, "--repeats", 1, "--max-new-tokens", 8, "--json", *STEADY, *more)
+        done = both.native(*words), both.python(*words)
+        assert [each.returncode for each in done] == [0, 0], done[0].stderr.decode()
+        return [json.loads(each.stdout) for each in done], [each.stderr.decode().splitlines() for each in done]
+
+    return run
+
+
+def lines_of(table: list[str]) -> list[str]:
+    """Without numbers, and what is there or not by what was measured."""
+    kept = [line for line in table if not re.match(r"speccompile |bandwidth of|.*: [\d.]+ s$", line)]
+    return [" ".join(re.sub(r", an acceptance rate of [\d.]+|[\d.]+", "", line).split()) for line in kept]
+
+
+def test_bench_reports_the_same(bench, model):
+    (ours, theirs), tables = bench(model, QUESTIONS)
+    assert {"speccompile", "onnxruntime"} == set(ours["versions"]) < set(theirs["versions"])
+    for report in (ours, theirs):
+        del report["versions"]
+        del report["costs"]["break_even"]["acceptance_rate"]  # which there may be or not
+    if not native.library():
+        theirs["kernels"] = ours["kernels"]
+    assert by_keys(ours) == by_keys(theirs)
+    for way in ("speculative", "autoregressive"):
+        assert [ours[way][name] for name in COUNTS] == [theirs[way][name] for name in COUNTS]
+        for name in ("weight_bytes", "cache_bytes", "bytes_per_token"):
+            assert ours["roofline"][way][name] == theirs["roofline"][way][name]
+    for name in ("acceptance_by_depth", "prompts", "repeats", "max_new_tokens", "cpus", "equal_prompts", "threads"):
+        assert ours[name] == theirs[name]
+    assert ours["costs"]["context"] == theirs["costs"]["context"] == ours["roofline"]["context"]
+    assert [each["width"] for each in ours["costs"]["verify"]] == [each["width"] for each in theirs["costs"]["verify"]]
+    assert 0 < ours["autoregressive"]["host_seconds"] < 1
+    assert lines_of(tables[0]) == lines_of(tables[1])
+
+
+def test_bench_of_a_bundle_without_a_drafter(bench, silent):
+    (ours, theirs), tables = bench(silent, [{"token_ids": [1, 2, 3]}])
+    assert list(ours) == list(theirs)
+    assert {name for name, value in ours.items() if value is None} == {
+        name for name, value in theirs.items() if value is None
+    }
+    assert tables[0][-1] == tables[1][-1] == "the bundle has no drafter: autoregressive only"
+
+
+def test_bench_refuses_what_it_does_not_have(both, lookup, tmp_path):
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text('{"prompt": "abc"}\n')
+    page = both.native("bench", lookup, "--prompts", prompts, "--html", tmp_path / "page.html")
+    assert (page.returncode, page.stdout) == (2, b"")
+    assert page.stderr.decode().endswith("but this command writes no pages\nhint: `speccompile bench` does\n")
+    prompts.write_text('{"prompt": "abc"}\n{"prompt": "' + "a" * 96 + '"}\n{"token_ids": [99999]}\n')
+    assert "prompt 2: the prompt has 9" in both.same("bench", lookup, "--prompts", prompts).err
+
+
+def test_questions_to_a_bundle_with_a_chat_template_are_refused(both, chatty, tmp_path):
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text(json.dumps(QUESTIONS[0]) + "\n")
+    run = both.native("-q", "bench", chatty, "--prompts", prompts)
+    assert (run.returncode, run.stdout) == (1, b"")
+    assert run.stderr.startswith(b"error: questions are asked in the bundle's chat template, which needs Jinja")

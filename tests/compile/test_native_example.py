@@ -1,0 +1,59 @@
+"""The example service of scripts/examples, built by find_package, on a bundle of a tiny model."""
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.native.test_native_packaging import prefix, stream
+
+__all__ = ["prefix", "stream"]  # fixtures
+
+PROMPTS = ("def main(", "a b c")
+BLOCKED = f"SigBlk:\t{1 << (signal.SIGINT - 1):016x}\n"
+
+
+@pytest.fixture(scope="module")
+def bundle(built):
+    """With a tokenizer, and short: one token at a time from prompt lookup."""
+    return built("lookup_5")
+
+
+@pytest.fixture(scope="module")
+def variables(onnxruntime_library: Path) -> dict[str, str]:
+    return os.environ | {"SPECCOMPILE_ONNXRUNTIME": str(onnxruntime_library)}
+
+
+@pytest.fixture(scope="module")
+def wanted(bundle) -> bytes:
+    """What Python's runtime writes."""
+    return "".join(f"{bundle.bundle.generate(prompt, max_new_tokens=64).text}\n" for prompt in PROMPTS).encode()
+
+
+def test_prompts_of_the_command_line_are_streamed(stream, bundle, variables, wanted):
+    done = subprocess.run([stream, bundle.path, *PROMPTS], env=variables, capture_output=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, wanted, b"")
+
+
+def test_prompts_of_stdin_are_streamed(stream, bundle, variables, wanted):
+    lines = "".join(f"{prompt}\n" for prompt in PROMPTS).encode()
+    done = subprocess.run([stream, bundle.path], env=variables, input=lines, capture_output=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, wanted, b"")
+
+
+def test_prompt_that_is_too_long_is_told_with_a_hint(stream, bundle, variables):
+    done = subprocess.run([stream, bundle.path, "x" * 200], env=variables, capture_output=True, text=True, timeout=60)
+    error, hint = done.stderr.splitlines()
+    assert (done.returncode, error[:7], hint[:6]) == (2, "error: ", "hint: ")
+
+
+def test_an_interrupt_ends_the_service(stream, bundle, variables):
+    with subprocess.Popen([stream, bundle.path], env=variables, stdin=subprocess.PIPE) as process:
+        status, until = Path(f"/proc/{process.pid}/status"), time.monotonic() + 30
+        while BLOCKED not in status.read_text() and time.monotonic() < until:
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130

@@ -1,0 +1,85 @@
+"""`inspect` of both commands: the same lines and objects, of bundles that were built and of what a bundle can have."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from speccompile import native
+from speccompile.bundle import BundleWriter, EngineEntry
+from speccompile.bundle.manifest import TensorRTBuild
+from speccompile.contract import with_cache_dtypes
+from tests.light.bundle_example import LOCK, PROOF, fill, manifest, verify_graph, write_bundle
+from tests.light.test_inspect import QUALITY
+
+TYPICAL = {"method": "typical", "exact": False, "parameters": {"epsilon": 0.09, "on": True, "größe": None}}
+HITS = {
+    "positions": 40, "hit_rate": [0.755, 0.5], "control": {"reading": "shifted", "hit_rate": [0.125, 0.0]},
+    "readings": {"other taps": [0.9, 0.4], "größer": [0.2, 0.1]}, "better": ["other taps"],
+}  # fmt: skip
+EXAMPLES = {
+    "plain": {},
+    "approximate": {"exact": False, "method": "typical", "plan": {"verify": TYPICAL}, "tokens": 0, "depth": 0},
+    "ids": {"tokenizer": False, "eos_token_ids": tuple(range(20))},
+    "static": {"tree": "static", "tokens": 63, "depth": 4, "sample": True, "decoding": "sampling"},
+    "dynamic": {"tree": "dynamic", "tokens": 8, "depth": 3, "eos_token_ids": ()},
+}
+
+
+def check(both, folder):
+    for more in ([], ["--json"], ["--no-verify"]):
+        assert both.same("inspect", folder, *more).code == 0
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_everything_that_a_bundle_can_have(both, tmp_path, name):
+    check(both, write_bundle(tmp_path / "demo", **EXAMPLES[name]))
+
+
+def test_a_proof_with_a_quality_and_a_drafter(both, tmp_path):
+    with BundleWriter(tmp_path / "demo") as writer:
+        fill(writer.folder)
+        (writer.folder / "graphs" / "weights.bin").write_bytes(bytes(1_500_000))
+        more = {
+            "quality": QUALITY,
+            "drafter": HITS,
+            "engines": [{"a": {"b": 1}}, {"c": 0.5}],
+            "none": [],
+            "passed": True,
+        }
+        writer.finish(manifest(), LOCK | {"empty": {}, "much": list(range(9))}, PROOF | more)
+    check(both, tmp_path / "demo")
+
+
+def test_engines_that_are_built_elsewhere(both, tmp_path):
+    window = {"profile": {"window": [[1, 1], [1, 5], [1, 16]]}}
+    reports = {"verify": window | {"builder": "tensorrt 10.15", "inputs": [{"name": "window"}] * 2}}
+    half = (with_cache_dtypes(verify_graph(), {"target": "float16"}),)
+    deferred = EngineEntry(
+        "later", "tensorrt", "cuda", {}, {"target": "float16"}, half, "9.0",
+        TensorRTBuild("no GPU", {"verify": "graphs/verify.onnx"}, {"verify": window | {"tf32": False}}, {}),
+    )  # fmt: skip
+    now = replace(
+        deferred, name="now", files={"verify": "graphs/verify.onnx"}, build=TensorRTBuild("", {}, {}, reports)
+    )
+    check(both, write_bundle(tmp_path / "demo", engines=(deferred, now)))
+
+
+@pytest.mark.parametrize("more", [[], ["--json"], ["--no-verify", "--json"]], ids=str)
+def test_inspect_shows_the_same(both, lookup, model, silent, more, tmp_path, monkeypatch):
+    """As long as neither has opened it: what each finds out is its own."""
+    monkeypatch.setenv("SPECCOMPILE_CACHE_DIR", str(tmp_path))
+    for folder in (lookup, model, silent):
+        assert both.same("inspect", folder, *more).code == 0
+
+
+def test_inspect_shows_what_was_found_here(both, model, tmp_path, monkeypatch):
+    monkeypatch.setenv("SPECCOMPILE_CACHE_DIR", str(tmp_path))
+    words = ("-q", "generate", model, "--prompt", "a", "--max-new-tokens", 1)
+    both.native(*words)
+    both.python(*words)
+    ours, theirs = (json.loads(run("inspect", model, "--json").stdout)["here"] for run in (both.native, both.python))
+    assert list(ours["onnxruntime-cpu"]) == list(theirs["onnxruntime-cpu"])
+    if native.library():
+        assert ours == theirs
+        assert both.same("inspect", model).code == 0

@@ -1,0 +1,299 @@
+"""The C ABI from Python, by ctypes: signatures are those that include/speccompile.h declares, errors are exceptions.
+
+bundle = NativeBundle(folder, library=native_library, onnxruntime=onnxruntime_library)
+result, = bundle.session().generate(["def main("], max_new_tokens=16, temperature=[0.8])
+"""
+
+import ctypes
+import functools
+import json
+import runpy
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from speccompile import errors
+
+ROOT = Path(__file__).resolve().parents[2]
+HEADER = runpy.run_path(str(ROOT / "scripts" / "abi.py"))["read_header"]()
+KINDS = {name.removeprefix("SPC_"): int(value) for name, value in HEADER.constants.items() if value.isdigit()}
+ALL = 2 ** (8 * ctypes.sizeof(ctypes.c_size_t)) - 1
+NUMBERS = ("temperature", "top_p", "min_p", "repetition_penalty")
+
+Prompt = str | bytes | Sequence[int]
+
+_SCALARS: dict[str, Any] = {
+    "void": None,
+    "int": ctypes.c_int,
+    "double": ctypes.c_double,
+    "size_t": ctypes.c_size_t,
+    "uint32_t": ctypes.c_uint32,
+    "int64_t": ctypes.c_int64,
+    "uint64_t": ctypes.c_uint64,
+}
+Sink = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p)
+
+
+class NativeError(errors.SpeccompileError):
+    """An error of the C ABI. Where Python's runtime has a class for its kind, it is one of these as well."""
+
+    def __init__(self, kind: int, message: str, hint: str, exit_code: int) -> None:
+        super().__init__(message, hint=hint or None)
+        self.kind, self.message, self.exit_code = kind, message, exit_code
+
+
+class NativeUsageError(NativeError, errors.UsageError):
+    pass
+
+
+class NativePromptError(NativeError, errors.PromptError):
+    pass
+
+
+class NativeBundleError(NativeError, errors.BundleError):
+    pass
+
+
+class NativeEngineError(NativeError, errors.EngineError):
+    pass
+
+
+CLASSES = {
+    KINDS["USAGE"]: NativeUsageError,
+    KINDS["PROMPT"]: NativePromptError,
+    KINDS["BUNDLE"]: NativeBundleError,
+    KINDS["ENGINE"]: NativeEngineError,
+}
+
+
+def _ctype(declared: str) -> Any:
+    """The ctypes type of a type in the header. Handles are addresses."""
+    if "( * )" in declared:
+        return Sink
+    words = [word for word in declared.split() if word != "const"]
+    base, stars = words[0], len(words) - 1
+    if not stars:
+        return _SCALARS[base]
+    if base == "char":
+        found, stars = ctypes.c_char_p, stars - 1
+    elif base in _SCALARS and base != "void":
+        found = _SCALARS[base]
+    else:
+        found, stars = ctypes.c_void_p, stars - 1
+    for _ in range(stars):
+        found = ctypes.POINTER(found)
+    return found
+
+
+@functools.cache
+def load(path: Path) -> ctypes.CDLL:
+    """The library, with the header's signatures; a function that returns an error raises it."""
+    library = ctypes.CDLL(str(path))
+    for declared in HEADER.functions:
+        function = getattr(library, declared.name)
+        function.argtypes = [_ctype(each) for each in declared.parameters]
+        function.restype = _ctype(declared.result)
+        if declared.result == "spc_error *":
+            function.errcheck = functools.partial(_raise, library)
+    return library
+
+
+def _raise(library: ctypes.CDLL, error: int | None, _function: Any, _arguments: Any) -> None:
+    if error is None:
+        return
+    kind, message = library.spc_error_kind(error), library.spc_error_message(error).decode()
+    hint, exit_code = library.spc_error_hint(error).decode(), library.spc_error_exit_code(error)
+    library.spc_error_free(error)
+    raise CLASSES.get(kind, NativeError)(kind, message, hint, exit_code)
+
+
+class _Handle:
+    """Something of the library's, freed once: by close, with the last reference, or at the end of the process."""
+
+    def __init__(self, library: ctypes.CDLL, make: str, free: str, *arguments: Any) -> None:
+        made = ctypes.c_void_p()
+        getattr(library, make)(*arguments, ctypes.byref(made))
+        self.library, self.handle = library, made
+        self.close = weakref.finalize(self, getattr(library, free), made)
+
+
+class NativeBundle(_Handle):
+    """spc_bundle. options: engine, threads, verify; True and False become the words of the ABI."""
+
+    def __init__(self, folder: Path | str, *, library: Path, onnxruntime: Path | None = None, **options: Any) -> None:
+        if onnxruntime is not None:
+            options["onnxruntime"] = onnxruntime
+        words: list[bytes | None] = []
+        for name, value in options.items():
+            words += [name.encode(), (str(value).lower() if isinstance(value, bool) else str(value)).encode()]
+        words.append(None)
+        given = (ctypes.c_char_p * len(words))(*words)
+        super().__init__(load(library), "spc_bundle_open", "spc_bundle_free", str(folder).encode(), given)
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        return json.loads(self.library.spc_bundle_manifest(self.handle))
+
+    @property
+    def description(self) -> dict[str, Any]:
+        return json.loads(self.library.spc_bundle_description(self.handle))
+
+    def encode(self, text: str | bytes, special_tokens: bool = True) -> list[int]:
+        data, count = _bytes(text), ctypes.c_size_t(0)
+        call = functools.partial(self.library.spc_bundle_encode, self.handle, data, len(data), int(special_tokens))
+        if not _asks_for_room(call, count):
+            return []
+        ids = (ctypes.c_int64 * count.value)()
+        call(ids, ctypes.byref(count))
+        return list(ids[: count.value])
+
+    def decode(self, ids: Sequence[int]) -> str:
+        given, size = (ctypes.c_int64 * len(ids))(*ids), ctypes.c_size_t(0)
+        call = functools.partial(self.library.spc_bundle_decode, self.handle, given, len(ids))
+        if not _asks_for_room(call, size):
+            return ""
+        text = ctypes.create_string_buffer(size.value)
+        call(text, ctypes.byref(size))
+        return text.raw[: size.value].decode()
+
+    def session(self) -> "NativeSession":
+        return NativeSession(self)
+
+
+def _asks_for_room(call: Any, size: ctypes.c_size_t) -> bool:
+    """Call without a buffer: `size` then is what it needs. False where it needs none."""
+    try:
+        call(None, ctypes.byref(size))
+    except NativeError as error:
+        if error.kind != KINDS["TOO_SMALL"]:
+            raise
+        return True
+    return False
+
+
+class NativeRequest(_Handle):
+    """spc_request. An option has one value, or a sequence with one for each prompt; None is the default."""
+
+    def __init__(
+        self, library: ctypes.CDLL, prompts: Sequence[Prompt], stop: Sequence[str | bytes], options: Mapping[str, Any]
+    ) -> None:
+        super().__init__(library, "spc_request_create", "spc_request_free")
+        for prompt in prompts:
+            if isinstance(prompt, str | bytes):
+                library.spc_request_add_text(self.handle, _bytes(prompt), len(_bytes(prompt)))
+            else:
+                library.spc_request_add_tokens(self.handle, (ctypes.c_int64 * len(prompt))(*prompt), len(prompt))
+        for text in stop:
+            library.spc_request_add_stop(self.handle, _bytes(text), len(_bytes(text)))
+        for name, value in options.items():
+            if isinstance(value, list | tuple):
+                for prompt, each in enumerate(value):
+                    self._set(name, each, prompt)
+            else:
+                self._set(name, value)
+
+    def _set(self, name: str, value: float | None, prompt: int = ALL) -> None:
+        if value is None:
+            return
+        # A number that is no integer of the ABI is refused as what it is.
+        is_integer = isinstance(value, int) and name not in NUMBERS and 0 <= value < 2**64
+        put = self.library.spc_request_set_integer if is_integer else self.library.spc_request_set_number
+        put(self.handle, prompt, name.encode(), value)
+
+
+class NativeSession(_Handle):
+    """spc_session. Options are those of Python's `Bundle.generate_batch`."""
+
+    def __init__(self, bundle: NativeBundle) -> None:
+        super().__init__(bundle.library, "spc_session_create", "spc_session_free", bundle.handle)
+
+    def start(self, prompts: Sequence[Prompt] | str, *, stop: Sequence[str | bytes] = (), **options: Any) -> None:
+        given = [prompts] if isinstance(prompts, str | bytes) else list(prompts)
+        request = NativeRequest(self.library, given, [stop] if isinstance(stop, str | bytes) else stop, options)
+        self.library.spc_session_start(self.handle, request.handle)
+
+    def step(self) -> bool:
+        """One call of spc_session_step; True when every row has ended."""
+        done = ctypes.c_int(-1)
+        self.library.spc_session_step(self.handle, ctypes.byref(done))
+        assert done.value in (0, 1)
+        return bool(done.value)
+
+    @property
+    def rows(self) -> int:
+        return self.library.spc_session_rows(self.handle)
+
+    def new_text(self, row: int = 0) -> bytes:
+        """What the last step has added: whole characters."""
+        text, size = ctypes.c_char_p(), ctypes.c_size_t()
+        self.library.spc_session_new_text(self.handle, row, ctypes.byref(text), ctypes.byref(size))
+        return ctypes.string_at(text, size.value) if size.value else b""
+
+    def new_tokens(self, row: int = 0) -> list[int]:
+        ids, count = ctypes.POINTER(ctypes.c_int64)(), ctypes.c_size_t()
+        self.library.spc_session_new_tokens(self.handle, row, ctypes.byref(ids), ctypes.byref(count))
+        return ids[: count.value] if count.value else []
+
+    def result(self, row: int = 0) -> dict[str, Any]:
+        return NativeResult(self, row).object()
+
+    def result_tokens(self, row: int = 0) -> list[int]:
+        return NativeResult(self, row).tokens()
+
+    def results(self) -> list[dict[str, Any]]:
+        return [self.result(row) for row in range(self.rows)]
+
+    def generate(self, prompts: Sequence[Prompt] | str, **options: Any) -> list[dict[str, Any]]:
+        """The whole of a generation: an object of `speccompile generate --json` for every row."""
+        self.start(prompts, **options)
+        while not self.step():
+            pass
+        return self.results()
+
+    def stream(self, prompts: Sequence[Prompt] | str, **options: Any) -> Iterator[tuple[int, str, list[int]]]:
+        """(row, text, tokens) of every row that a step has added something to; `results` has the whole then."""
+        self.start(prompts, **options)
+        done = False
+        while not done:
+            done = self.step()
+            for row in range(self.rows):
+                text, tokens = self.new_text(row).decode(), self.new_tokens(row)
+                if text or tokens:
+                    yield row, text, tokens
+
+    def cancel(self) -> None:
+        """From any thread: the step under way, or the next one, raises NativeError of kind CANCELLED."""
+        self.library.spc_session_cancel(self.handle)
+
+
+class NativeResult(_Handle):
+    """spc_result."""
+
+    def __init__(self, session: NativeSession, row: int) -> None:
+        super().__init__(session.library, "spc_session_result", "spc_result_free", session.handle, row)
+
+    def object(self) -> dict[str, Any]:
+        return json.loads(self.library.spc_result_json(self.handle))
+
+    def tokens(self) -> list[int]:
+        ids, count = ctypes.POINTER(ctypes.c_int64)(), ctypes.c_size_t()
+        self.library.spc_result_tokens(self.handle, ctypes.byref(ids), ctypes.byref(count))
+        return ids[: count.value] if count.value else []
+
+
+class Log:
+    """Lines of spc_log_to as (level, text), from when it is made until `close`."""
+
+    def __init__(self, library: Path) -> None:
+        self.lines: list[tuple[int, str]] = []
+        self._library = load(library)
+        self._sink = Sink(lambda _user, level, line: self.lines.append((level, line.decode())))
+        self._library.spc_log_to(self._sink, None)
+
+    def close(self) -> None:
+        self._library.spc_log_to(ctypes.cast(None, Sink), None)
+
+
+def _bytes(text: str | bytes) -> bytes:
+    return text.encode() if isinstance(text, str) else text

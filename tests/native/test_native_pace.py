@@ -1,0 +1,95 @@
+"""The pace in C++ decides what Python's decides, on whatever clock and drafts."""
+
+import json
+import subprocess
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+import pytest
+
+from speccompile.runtime.pace import Pace
+
+ACCEPTS = {
+    "chain": {width: width - 1 for width in range(1, 6)},
+    "long chain": {width: width - 1 for width in range(1, 14)},
+    "tree": {1: 0, 25: 4},
+}
+SESSIONS = 25
+
+
+@dataclass
+class Recorded:
+    """Python's pace, and what it is told and answers. Lines are those of native/tests/pace.cpp."""
+
+    pace: Pace
+    events: list[dict[str, Any]] = field(default_factory=list)
+    decisions: list[int] = field(default_factory=list)
+
+    def tell(self, name: str, *values: Any) -> None:
+        self.events.append({name: list(values) if len(values) > 1 else values[0]})
+        getattr(self.pace, name)(*values)
+
+    def ask(self, name: str, *values: Any) -> int:
+        self.events.append({name: list(values) if len(values) > 1 else values[0]})
+        self.decisions.append(getattr(self.pace, name)(*values))
+        return self.decisions[-1]
+
+
+def session(recorded: Recorded, accepts: dict[int, int], fused: bool, dice: Random) -> None:
+    """Generations of one session, as the loop makes them. Costs, rows and how far drafts can be trusted are drawn."""
+    slope, draft, read = dice.choice([0.02, 0.1, 0.3]), dice.choice([0.05, 0.5, 2.0]), dice.choice([0.0, 0.005, 0.03])
+    scale, noise, rows = dice.choice([1.0, 1e-3, 0.037]), dice.choice([0.0, 0.3]), dice.choice([1, 1, 3])
+
+    def seconds(share: float) -> float:
+        return scale * share * (1 + (dice.expovariate(1 / noise) if noise else 0.0))
+
+    for _ in range(4):
+        chance, found = dice.choice([0.0, 0.3, 0.6, 0.9, 1.0]), dice.choice([0.2, 1.0])
+        prompt, room = dice.randrange(1, 300), dice.choice([16, 128, 600])
+        behind, taken, width = prompt, 0, recorded.ask("begin", prompt, room)
+        if width > 1:
+            lost = seconds(prompt * read)
+            recorded.tell("caught_up", prompt, lost, 0.0 if fused and dice.random() < 0.5 else lost)
+            behind = 0
+        while taken < room:
+            width = recorded.ask("choose", behind)
+            if width == 1:
+                recorded.tell("single", seconds(1.0))
+                behind, taken = behind + 1, taken + 1
+                continue
+            if behind:
+                lost = seconds(draft + behind * read)
+                recorded.tell("caught_up", behind, lost, lost)
+            elif not fused:
+                recorded.tell("drafted", seconds(draft))
+            behind, accepted = 0, []
+            for _ in range(sum(dice.random() < found for _ in range(rows))):
+                count = 0
+                while count < accepts[width] and dice.random() < chance:
+                    count += 1
+                accepted.append(count)
+            verified = width if accepted else 1
+            recorded.tell("verified", verified, seconds(1 + slope * (verified - 1)), accepted, rows - len(accepted))
+            taken += 1 + max(accepted, default=0)
+
+
+def decisions_of(driver: str, events: list[dict[str, Any]]) -> list[int]:
+    lines = "".join(json.dumps(event) + "\n" for event in events)
+    return [
+        int(line)
+        for line in subprocess.run([driver], input=lines, capture_output=True, text=True, check=True).stdout.split()
+    ]
+
+
+@pytest.mark.parametrize("fused", [False, True], ids=["separate", "fused"])
+@pytest.mark.parametrize("kind", ACCEPTS)
+def test_it_decides_as_in_python(native_build, kind, fused):
+    accepts, events, decisions = ACCEPTS[kind], [], []
+    for seed in range(SESSIONS):
+        recorded = Recorded(Pace(accepts, fused=fused), [{"new": accepts, "fused": fused}])
+        session(recorded, accepts, fused, Random(seed))
+        events += recorded.events
+        decisions += recorded.decisions
+    assert {1, max(accepts)} <= set(decisions)
+    assert decisions_of(str(native_build / "pace_lines"), events) == decisions

@@ -1,0 +1,204 @@
+"""Text and Stream in C++ give what the tokenizers package and Python's Stream give."""
+
+import ast
+import json
+import random
+import string
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+from speccompile.runtime.text import Stream, Text
+from tests.light.fake_bundle import toy_tokenizer
+from tests.native.tokenizers_of_families import CORPUS, FAMILIES, SENTENCES
+
+
+def zoo() -> Tokenizer:
+    from tests.zoo import byte_tokenizer  # which needs torch
+
+    return byte_tokenizer().backend_tokenizer
+
+
+MADE = FAMILIES | {"toy": toy_tokenizer, "zoo": zoo}
+TEXTS = [*CORPUS, Path(ast.__file__).read_text()[:20_000], "", " ", "a", "\n", "▁", "<s>", "<0x41>", "a\0b", "\ufeff"]
+CHECKS = settings(
+    max_examples=8,
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+
+SPACED = """\
+'s 'LL ſ \u212a é e\u0301 가 \u1100\u1161\u11a8 日本 ﬁ İ hello the <s> </s> <mask> <x> <tool> <tool>call <extra> 123 ² ٣
+▁ ß ǅ क्षि 😀 👩\u200d👩\u200d👧 \u200d \u0344 \u0f73 \u1e9b\u0323 \U0001d15e \U00011938 _ . fox"""
+words = st.sampled_from([*SPACED.split(), " ", "  ", "\n", "\r\n", "\t", " fox", "\u00a0", "\u3000", "\u0085"])
+texts = st.lists(st.one_of(words, st.text(max_size=4)), max_size=12).map("".join)
+
+
+class Program:
+    """native/tests/tokenizer.cpp with one tokenizer open."""
+
+    def __init__(self, path: Path) -> None:
+        self._process = subprocess.Popen([path], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def ask(self, **request: Any) -> dict[str, Any]:
+        assert self._process.stdin
+        assert self._process.stdout
+        self._process.stdin.write(json.dumps(request).encode() + b"\n")
+        self._process.stdin.flush()
+        return json.loads(self._process.stdout.readline())
+
+    def close(self) -> None:
+        self._process.communicate(timeout=20)
+        assert self._process.returncode == 0
+
+
+@pytest.fixture(scope="module")
+def program(native_build: Path) -> Iterator[Program]:
+    running = Program(native_build / "tokenizer_lines")
+    yield running
+    running.close()
+
+
+@pytest.fixture(scope="module", params=sorted(MADE))
+def pair(request, program, tmp_path_factory) -> tuple[Text, Tokenizer, Program]:
+    """Python's Text, its tokenizer, and the program with the same file."""
+    path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
+    MADE[request.param]().save(str(path))
+    assert program.ask(open=str(path)) == {"opened": True}
+    return Text(path), Tokenizer.from_file(str(path)), program
+
+
+def grouped(ids: list[int], sizes: list[int]) -> list[list[int]]:
+    groups, start = [], 0
+    for size in sizes:
+        groups.append(ids[start : start + size])
+        start += size
+    return [*groups, ids[start:]]
+
+
+def check_text(pair: tuple[Text, Tokenizer, Program], source: str) -> None:
+    text, _, program = pair
+    for special in (True, False):
+        ids = text.encode(source, special)
+        assert program.ask(encode=source, special=special) == {"ids": ids}
+        assert program.ask(decode=ids) == {"text": text.decode(ids)}
+
+
+def test_a_corpus_becomes_the_same_ids_and_text(pair):
+    for source in TEXTS:
+        check_text(pair, source)
+
+
+@CHECKS
+@given(source=texts)
+def test_any_text_becomes_the_same_ids_and_text(pair, source):
+    check_text(pair, source)
+
+
+@CHECKS
+@given(data=st.data())
+def test_any_ids_become_the_same_text(pair, data):
+    text, tokenizer, program = pair
+    ids = data.draw(st.lists(st.integers(0, tokenizer.get_vocab_size() + 3), max_size=20))
+    assert program.ask(decode=ids) == {"text": text.decode(ids)}
+    assert program.ask(shown=ids) == {"ids": text.shown(ids), "bytes": [text.is_byte(each) for each in ids]}
+
+
+@CHECKS
+@given(data=st.data())
+def test_the_pieces_of_a_stream_are_the_same(pair, data):
+    text, tokenizer, program = pair
+    any_ids = st.lists(st.integers(0, tokenizer.get_vocab_size() + 3), max_size=20)
+    source = st.one_of(any_ids, st.sampled_from(SENTENCES).map(text.encode), texts.map(text.encode))
+    prompt, new = data.draw(source), data.draw(source)
+    whole = text.decode(new)
+    places = st.tuples(st.integers(0, len(whole)), st.integers(1, 8))
+    stop = [whole[start : start + size] for start, size in data.draw(st.lists(places, max_size=3))]
+    other = data.draw(st.lists(st.text("ab 你\ufffd", min_size=1, max_size=3), max_size=2))
+    stop = [each for each in (*stop, *other) if each]
+    groups = grouped(new, data.draw(st.lists(st.integers(0, 5), max_size=30)))
+    stream = Stream(text, prompt, stop)
+    pieces = [stream.push(group) for group in groups]
+    expected = {"pieces": [*pieces, stream.finish()], "stopped": stream.stopped, "kept": stream.kept}
+    assert program.ask(stream={"prompt": prompt, "stop": stop, "groups": groups}) == expected
+
+
+def changed(model: object, **parts: object) -> str:
+    tokenizer = Tokenizer(model)  # type: ignore[arg-type]
+    for name, part in parts.items():
+        setattr(tokenizer, name, part)
+    return tokenizer.to_str()
+
+
+def regex(pattern: str) -> str:
+    part = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+    return json.dumps(json.loads(changed(models.BPE())) | {"pre_tokenizer": part})
+
+
+@pytest.mark.parametrize(
+    ("content", "lacks"),
+    [
+        (changed(models.Unigram()), "tokenizer model 'Unigram', only BPE"),
+        (changed(models.WordPiece()), "tokenizer model 'WordPiece', only BPE"),
+        (changed(models.BPE(dropout=0.5)), "dropout in the tokenizer model"),
+        (changed(models.BPE(), normalizer=normalizers.Nmt()), "normalizer 'Nmt'"),
+        (changed(models.BPE(), pre_tokenizer=pre_tokenizers.UnicodeScripts()), "pre-tokenizer 'UnicodeScripts'"),
+        (changed(models.BPE(), decoder=decoders.CTC()), "decoder 'CTC'"),
+        (regex(r"(a)\1"), r"pattern '(a)\\1': \1"),
+        (regex("(?i)[ß]"), "pattern '(?i)[ß]': (?i) with a character that stands for several"),
+    ],
+)
+def test_what_is_missing_is_named(program, tmp_path, content, lacks):
+    path = tmp_path / "tokenizer.json"
+    path.write_text(content)
+    hint = "give token ids instead of text, or use the Python runtime"
+    assert program.ask(open=str(path)) == {"kind": 11, "message": f"{path}: this runtime has no {lacks}", "hint": hint}
+
+
+@pytest.mark.parametrize("content", ["{}", "\udcff", '{"model": ', "[" * 10_000, regex("("), regex("*")])
+def test_a_file_that_is_no_tokenizer_is_named(program, tmp_path, content):
+    path = tmp_path / "tokenizer.json"
+    path.write_bytes(content.encode("utf-8", "surrogateescape"))
+    answer = program.ask(open=str(path))
+    assert answer["kind"] == 10
+    assert answer["message"].startswith(f"{path}: expected a tokenizer: ")
+    assert answer["hint"] == "build the bundle again"
+
+
+def test_a_missing_file_is_named(program, tmp_path):
+    answer = program.ask(open=str(tmp_path / "no.json"))
+    assert answer["message"] == f"{tmp_path / 'no.json'}: expected a tokenizer: No such file or directory"
+
+
+@pytest.mark.parametrize("pair", ["gpt2"], indirect=True)
+def test_bad_requests_are_refused_as_python_does(pair):
+    _, _, program = pair
+    answer = program.ask(stream={"prompt": [], "stop": ["a", ""], "groups": []})
+    hint = "leave it out, or give at least one character"
+    assert answer == {"kind": 12, "message": "empty stop string in ['a', '']", "hint": hint}
+    answer = program.ask(encode="gr\ud8fc")
+    assert answer["message"] == r"the prompt is not UTF-8 text: character 2 is '\udced'"
+    assert answer["hint"] == "save the prompt as UTF-8"
+
+
+@pytest.mark.parametrize("pattern", ["(a*)*b", "(a|a)*b", "(?:(?:a+)+)+$b", "(?>(a|aa)+)+c", "a*a*a*a*a*a*b"])
+def test_no_pattern_runs_for_ever(program, tmp_path, pattern):
+    path = tmp_path / "tokenizer.json"
+    path.write_text(regex(pattern))
+    assert program.ask(open=str(path)) == {"opened": True}
+    answer = program.ask(encode="a" * 3000, special=True)
+    assert answer.get("ids") == [] or answer["message"] == "the tokenizer's patterns take too long on this text"
+
+
+@pytest.mark.parametrize("pair", ["gpt2", "llama2", "gpt_oss"], indirect=True)
+def test_long_words_are_the_same(pair):
+    numbers = random.Random(3)
+    for letters in ("a", "ab", string.ascii_letters, "hello", "é你"):
+        check_text(pair, "".join(numbers.choices(letters, k=30_000)))
