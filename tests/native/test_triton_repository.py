@@ -86,14 +86,13 @@ def test_the_libraries_are_those_that_are_installed(
     cli: Any, libraries: Path, output: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the layout of `speccompile.native.locations`."""
-    backend = libraries / "lib" / "triton" / "speccompile" / native.BACKEND
-    backend.parent.mkdir(parents=True)
+    backend = libraries / "lib" / native.BACKEND
+    backend.parent.mkdir()
     (libraries / native.BACKEND).rename(backend)
     nothing = dict.fromkeys(("include", "cmake", "pkgconfig", "command"))
     found = native.native.Locations(
-        library=libraries / native.RUNTIME, triton=libraries / "lib" / "triton",
-        onnxruntime=libraries / native.ONNXRUNTIME, **nothing,
-    )  # fmt: skip
+        library=libraries / native.RUNTIME, triton=backend, onnxruntime=libraries / native.ONNXRUNTIME, **nothing
+    )
     monkeypatch.setattr(native.native, "locations", lambda: found)
     monkeypatch.delenv(native.VARIABLE)
     assert cli()[2] == "the native backend was taken: it is compiled here, and takes this bundle\n"

@@ -43,7 +43,7 @@ elseif(APPLE)
   target_link_options(speccompile PRIVATE -Wl,-exported_symbol,_spc_*)
 endif()
 
-if(EXISTS ${native}/triton/CMakeLists.txt)
+if(CMAKE_SYSTEM_NAME STREQUAL Linux)  # as is Triton
   add_subdirectory(triton)
 endif()
 

@@ -1,18 +1,14 @@
 # Programs of tests/ over the runtime's own objects. Those named ..._lines answer on stdout what tests in Python send them;
 # the others are tests by themselves.
 function(add_program name source)
-  if(EXISTS ${native}/tests/${source})
-    add_executable(${name} ${native}/tests/${source} ${runtime_objects})
-    target_link_libraries(${name} PRIVATE Threads::Threads ${CMAKE_DL_LIBS})
-  endif()
+  add_executable(${name} ${native}/tests/${source} ${runtime_objects})
+  target_link_libraries(${name} PRIVATE Threads::Threads ${CMAKE_DL_LIBS})
 endfunction()
 
 # Programs over the C ABI, as any other, which are given a bundle.
 function(add_user name source)
-  if(EXISTS ${native}/tests/${source})
-    add_executable(${name} ${native}/tests/${source})
-    target_link_libraries(${name} PRIVATE speccompile Threads::Threads)
-  endif()
+  add_executable(${name} ${native}/tests/${source})
+  target_link_libraries(${name} PRIVATE speccompile Threads::Threads)
 endfunction()
 
 add_program(tokenizer_lines tokenizer.cpp)
@@ -23,6 +19,4 @@ add_user(test_calls calls.cpp)
 add_user(test_growth growth.cpp)
 add_user(test_sessions sessions.cpp)
 add_program(test_device device.cpp)
-if(TARGET test_device)
-  add_test(NAME device COMMAND test_device)
-endif()
+add_test(NAME device COMMAND test_device)

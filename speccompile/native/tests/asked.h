@@ -105,7 +105,7 @@ inline Answers generate(Session& session, const Asked& asked) {
 
 // The bundle and ONNX Runtime's library that a test is given.
 inline Arguments arguments_of(int count, char** words) {
-  CHECK(count > 2, "usage: %s BUNDLE LIBRARY_OF_ONNXRUNTIME [cycles]", words[0]);
+  CHECK(count > 2, "usage: %s BUNDLE LIBRARY_OF_ONNXRUNTIME [count]", words[0]);
   return {words[1], words[2]};
 }
 

@@ -1,0 +1,256 @@
+// Inputs that nobody should trust, changed at random: each gives an answer or an error, and nothing else happens.
+//
+//   fuzz SECONDS SEED FOLDER TARGET:FILE ..      with a main of its own; targets: manifest, hashes, tokenizer,
+//                                            onnx; for hashes it has an input of its own
+//   fuzz -seed=1 FOLDER_OF_INPUTS ..             as libFuzzer, with clang and -DSPECCOMPILE_LIBFUZZER -fsanitize=fuzzer
+//
+// The input that is being tried lies in FOLDER/input, with a letter for its target in front: it stays there when this
+// program ends on the way. `fuzz - - FOLDER input` tries it again.
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+
+#include "../bundle/blake3.h"
+#include "../bundle/hashes.h"
+#include "../bundle/reader.h"
+#include "../files.h"
+#include "../runtime/exactness.h"
+#include "../runtime/loop.h"
+#include "../runtime/onnx_file.h"
+#include "../text/text.h"
+#include "any_engine.h"
+#include "mend.h"
+#include "mutate.h"
+
+namespace {
+
+constexpr int kSlowest = 60;  // seconds for one input, with sanitizers: a pattern may take some, never longer
+
+std::string folder;  // of the files of ours
+
+// Runs `work`, which may fail as the runtime does. Returns whether it did not.
+template <class Work>
+bool allowed(Work work) {
+  try {
+    work();
+    return true;
+  } catch (const spc::Error& error) {
+    CHECK(error.kind != spc::Kind::kDefect && !error.message.empty(), "%s", error.what());
+  } catch (const spc::JsonError&) {
+  } catch (const std::bad_alloc&) {
+  } catch (const std::length_error&) {
+  }
+  return false;
+}
+
+// What is written is read again as what it was.
+spc::Json parsed(const std::string& input) {
+  const spc::Json data = spc::Json::parse(input);
+  const std::string written = data.canonical();
+  if (spc::is_utf8(written)) CHECK(spc::Json::parse(written).canonical() == written, "JSON that reads as something else than it was");
+  return data;
+}
+
+void generate(const spc::Manifest& manifest, spc::Engine& engine, const spc::Options& options, bool on_device) {
+  spc::Loop loop(engine, manifest, on_device);
+  spc::Rows rows;
+  for (int64_t row = 0; row < std::min<int64_t>(2, manifest.batch_size); ++row) {
+    const spc::TokenIds prompt(static_cast<size_t>(std::min<int64_t>(1 + 20 * row, manifest.max_length)), manifest.vocabulary_size - 1);
+    rows.emplace_back(prompt, options, options.samplings[0], manifest.max_length, manifest.eos_token_ids, nullptr, std::vector<std::string>());
+  }
+  loop.begin(rows, !options.autoregressive, options.adaptive);
+  for (int i = 0; i < 8; ++i) loop.step(rows);
+}
+
+// A bundle of this manifest, whose graphs give anything.
+void run(const spc::Manifest& manifest, uint64_t seed) {
+  spc::Options options;
+  options.max_new_tokens = 30;
+  options.logprobs = seed % 3 == 0;
+  options.autoregressive = seed % 5 == 0;
+  options.samplings.emplace_back();
+  options.samplings[0].repetition_penalty = seed % 2 ? 1 : 1.5;
+  options.samplings[0].temperature = seed % 4 ? 0 : 0.5;
+  for (const spc::EngineEntry& entry : manifest.engines) {
+    AnyEngine engine(entry, seed);
+    allowed([&] { generate(manifest, engine, options, seed % 7 == 0); });
+    AnyEngine another(entry, seed);
+    allowed([&] { spc::compare_windows(another, manifest); });
+  }
+}
+
+bool try_manifest(const std::string& input) {
+  return allowed([&] {
+    const spc::Manifest manifest = spc::Manifest::from_json(parsed(input), "manifest.json");
+    for (uint64_t seed = 0; seed < 3; ++seed) run(manifest, input.size() + seed);
+  });
+}
+
+bool try_hashes(const std::string& input) {
+  return allowed([&] {
+    spc::write_file(folder + "/hashes.json", input);
+    const spc::Hashes hashes = spc::read_hashes(folder, input.size() % 2);
+    for (const auto& [name, record] : hashes.files) CHECK(hashes.find(name), "%s", name.c_str());
+    spc::check_files(folder, hashes, true);
+  });
+}
+
+// Up to a byte that no UTF-8 has, a tokenizer; behind it a text.
+bool try_tokenizer(const std::string& input) {
+  const size_t end = std::min(input.find('\xff'), input.size());
+  return allowed([&] {
+    spc::write_file(folder + "/tokenizer.json", std::string_view(input).substr(0, end));
+    const std::shared_ptr<const spc::Text> text = spc::Text::open(folder + "/tokenizer.json");
+    for (const std::string& each : {std::string(input, std::min(end + 1, input.size())), std::string("def f(x): aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab"),
+                                    std::string(" gr\xc3\xb6\xc3\x9f" "e \xe4\xbd\xa0 <s>\r\n\n\t1234567 don't")}) {
+      spc::TokenIds ids;
+      allowed([&] { ids = text->encode(each, each.size() % 2); });
+      ids.insert(ids.end(), {-1, 0, 1, 1 << 20});
+      allowed([&] { CHECK(spc::is_utf8(text->decode(ids)), "decoded text that is not UTF-8"); });
+      spc::Stream stream(text, ids, {"stop"});
+      allowed([&] { stream.push(ids) += stream.finish(); });
+    }
+  });
+}
+
+bool try_onnx(const std::string& input) {
+  return allowed([&] {
+    const auto locate = [](std::string_view location) { return "/elsewhere/" + std::string(location); };
+    const std::vector<spc::Entries> tensors = spc::external_data(input);
+    const std::string moved = spc::with_carriers(input, locate, {{"x", {{"prepacked_0", "y"}}}});
+    CHECK(spc::external_data(moved).size() >= tensors.size(), "weights that are gone");
+  });
+}
+
+struct Target {
+  const char* name;
+  bool (*run)(const std::string& input);
+  bool is_json;
+};
+constexpr Target kTargets[] = {{"manifest", try_manifest, true}, {"hashes", try_hashes, true}, {"tokenizer", try_tokenizer, true}, {"onnx", try_onnx, false}};
+
+const Target* target_of(char letter) {
+  for (const Target& each : kTargets)
+    if (*each.name == letter) return &each;
+  return nullptr;
+}
+
+// Where the files lie that are written for an input, and one that a hashes.json may list.
+void make_folder(const std::string& where) {
+  folder = where;
+  std::filesystem::create_directories(folder);
+  spc::write_file(folder + "/listed", "x");
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  if (folder.empty()) make_folder("/tmp/speccompile-fuzz-" + std::to_string(getpid()));
+  const Target* const target = size ? target_of(static_cast<char>(*data)) : nullptr;
+  if (target) target->run({reinterpret_cast<const char*>(data) + 1, size - 1});
+  return 0;
+}
+
+#if !defined(SPECCOMPILE_LIBFUZZER)
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+void too_slow(int) {
+  constexpr char kTold[] = "an input takes too long: it is in the folder's file `input`\n";
+  if (write(STDERR_FILENO, kTold, sizeof kTold - 1) < 0) _exit(3);
+  _exit(2);
+}
+
+// Inputs of one target, and what came of them.
+struct Corpus {
+  const Target* target;
+  std::vector<std::string> inputs;
+  int tried = 0, taken = 0;
+  double slowest = 0;
+
+  // Those that were taken are changed further; the others lead nowhere.
+  void keep(const std::string& input, Mutator& mutator) {
+    constexpr size_t kMost = 500, kLargest = 1 << 16;
+    if (input.size() > kLargest) return;
+    if (inputs.size() < kMost)
+      inputs.push_back(input);
+    else
+      mutator.one_of(inputs) = input;
+  }
+
+  void run(const std::string& input) {
+    spc::write_file(folder + "/input", *target->name + input);
+    const auto start = Clock::now();
+    alarm(kSlowest);
+    const bool is_taken = target->run(input);
+    alarm(0);
+    slowest = std::max(slowest, seconds_since(start));
+    ++tried;
+    taken += is_taken;
+    is_last_taken = is_taken;
+  }
+
+  bool is_last_taken = false;
+};
+
+std::string changed(const Corpus& corpus, const std::string& input, Mutator& mutator) {
+  if (!corpus.target->is_json || mutator.one_in(8)) return mutator.bytes(input);
+  const std::string made = mutator.document(input);
+  return corpus.target->run == try_manifest && !mutator.one_in(4) ? mend::manifest(made, !mutator.one_in(4)) : made;
+}
+
+// hashes.json of the folder, in which nothing is wrong.
+std::string own_hashes() {
+  const spc::Json files{spc::Json::Object{{"listed", spc::Json::Object{{"blake3", spc::hash_file(folder + "/listed")}, {"bytes", 1}}}}};
+  return spc::Json(spc::Json::Object{{"digest", spc::hex(spc::blake3(files.canonical()))}, {"files", files}}).canonical();
+}
+
+std::vector<Corpus> read(int count, char** words) {
+  std::vector<Corpus> corpora = {{target_of('h'), {own_hashes()}}};
+  for (int i = 0; i < count; ++i) {
+    const std::string word = words[i];
+    const size_t colon = word.find(':');
+    const Target* const target = target_of(word[0]);
+    CHECK(colon != std::string::npos && target, "%s: expected TARGET:FILE", words[i]);
+    auto place = std::find_if(corpora.begin(), corpora.end(), [&](const Corpus& each) { return each.target == target; });
+    if (place == corpora.end()) place = corpora.insert(corpora.end(), Corpus{target, {}});
+    place->inputs.push_back(spc::read_file(word.substr(colon + 1)));
+  }
+  return corpora;
+}
+
+void fuzz(std::vector<Corpus>& corpora, double seconds, uint64_t seed) {
+  Mutator mutator(seed);
+  for (Corpus& corpus : corpora)
+    for (const std::string& input : std::vector<std::string>(corpus.inputs)) corpus.run(input);
+  for (const auto start = Clock::now(); seconds_since(start) < seconds;) {
+    for (Corpus& corpus : corpora) {
+      const std::string input = changed(corpus, mutator.one_of(corpus.inputs), mutator);
+      corpus.run(input);
+      if (corpus.is_last_taken) corpus.keep(input, mutator);
+    }
+  }
+  for (const Corpus& corpus : corpora)
+    std::printf("%s: %d inputs, %d taken, the slowest took %.2f s\n", corpus.target->name, corpus.tried, corpus.taken, corpus.slowest);
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+  CHECK(count > 4, "usage: %s SECONDS SEED FOLDER TARGET:FILE ..", words[0]);
+  make_folder(words[3]);
+  signal(SIGALRM, too_slow);
+  if (words[1] == std::string("-")) {
+    const std::string input = spc::read_file(words[4]);
+    return LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(input.data()), input.size());
+  }
+  std::vector<Corpus> corpora = read(count - 4, words + 4);
+  fuzz(corpora, std::atof(words[1]), std::strtoull(words[2], nullptr, 10));
+  return 0;
+}
+#endif

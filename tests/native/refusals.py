@@ -1,0 +1,107 @@
+"""What both runtimes refuse: kind, message and hint of each, and bundles to refuse."""
+
+# ruff: noqa: F811 - fixtures are imported
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from speccompile import errors
+from speccompile.runtime import Bundle
+from tests.compile.conftest import built  # noqa: F401
+from tests.light.test_bundle_reader import edit, hash_again
+from tests.native.native_api import KINDS, NativeBundle, NativeError
+
+KIND_OF = {
+    errors.SpeccompileError: "FAILED",
+    errors.UsageError: "USAGE",
+    errors.PromptError: "PROMPT",
+    errors.BundleError: "BUNDLE",
+    errors.EngineError: "ENGINE",
+}
+Refused = tuple[str, str, str | None]
+"""Kind, message, hint."""
+
+
+def cases(test: Any) -> list[tuple[Any, ...]]:
+    """What a test is parametrized with."""
+    (mark,) = (mark for mark in test.pytestmark if mark.name == "parametrize")
+    return [each if isinstance(each, tuple) else (each,) for each in mark.args[1]]
+
+
+def in_python(call: Callable[[], Any]) -> Refused:
+    with pytest.raises(errors.SpeccompileError) as caught:
+        call()
+    return KIND_OF[type(caught.value)], str(caught.value), caught.value.hint
+
+
+@pytest.fixture
+def in_native(capfd) -> Callable[..., Refused]:
+    """What the library refuses, without a word on stdout and stderr."""
+
+    def refused(call: Callable[[], Any]) -> Refused:
+        capfd.readouterr()
+        with pytest.raises(NativeError) as caught:
+            call()
+        assert tuple(capfd.readouterr()) == ("", "")
+        assert caught.value.exit_code == (2 if caught.value.kind in (KINDS["USAGE"], KINDS["PROMPT"]) else 1)
+        (kind,) = (name for name, number in KINDS.items() if number == caught.value.kind and name != "ABI")
+        return kind, caught.value.message, caught.value.hint
+
+    return refused
+
+
+class Two:
+    """Both runtimes. They open a folder, or are asked, and must refuse in the same words."""
+
+    def __init__(self, library: Path, onnxruntime: Path, in_native: Callable[..., Refused]) -> None:
+        self.library, self.onnxruntime, self.in_native = library, onnxruntime, in_native
+
+    def native(self, folder: Path, **options: Any) -> NativeBundle:
+        return NativeBundle(folder, library=self.library, onnxruntime=self.onnxruntime, **options)
+
+    def refuse_to_open(self, folder: Path, **options: Any) -> Refused:
+        ours = self.in_native(lambda: self.native(folder, **options))
+        assert ours == in_python(lambda: Bundle.open(folder, **options))
+        return ours
+
+    def refuse(self, folder: Path, prompts: list[Any], **options: Any) -> tuple[Refused, Refused]:
+        """What each says; text of Python is given to the other in bytes."""
+        python, session = Bundle.open(folder, threads=1), self.native(folder, threads=1).session()
+        given = [each.encode(errors="surrogateescape") if isinstance(each, str) else each for each in prompts]
+        ours = self.in_native(lambda: session.start(given, **options))
+        theirs = in_python(lambda: python.generate_batch(prompts, **options))
+        assert (ours[0], ours[2]) == (theirs[0], theirs[2])
+        return ours, theirs
+
+
+@pytest.fixture
+def two(native_library, onnxruntime_library, in_native) -> Two:
+    return Two(native_library, onnxruntime_library, in_native)
+
+
+@pytest.fixture(scope="module")
+def silent(built) -> Path:
+    """Without a tokenizer, one row."""
+    return built("none").path
+
+
+@pytest.fixture(scope="module")
+def greedy(built) -> Path:
+    return built("lookup_3").path
+
+
+@pytest.fixture(scope="module")
+def sampling(greedy, tmp_path_factory) -> Path:
+    """The same graphs, said to sample: enough to have options checked."""
+    folder = shutil.copytree(greedy, tmp_path_factory.mktemp("sampling") / "bundle")
+    edit(folder / "manifest.json", lambda data: data.update(decoding="sampling"))
+    hash_again(folder)
+    return folder
+
+
+@pytest.fixture
+def copied(greedy, tmp_path) -> Path:
+    return shutil.copytree(greedy, tmp_path / "bundle")

@@ -1,0 +1,139 @@
+"""The runtime with checks of addresses, undefined behaviour, leaks and threads; sessions, and inputs changed at random.
+
+ONNX Runtime has no such checks. What is left out because of it says native/tests/tsan.supp; of leaks nothing is.
+"""
+
+# ruff: noqa: F401, F811 - fixtures are imported
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from speccompile.bundle.manifest import MANIFEST, canonical_json
+from speccompile.native import packaging
+from tests.compile.conftest import built
+from tests.compile.test_kernel_sanitizers import can_compile
+from tests.light.fake_bundle import toy_manifest, toy_tokenizer
+from tests.light.test_text import TOKENIZERS
+from tests.native.conftest import run
+from tests.native.tokenizers_of_families import FAMILIES
+
+THREADS = packaging.FOLDER / "tests" / "tsan.supp"
+
+SECONDS = float(os.environ.get("SPECCOMPILE_FUZZ_SECONDS", "30"))
+"""Of changing inputs. More by hand: minutes, and another seed."""
+SEED = os.environ.get("SPECCOMPILE_FUZZ_SEED", "1")
+
+CYCLES = os.environ.get("SPECCOMPILE_CYCLES", "100")
+"""Of opening, generating and closing; by hand 1,000."""
+
+CHECKS = {"address": "address,undefined,float-cast-overflow", "thread": "thread"}
+PROGRAMS = {"address": ("test_sessions", "test_calls", "test_growth", "fuzz"), "thread": ("test_sessions",)}
+
+SLOW_TO_COMPILE = ("AVX_VNNI", "AVX512_VNNI", "AMX_INT8")
+"""Paths of the kernels, which tests/compile/test_kernel_sanitizers.py checks."""
+
+Program = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def checked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Program:
+    """Runs a program that was compiled with the checks of the parameter. Anything that they find is a failure."""
+    name: str = request.param
+    try:
+        cmake = Path(packaging._cmake())
+    except packaging.CannotCompileError as error:
+        pytest.skip(str(error))
+    folder = tmp_path_factory.mktemp(name)
+    if not can_compile(cmake, folder / "nothing", f"-fsanitize={CHECKS[name]}"):
+        pytest.skip(f"the C++ compiler has no -fsanitize={CHECKS[name]}")
+    kept = os.environ.get("SPECCOMPILE_NATIVE_BUILD")
+    build = Path(f"{kept}-{name}") if kept else folder / "build"
+    left_out = (f"-DSPECCOMPILE_CAN_{path}=OFF" for path in SLOW_TO_COMPILE)
+    settings = (
+        f"-DSPECCOMPILE_SANITIZE={CHECKS[name]}",
+        "-DSPECCOMPILE_TESTS=ON",
+        "-DSPECCOMPILE_INSTALL=OFF",
+        *left_out,
+    )
+    run(cmake, "-S", packaging.FOLDER, "-B", build, *packaging._generator(), *settings)
+    run(cmake, "--build", build, "--parallel", os.cpu_count() or 1, "--target", *PROGRAMS[name])
+
+    def call(program: str, *words: object, **environment: str) -> str:
+        told = {
+            "ASAN_OPTIONS": "detect_leaks=1:detect_stack_use_after_return=1",
+            "TSAN_OPTIONS": f"suppressions={THREADS}",
+        }
+        command = [build / program, *words]
+        done = subprocess.run(
+            [str(word) for word in command],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+            env=os.environ | told | environment,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout[-20_000:]
+        return done.stdout
+
+    return call
+
+
+@pytest.mark.parametrize("checked", CHECKS, indirect=True)
+@pytest.mark.parametrize(("name", "kernels"), [("model_4", "none"), ("lookup_3", "")], ids=["onnxruntime", "kernels"])
+def test_sessions(checked, built, onnxruntime_library, name, kernels):
+    """On several threads, cancelled, and outliving their bundle; on ONNX Runtime's own kernels, and on ours."""
+    checked("test_sessions", built(name).path, onnxruntime_library, 10, SPECCOMPILE_KERNELS=kernels)
+
+
+@pytest.mark.parametrize("checked", ["address"], indirect=True)
+def test_wrong_calls_and_leaks(checked, built, onnxruntime_library):
+    folder = built("lookup_3").path
+    checked("test_calls", folder, onnxruntime_library)
+    checked("test_growth", folder, onnxruntime_library, 10, SPECCOMPILE_KERNELS="none")
+
+
+WAYS = (
+    {"fused": True},
+    {"tree": "static"},
+    {"tree": "dynamic", "sampling": True},
+    {"sampling": True, "sample": True, "batch_size": 2},
+    {"features": True},
+    {"speculative": False},
+)
+
+
+def seeds(folder: Path, bundles: list[Path]) -> list[str]:
+    """Inputs in which nothing is wrong, each with the name of what reads it in front."""
+    found = []
+    for number, way in enumerate(WAYS):
+        file = folder / f"{number}.json"
+        file.write_bytes(canonical_json(toy_manifest(**way).to_json()))
+        found.append(f"manifest:{file}")
+    made = {"toy": toy_tokenizer(), **TOKENIZERS, **{name: make() for name, make in FAMILIES.items()}}
+    for name, tokenizer in made.items():
+        tokenizer.save(str(folder / name))
+        found.append(f"tokenizer:{folder / name}")
+    for bundle in bundles:
+        found.append(f"manifest:{bundle / MANIFEST}")
+        found += [f"onnx:{file}" for file in sorted(bundle.glob("graphs/*.onnx"))]
+    return found
+
+
+@pytest.mark.parametrize("checked", ["address"], indirect=True)
+def test_inputs_that_are_changed_at_random(checked, built, tmp_path):
+    """Manifests, hashes, tokenizers and graphs. The input of a failure is told, and lies in the folder of the test."""
+    inputs = seeds(tmp_path, [built(name).path for name in ("lookup_3", "model_4")])
+    told = checked("fuzz", SECONDS, SEED, tmp_path / "tried", *inputs)
+    tried = {line.partition(":")[0] for line in told.splitlines() if " inputs, " in line}
+    assert tried == {"manifest", "hashes", "tokenizer", "onnx"}
+
+
+def test_nothing_grows(native_build, built, onnxruntime_library):
+    """As it is released: memory, threads and open files."""
+    print(run(native_build / "test_growth", built("lookup_3").path, onnxruntime_library, CYCLES))
+
+
+@pytest.mark.parametrize("name", ["none", "model_4"])
+def test_sessions_as_they_are_released(native_build, built, onnxruntime_library, name):
+    run(native_build / "test_sessions", built(name).path, onnxruntime_library)
+    run(native_build / "test_calls", built(name).path, onnxruntime_library)
