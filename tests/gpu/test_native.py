@@ -1,4 +1,4 @@
-"""The runtime in C++ on a real GPU: ONNX Runtime's engines give the tokens that Python gets of them, others are refused.
+"""The runtime in C++ on a real GPU: ONNX Runtime's engines give the tokens that they give Python; others are refused.
 
 Skipped, with the reason, where there is no GPU; scripts/gpu/check runs it.
 """
