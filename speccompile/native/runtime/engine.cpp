@@ -5,11 +5,15 @@
 namespace spc {
 namespace {
 
-[[noreturn]] void refuse_bundle(const std::string& what) { throw Error(Kind::kBundle, "manifest.json: " + what, "build the bundle again"); }
+[[noreturn]] void refuse_bundle(const std::string& what) {
+  throw Error(Kind::kBundle, "manifest.json: " + what, "build the bundle again");
+}
 
 }  // namespace
 
-std::nullptr_t Array::refuse(const char* expected) const { refuse_bundle(std::string("a buffer has the dtype ") + dtype + ", expected " + expected); }
+std::nullptr_t Array::refuse(const char* expected) const {
+  refuse_bundle("a buffer has the dtype " + dtype + ", expected " + expected);
+}
 
 const std::string& dtype_of(const Dtypes& dtypes, const std::string& buffer) {
   const auto found = dtypes.find(buffer);

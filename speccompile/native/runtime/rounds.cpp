@@ -9,7 +9,9 @@
 namespace spc {
 namespace {
 
-[[noreturn]] void refuse(const std::string& what) { throw Error(Kind::kBundle, "manifest.json: " + what, "build the bundle again"); }
+[[noreturn]] void refuse(const std::string& what) {
+  throw Error(Kind::kBundle, "manifest.json: " + what, "build the bundle again");
+}
 
 Widths widths_of(const Forward::Key& key, int64_t decoding_catch_up) {
   const int64_t catch_up = key.logit_rows > 1 ? decoding_catch_up : key.window + 1;
@@ -39,10 +41,12 @@ Forward::Forward(Rounds& rounds, const Key& key)
     return tensor ? engine.array(wanted, tensor->concrete_shape(widths)) : Array();
   };
   nodes_ = output("nodes");
-  if (nodes_.data && nodes_.shape != Shape{rounds.manifest.batch_size, key.logit_rows}) refuse("nodes are not those of the window");
+  Shape shape = {rounds.manifest.batch_size, key.logit_rows};
+  if (nodes_.data && nodes_.shape != shape) refuse("nodes are not those of the window");
   if (!key.logprobs) return;
   logits = output("logits");
-  if (logits.shape != Shape{rounds.manifest.batch_size, key.logit_rows, rounds.manifest.vocabulary_size}) refuse("logits are not those of the window");
+  shape.push_back(rounds.manifest.vocabulary_size);
+  if (logits.shape != shape) refuse("logits are not those of the window");
 }
 
 const Run& Forward::draft() {

@@ -1,6 +1,7 @@
 // An engine for whatever a manifest says: buffers end exactly where it says, and graphs write anything into their outputs.
 #pragma once
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -14,7 +15,8 @@
 
 class AnyEngine : public spc::Engine {
  public:
-  AnyEngine(const spc::EngineEntry& entry, uint64_t seed) : entry_(entry), dtypes_(spc::buffer_dtypes(entry.graphs)), random_(seed) {}
+  AnyEngine(const spc::EngineEntry& entry, uint64_t seed)
+      : entry_(entry), dtypes_(spc::buffer_dtypes(entry.graphs)), random_(seed) {}
 
   spc::Array array(const std::string& buffer, const spc::Shape& shape) override {
     const std::string& dtype = spc::dtype_of(dtypes_, buffer);
@@ -57,7 +59,8 @@ class AnyEngine : public spc::Engine {
     }
     std::vector<spc::Array> outputs;
     for (const spc::Tensor& tensor : graph.outputs)
-      if (tensor.role != "optional" || (logits && tensor.name == "logits")) outputs.push_back(array(tensor.buffer, tensor.concrete_shape(widths)));
+      if (tensor.role != "optional" || (logits && tensor.name == "logits"))
+        outputs.push_back(array(tensor.buffer, tensor.concrete_shape(widths)));
     return outputs;
   }
 
@@ -68,7 +71,8 @@ class AnyEngine : public spc::Engine {
     const int64_t most = random_.integer(1, 6);
     for (size_t i = 0; output.dtype == "int64" && i < output.count(); ++i)
       output.ints()[i] = is_wild && random_.integer(0, 3) == 0 ? kEnds[random_.integer(0, 3)] : random_.integer(0, most);
-    for (size_t i = 0; output.dtype == "float32" && i < std::min<size_t>(output.count(), 4096); ++i) output.floats()[i] = random_.any();
+    const size_t written = std::min<size_t>(output.count(), 4096);
+    for (size_t i = 0; output.dtype == "float32" && i < written; ++i) output.floats()[i] = random_.any();
   }
 
   const spc::EngineEntry& entry_;

@@ -26,8 +26,6 @@
 
 namespace {
 
-constexpr int kSlowest = 60;  // seconds for one input, with sanitizers: a pattern may take some, never longer
-
 std::string folder;  // of the files of ours
 
 // Runs `work`, which may fail as the runtime does. Returns whether it did not.
@@ -49,7 +47,7 @@ bool allowed(Work work) {
 spc::Json parsed(const std::string& input) {
   const spc::Json data = spc::Json::parse(input);
   const std::string written = data.canonical();
-  if (spc::is_utf8(written)) CHECK(spc::Json::parse(written).canonical() == written, "JSON that reads as something else than it was");
+  if (spc::is_utf8(written)) CHECK(spc::Json::parse(written).canonical() == written, "JSON that reads as something else");
   return data;
 }
 
@@ -57,8 +55,10 @@ void generate(const spc::Manifest& manifest, spc::Engine& engine, const spc::Opt
   spc::Loop loop(engine, manifest, on_device);
   spc::Rows rows;
   for (int64_t row = 0; row < std::min<int64_t>(2, manifest.batch_size); ++row) {
-    const spc::TokenIds prompt(static_cast<size_t>(std::min<int64_t>(1 + 20 * row, manifest.max_length)), manifest.vocabulary_size - 1);
-    rows.emplace_back(prompt, options, options.samplings[0], manifest.max_length, manifest.eos_token_ids, nullptr, std::vector<std::string>());
+    const int64_t length = std::min<int64_t>(1 + 20 * row, manifest.max_length);
+    const spc::TokenIds prompt(static_cast<size_t>(length), manifest.vocabulary_size - 1);
+    rows.emplace_back(prompt, options, options.samplings[0], manifest.max_length, manifest.eos_token_ids, nullptr,
+                      std::vector<std::string>());
   }
   loop.begin(rows, !options.autoregressive, options.adaptive);
   for (int i = 0; i < 8; ++i) loop.step(rows);
@@ -103,8 +103,9 @@ bool try_tokenizer(const std::string& input) {
   return allowed([&] {
     spc::write_file(folder + "/tokenizer.json", std::string_view(input).substr(0, end));
     const std::shared_ptr<const spc::Text> text = spc::Text::open(folder + "/tokenizer.json");
-    for (const std::string& each : {std::string(input, std::min(end + 1, input.size())), std::string("def f(x): aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab"),
-                                    std::string(" gr\xc3\xb6\xc3\x9f" "e \xe4\xbd\xa0 <s>\r\n\n\t1234567 don't")}) {
+    const std::string own(input, std::min(end + 1, input.size())), repeated = "def f(x): aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab",
+                      mixed = " gr\xc3\xb6\xc3\x9f" "e \xe4\xbd\xa0 <s>\r\n\n\t1234567 don't";
+    for (const std::string& each : {own, repeated, mixed}) {
       spc::TokenIds ids;
       allowed([&] { ids = text->encode(each, each.size() % 2); });
       ids.insert(ids.end(), {-1, 0, 1, 1 << 20});
@@ -129,7 +130,10 @@ struct Target {
   bool (*run)(const std::string& input);
   bool is_json;
 };
-constexpr Target kTargets[] = {{"manifest", try_manifest, true}, {"hashes", try_hashes, true}, {"tokenizer", try_tokenizer, true}, {"onnx", try_onnx, false}};
+constexpr Target kTargets[] = {{"manifest", try_manifest, true},
+                               {"hashes", try_hashes, true},
+                               {"tokenizer", try_tokenizer, true},
+                               {"onnx", try_onnx, false}};
 
 const Target* target_of(char letter) {
   for (const Target& each : kTargets)
@@ -147,7 +151,7 @@ void make_folder(const std::string& where) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  if (folder.empty()) make_folder("/tmp/speccompile-fuzz-" + std::to_string(getpid()));
+  if (folder.empty()) make_folder(std::filesystem::temp_directory_path().string() + "/speccompile-fuzz-" + std::to_string(getpid()));
   const Target* const target = size ? target_of(static_cast<char>(*data)) : nullptr;
   if (target) target->run({reinterpret_cast<const char*>(data) + 1, size - 1});
   return 0;
@@ -157,6 +161,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+constexpr int kSlowest = 60;  // seconds for one input, with sanitizers: a pattern may take some, never longer
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
@@ -206,7 +212,8 @@ std::string changed(const Corpus& corpus, const std::string& input, Mutator& mut
 
 // hashes.json of the folder, in which nothing is wrong.
 std::string own_hashes() {
-  const spc::Json files{spc::Json::Object{{"listed", spc::Json::Object{{"blake3", spc::hash_file(folder + "/listed")}, {"bytes", 1}}}}};
+  const spc::Json record{spc::Json::Object{{"blake3", spc::hash_file(folder + "/listed")}, {"bytes", 1}}};
+  const spc::Json files{spc::Json::Object{{"listed", record}}};
   return spc::Json(spc::Json::Object{{"digest", spc::hex(spc::blake3(files.canonical()))}, {"files", files}}).canonical();
 }
 
@@ -236,7 +243,8 @@ void fuzz(std::vector<Corpus>& corpora, double seconds, uint64_t seed) {
     }
   }
   for (const Corpus& corpus : corpora)
-    std::printf("%s: %d inputs, %d taken, the slowest took %.2f s\n", corpus.target->name, corpus.tried, corpus.taken, corpus.slowest);
+    std::printf("%s: %d inputs, %d taken, the slowest took %.2f s\n", corpus.target->name, corpus.tried, corpus.taken,
+                corpus.slowest);
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ namespace {
 
 // Of this process: what must not grow.
 struct Held {
-  int64_t resident = 0, threads = 0, files = 0;
+  long long resident = 0, threads = 0, files = 0;  // of memory in KiB
 };
 
 Held held() {
@@ -42,14 +42,12 @@ void test_growth(const char* what, int cycles, F cycle) {
     cycle();
   }
   const Held last = held();
-  std::printf("%s: %d cycles, resident %lld KiB after %d, %lld KiB at the end\n", what, cycles, static_cast<long long>(first.resident), warm,
-              static_cast<long long>(last.resident));
-  CHECK(last.threads <= first.threads, "%s: threads grow from %lld to %lld", what, static_cast<long long>(first.threads), static_cast<long long>(last.threads));
-  CHECK(last.files <= first.files, "%s: open files grow from %lld to %lld", what, static_cast<long long>(first.files), static_cast<long long>(last.files));
+  std::printf("%s: %d cycles, resident %lld KiB after %d, %lld KiB at the end\n", what, cycles, first.resident, warm, last.resident);
+  CHECK(last.threads <= first.threads, "%s: threads grow from %lld to %lld", what, first.threads, last.threads);
+  CHECK(last.files <= first.files, "%s: open files grow from %lld to %lld", what, first.files, last.files);
 #if !defined(IS_SANITIZED)  // which keep for a while what was freed
-  const int64_t most = 1024 + (cycles - warm);
-  CHECK(last.resident - first.resident <= most, "%s: %lld KiB more, expected at most %lld", what, static_cast<long long>(last.resident - first.resident),
-        static_cast<long long>(most));
+  const long long more = last.resident - first.resident, most = 1024 + (cycles - warm);
+  CHECK(more <= most, "%s: %lld KiB more, expected at most %lld", what, more, most);
 #endif
 }
 

@@ -16,7 +16,8 @@ inline void aliases(spc::Json& graph) {
   for (const spc::Json& tensor : graph["inputs"].list()) read[tensor["buffer"].text()] = tensor["name"];
   spc::Json found{spc::Json::Object{}};
   for (const spc::Json& tensor : graph["outputs"].list())
-    if (tensor["role"] == spc::Json("state") && read.count(tensor["buffer"].text())) found.set(tensor["name"].text(), read[tensor["buffer"].text()]);
+    if (tensor["role"] == spc::Json("state") && read.count(tensor["buffer"].text()))
+      found.set(tensor["name"].text(), read[tensor["buffer"].text()]);
   graph.set("aliases", found);
 }
 
@@ -26,7 +27,8 @@ inline spc::Json buffers(const spc::Json::List& graphs) {
   for (const spc::Json& graph : graphs) {
     for (const char* name : {"inputs", "outputs"}) {
       for (const spc::Json& tensor : graph[name].list()) {
-        const spc::Json row = spc::Json::Object{{"name", tensor["buffer"]}, {"dtype", tensor["dtype"]}, {"shape", tensor["shape"]}, {"role", tensor["role"]}};
+        spc::Json row = spc::Json::Object{{"name", tensor["buffer"]}};
+        for (const char* field : {"dtype", "shape", "role"}) row.set(field, tensor[field]);
         if (known.insert(row["name"].dump() + row["dtype"].dump() + row["shape"].dump()).second) found.push_back(row);
       }
     }

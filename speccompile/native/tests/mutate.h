@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -16,7 +17,8 @@ class Mutator {
   std::string document(const std::string& text) {
     try {
       spc::Json document = spc::Json::parse(text);
-      for (int64_t left = random_.integer(1, 3); left > 0; --left) change(document);
+      for (int64_t left = random_.integer(1, 3); left > 0; --left)
+        if (!one_in(2) || !change_tensor(document)) change(document);
       return document.canonical();
     } catch (const spc::JsonError&) {
       return bytes(text);
@@ -38,7 +40,8 @@ class Mutator {
   size_t index(size_t size) { return static_cast<size_t>(random_.integer(0, static_cast<int64_t>(size) - 1)); }
 
   void change(std::string& text) {
-    static std::vector<std::string> parts = {"\"", "\\", "{", "}", "[", "]", ",", ":", "null", "1e999", "-", "\\ud800", "\xff", "\xed\xa0\x80", "\xf4\x90\x80\x80", "0", "NaN"};
+    static std::vector<std::string> parts = {"\"", "\\", "{", "}", "[", "]", ",", ":", "null", "1e999", "-",
+                                             "\\ud800", "\xff", "\xed\xa0\x80", "\xf4\x90\x80\x80", "0", "NaN"};
     const size_t at = index(text.size() + 1), size = std::min(index(9), text.size() - at);
     switch (random_.integer(0, 6)) {
       case 0: text.insert(at, one_of(parts)); break;
@@ -72,11 +75,25 @@ class Mutator {
     }
   }
 
+  // What a manifest says of a tensor: of another one, or anything. Returns whether the document has any.
+  bool change_tensor(spc::Json& document) {
+    std::vector<spc::Json*> values, tensors;
+    collect(document, values);
+    std::copy_if(values.begin(), values.end(), std::back_inserter(tensors),
+                 [](const spc::Json* each) { return each->find("dtype") && each->find("buffer"); });
+    if (tensors.empty()) return false;
+    spc::Json &tensor = *one_of(tensors), &other = *one_of(tensors);
+    const std::string name = one_of(tensor.object()).first;
+    tensor.set(name, one_in(3) ? any() : other[name]);
+    return true;
+  }
+
   // Another one of its kind.
   spc::Json similar(const spc::Json& value, std::vector<spc::Json*>& values) {
     const spc::Json& other = *one_of(values);
     if (other.type() == value.type() && one_in(2)) return other;
-    if (value.is_integer() && one_in(2)) return static_cast<int64_t>(static_cast<uint64_t>(value.integer()) + random_.bits() % 5 - 2);
+    const uint64_t near = static_cast<uint64_t>(value.integer()) + random_.bits() % 5 - 2;
+    if (value.is_integer() && one_in(2)) return static_cast<int64_t>(near);
     if (value.is_bool()) return !value.boolean();
     if (!value.is_text()) return any();
     std::string text = value.text();
@@ -86,11 +103,12 @@ class Mutator {
 
   spc::Json any() {
     static std::vector<spc::Json> values = {
-        nullptr, true, 0, 1, -1, 2, 255, 65537, INT32_MAX, INT64_MAX, INT64_MIN, spc::Json::big("18446744073709551616"), 0.5, -0.0, 1e308, "",
-        "window", "window+1", "window+999999999", "logit_rows", "catch_up", "history+7", "int32", "int64", "bool", "float16", "float32", "index",
-        "state", "optional", "link", "path", "length", "../x", "a/b", ".", "chain", "dynamic", "sampling", "features", "pairs", "uniforms",
-        "parents", "n_path", "(a+)+$", "(?<=a)b|\\p{L}+", "\\s+(?!\\S)", "[^\\r\\n]{0,999}", "Replace", "Sequence", "ByteLevel", "Metaspace",
-        "Split", "<0x41>", "\xe2\x96\x81", "Isolated", "BPE", spc::Json::List{}, spc::Json::Object{}};
+        nullptr, true, 0, 1, -1, 2, 255, 65537, INT32_MAX, INT64_MAX, INT64_MIN, spc::Json::big("18446744073709551616"), 0.5,
+        -0.0, 1e308, "", "window", "window+1", "window+999999999", "logit_rows", "catch_up", "history+7", "int32", "int64",
+        "bool", "float16", "float32", "index", "state", "optional", "link", "path", "length", "../x", "a/b", ".", "chain",
+        "dynamic", "sampling", "features", "pairs", "uniforms", "parents", "n_path", "(a+)+$", "(?<=a)b|\\p{L}+",
+        "\\s+(?!\\S)", "[^\\r\\n]{0,999}", "Replace", "Sequence", "ByteLevel", "Metaspace", "Split", "<0x41>",
+        "\xe2\x96\x81", "Isolated", "BPE", spc::Json::List{}, spc::Json::Object{}};
     return one_of(values);
   }
 

@@ -99,7 +99,8 @@ void check_cancelled(Session& session, Shorter& shorter, const std::vector<size_
     for (size_t row = 0; row < left.size(); ++row) {
       CHECK(left[row].tokens.size() == had[row], "row %zu has %zu tokens, %zu before the round that was cancelled", row,
             left[row].tokens.size(), had[row]);
-      CHECK(left[row] == shorter.of(row, had[row]), "row %zu: other tokens or text than asked for %zu tokens: %s", row, had[row], left[row].text.c_str());
+      CHECK(left[row] == shorter.of(row, had[row]), "row %zu: other tokens or text than asked for %zu tokens: %s", row,
+            had[row], left[row].text.c_str());
       CHECK(session.new_tokens(row).empty(), "row %zu streams tokens of a round that was cancelled", row);
     }
     CHECK(again || !session.step(), "a step after the cancelled one");
