@@ -56,7 +56,8 @@ SPC_API const char *spc_error_message(const spc_error *error);
 SPC_API const char *spc_error_hint(const spc_error *error); /* "" where there is none */
 SPC_API void spc_error_free(spc_error *error);
 
-/* Warnings and progress, a line each, from any thread; level: 20 progress, 30 a warning. NULL, the default: nowhere. */
+/* Warnings and progress, a line each, from any thread; level: 20 progress, 30 a warning. NULL, the default: nowhere. A call
+ * on another thread may still be in the sink that was there before. */
 SPC_API void spc_log_to(void (*sink)(void *user, int level, const char *line), void *user);
 
 /* options: names and values in turn, closed by NULL; NULL for none. "engine": its name, by default the first that can run
@@ -101,7 +102,7 @@ SPC_API size_t spc_session_rows(const spc_session *session);
  * start or free. No text without a tokenizer. */
 SPC_API spc_error *spc_session_new_text(spc_session *session, size_t row, const char **text, size_t *size);
 SPC_API spc_error *spc_session_new_tokens(spc_session *session, size_t row, const int64_t **ids, size_t *count);
-/* From any thread: the step under way, or the next one, returns SPC_CANCELLED and has committed nothing. The session may be
+/* From any thread, but not from a signal handler: the step under way, or the next one, returns SPC_CANCELLED and has committed nothing. The session may be
  * started again. */
 SPC_API void spc_session_cancel(spc_session *session);
 /* What a row has until now; whole once every row has ended. */

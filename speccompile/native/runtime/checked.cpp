@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 
 #include "../bundle/hashes.h"
@@ -28,7 +29,8 @@ std::optional<Json> CheckedEngines::read(const Json& key) const {
 void CheckedEngines::keep(const Json& key, const Json& found) const {
   if (limit_ == 0) return;
   const std::string name = path_in(folder_, sha256(key.canonical()));
-  const std::string part = name + "." + std::to_string(getpid()) + ".part";
+  static std::atomic<unsigned> count{0};  // two threads may keep the same
+  const std::string part = name + "." + std::to_string(getpid()) + std::to_string(1000 + count++ % 1000) + ".part";
   try {
     make_folders(folder_);
     write_file(part, Json(Json::Object{{"key", key}, {"found", found}}).canonical());
