@@ -102,8 +102,8 @@ SPC_API size_t spc_session_rows(const spc_session *session);
  * start or free. No text without a tokenizer. */
 SPC_API spc_error *spc_session_new_text(spc_session *session, size_t row, const char **text, size_t *size);
 SPC_API spc_error *spc_session_new_tokens(spc_session *session, size_t row, const int64_t **ids, size_t *count);
-/* From any thread, but not from a signal handler: the step under way, or the next one, returns SPC_CANCELLED and has committed nothing. The session may be
- * started again. */
+/* From any thread, but not from a signal handler: the step under way, or the next one, returns SPC_CANCELLED and has
+ * committed nothing. The session may be started again. */
 SPC_API void spc_session_cancel(spc_session *session);
 /* What a row has until now; whole once every row has ended. */
 SPC_API spc_error *spc_session_result(spc_session *session, size_t row, spc_result **result);
