@@ -16,7 +16,8 @@ WORKDIR /source
 RUN pip install --no-cache-dir --no-deps --only-binary=:all: setuptools==84.2.1
 
 
-# The kernels and the runtime in C++ are compiled here, and an image without them is none. Neither the compiler nor CMake leaves this stage.
+# The kernels and the runtime in C++ are compiled here, and an image without them is none. Neither the compiler nor CMake
+# leaves this stage.
 FROM builder AS wheel
 RUN apt-get update \
     && apt-get install --no-install-recommends --yes g++=4:14.2.0-1 \

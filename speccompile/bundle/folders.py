@@ -1,7 +1,14 @@
-"""Folders that several processes use at once: locks that end with their process, and files that are on the disk."""
+"""Folders that several processes use at once: locks that end with their process, files that are on the disk, and one
+folder in the place of another.
+"""
 
+import ctypes
 import os
+import sys
 from pathlib import Path
+
+_AT_FDCWD = -100
+_RENAME_EXCHANGE = 2
 
 
 def lock_folder(folder: Path, *, shared: bool = False, wait: bool = False) -> int | None:
@@ -29,3 +36,35 @@ def sync(*paths: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+
+def replace_folder(folder: Path, output: Path) -> None:
+    """Put `folder` where `output` is, in the same filesystem; what was there is then in `folder`.
+
+    Raises OSError when a folder cannot be moved; `output` is then the old one or the new one, whole.
+    """
+    if not output.exists():
+        folder.rename(output)
+    elif not _exchange(folder, output):
+        _exchange_by_moves(folder, output)
+
+
+def _exchange(folder: Path, output: Path) -> bool:
+    """Swap two folders at one stroke. False, and nothing done, where the system or the filesystem has no such call."""
+    call = getattr(ctypes.CDLL(None), "renameat2", None) if sys.platform == "linux" else None
+    if call is None:
+        return False
+    first, second = os.fsencode(folder), os.fsencode(output)
+    return bool(call(_AT_FDCWD, first, _AT_FDCWD, second, _RENAME_EXCHANGE) == 0)
+
+
+def _exchange_by_moves(folder: Path, output: Path) -> None:
+    aside = folder.with_suffix(".old")
+    output.rename(aside)
+    try:
+        folder.rename(output)
+    except BaseException:
+        if not output.exists():
+            aside.rename(output)
+        raise
+    aside.rename(folder)

@@ -5,26 +5,21 @@ build which was killed goes with the next build to the same output.
 """
 
 import contextlib
-import ctypes
 import os
 import re
 import secrets
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from speccompile.bundle.folders import lock_folder, sync
+from speccompile.bundle.folders import lock_folder, replace_folder, sync
 from speccompile.bundle.hashes import HASHES, hash_folder, write_hashes
 from speccompile.bundle.manifest import LOCK, MANIFEST, PROOF, Manifest, canonical_json
 from speccompile.bundle.reader import open_bundle
 from speccompile.errors import BuildError
-
-_AT_FDCWD = -100
-_RENAME_EXCHANGE = 2
 
 
 class BundleWriter:
@@ -67,7 +62,7 @@ class BundleWriter:
             write_hashes(self.folder, hash_folder(self.folder))
             open_bundle(self.folder, verify=False)
             sync(self.folder, *self.folder.rglob("*"))
-            _replace(self.folder, self._output)
+            replace_folder(self.folder, self._output)
             sync(self._output.parent)
 
     def __exit__(
@@ -148,32 +143,3 @@ def _remove_stale(output: Path) -> None:
 def _leftovers(output: Path, suffix: str) -> list[Path]:
     pattern = re.compile(rf"\.{re.escape(output.name)}\.\d+-[0-9a-f]+\.{suffix}")
     return [path for path in output.parent.iterdir() if pattern.fullmatch(path.name)]
-
-
-def _replace(folder: Path, output: Path) -> None:
-    """Put `folder` where `output` is; what was there is then in `folder`."""
-    if not output.exists():
-        folder.rename(output)
-    elif not _exchange(folder, output):
-        _exchange_by_moves(folder, output)
-
-
-def _exchange(folder: Path, output: Path) -> bool:
-    """Swap two folders at one stroke. False, and nothing done, where the system or the filesystem has no such call."""
-    call = getattr(ctypes.CDLL(None), "renameat2", None) if sys.platform == "linux" else None
-    if call is None:
-        return False
-    first, second = os.fsencode(folder), os.fsencode(output)
-    return bool(call(_AT_FDCWD, first, _AT_FDCWD, second, _RENAME_EXCHANGE) == 0)
-
-
-def _exchange_by_moves(folder: Path, output: Path) -> None:
-    aside = folder.with_suffix(".old")
-    output.rename(aside)
-    try:
-        folder.rename(output)
-    except BaseException:
-        if not output.exists():
-            aside.rename(output)
-        raise
-    aside.rename(folder)

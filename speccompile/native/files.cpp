@@ -65,13 +65,15 @@ void write_file(const std::string& path, std::string_view bytes) { write_file(pa
 
 void write_file(const std::string& path, const std::vector<std::string_view>& parts) {
   const Handle file(path, O_WRONLY | O_CREAT | O_TRUNC);
-  for (std::string_view bytes : parts) {
-    while (!bytes.empty()) {
-      const ssize_t put = write(file.number(), bytes.data(), std::min(bytes.size(), kAtOnce));
-      if (put < 0 && errno == EINTR) continue;
-      if (put < 0) throw FileError(errno);
-      bytes.remove_prefix(static_cast<size_t>(put));
-    }
+  for (const std::string_view bytes : parts) write_all(file.number(), bytes);
+}
+
+void write_all(int file, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t put = write(file, bytes.data(), std::min(bytes.size(), kAtOnce));
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) throw FileError(errno);
+    bytes.remove_prefix(static_cast<size_t>(put));
   }
 }
 
@@ -102,6 +104,8 @@ std::string folder_of(std::string_view path) {
   return slash == std::string::npos ? "." : plain_path(plain.substr(0, slash + 1));
 }
 
+std::string name_of(const std::string& path) { return path.substr(path.rfind('/') + 1); }
+
 Mapped::Mapped(const std::string& path) {
   const Handle file(path, O_RDONLY);
   size_ = size_of(file);
@@ -113,6 +117,12 @@ Mapped::Mapped(const std::string& path) {
 
 Mapped::~Mapped() {
   if (size_) munmap(const_cast<void*>(data_), size_);
+}
+
+void Mapped::read_ahead(size_t start, size_t size) const {
+  if (start >= size_) return;
+  // A wish: where the system refuses it, pages are read when they are used.
+  madvise(static_cast<char*>(const_cast<void*>(data_)) + start, std::min(size, size_ - start), MADV_WILLNEED);
 }
 
 }  // namespace spc

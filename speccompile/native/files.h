@@ -20,12 +20,15 @@ std::string read_file(const std::string& path);
 // A new file of these bytes, or of these parts in their order. Throws FileError.
 void write_file(const std::string& path, std::string_view bytes);
 void write_file(const std::string& path, const std::vector<std::string_view>& parts);
+// All bytes to an open file. Throws FileError.
+void write_all(int file, std::string_view bytes);
 
 // A path as pathlib writes it: "a//b/./" is "a/b", "" is ".".
 std::string plain_path(std::string_view path);
-// The path of what lies in a folder, and the folder of what a path leads to.
+// The path of what lies in a folder; the folder of what a path leads to, and its name there.
 std::string path_in(std::string_view folder, std::string_view name);
 std::string folder_of(std::string_view path);
+std::string name_of(const std::string& path);
 
 // An open file or folder, closed at the end.
 class Handle {
@@ -52,6 +55,8 @@ class Mapped {
   Mapped(const Mapped&) = delete;
   Mapped& operator=(const Mapped&) = delete;
   std::string_view bytes() const { return {static_cast<const char*>(data_), size_}; }
+  // Have the system read so many bytes from there on, a multiple of a page, while others are used; none where the file ends.
+  void read_ahead(size_t start, size_t size) const;
 
  private:
   const void* data_ = nullptr;

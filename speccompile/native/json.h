@@ -1,6 +1,8 @@
 // JSON values: read as Python's json.loads reads them, written as json.dumps writes them.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <stdexcept>
 #include <string>
@@ -89,6 +91,14 @@ class Json {
   List list_;
   Object object_;
 };
+
+// A list of the values from the one at `from` on, at most `count` of them; empty where there are none.
+template <class Value>
+Json list_of(const std::vector<Value>& values, size_t from = 0, size_t count = static_cast<size_t>(-1)) {
+  const size_t first = std::min(from, values.size()), last = first + std::min(count, values.size() - first);
+  const auto at = [&](size_t place) { return values.begin() + static_cast<std::ptrdiff_t>(place); };
+  return Json::List(at(first), at(last));
+}
 
 // repr() of a Python str (quotes chosen as Python does), and of a float.
 std::string python_repr(std::string_view text);

@@ -1,11 +1,12 @@
 #include "progress.h"
 
-#include <chrono>
 #include <cstdio>
 #include <exception>
 #include <memory>
 #include <mutex>
 #include <utility>
+
+#include "system.h"
 
 namespace spc {
 namespace {
@@ -20,8 +21,6 @@ std::shared_ptr<const Sink>& current() {
   static auto* sink = new std::shared_ptr<const Sink>;
   return *sink;
 }
-
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 }  // namespace
 
@@ -39,12 +38,12 @@ void log(Level level, const std::string& line) {
   if (sink) (*sink)(level, line);
 }
 
-Step::Step(std::string title) : title_(std::move(title)), start_(now()), failing_(std::uncaught_exceptions()) {
+Step::Step(std::string title) : title_(std::move(title)), start_(wall_seconds()), failing_(std::uncaught_exceptions()) {
   log(Level::kInfo, title_ + " ...");
 }
 
 Step::~Step() {
-  const double seconds = now() - start_;
+  const double seconds = wall_seconds() - start_;
   if (seconds <= 1 || std::uncaught_exceptions() > failing_) return;
   char text[32];
   std::snprintf(text, sizeof text, ": %.1f s", seconds);

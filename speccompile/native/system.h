@@ -9,6 +9,8 @@
 
 namespace spc {
 
+// Seconds since some moment, by a clock that never goes back.
+double wall_seconds();
 // Cores that this process may use, at least one: those of its affinity mask, or fewer as its quota says. root: "/" but in tests.
 int available_cores(const std::string& root = "/");
 // Its architecture, name and instruction sets: {"architecture", "name", "instructions"}, as Python's `processor`.

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from speccompile.bundle import Manifest, open_bundle
+from speccompile.bundle.folders import replace_folder
 from speccompile.errors import BuildError, EngineError, UsageError
 from speccompile.progress import LOGGER
 from speccompile.triton import native
@@ -146,7 +147,7 @@ def _replacing(output: Path, name: str) -> Iterator[Path]:
         try:
             part.mkdir()
             yield part
-            _replace(part, output / name)
+            replace_folder(part, output / name)
         finally:
             shutil.rmtree(part, ignore_errors=True)
             for folder in created:
@@ -172,17 +173,3 @@ def _check_output(output: Path, name: str) -> None:
         raise BuildError(
             f"{output / name} exists and was not written by speccompile", hint="give another --name or --output"
         )
-
-
-def _replace(part: Path, place: Path) -> None:
-    """Put `part` where `place` is; what was there goes with the hidden folder."""
-    aside = part.with_suffix(".old")
-    if place.exists():
-        place.rename(aside)
-    try:
-        part.rename(place)
-    except BaseException:
-        if aside.exists():
-            aside.rename(place)
-        raise
-    shutil.rmtree(aside, ignore_errors=True)

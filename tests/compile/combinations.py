@@ -182,12 +182,6 @@ class Workshop:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    @classmethod
-    def of_session(cls, tmp_path_factory: pytest.TempPathFactory) -> "Workshop":
-        """Shared by the processes and the files of one session."""
-        base = tmp_path_factory.getbasetemp()
-        return cls((base.parent if base.name.startswith("popen-") else base) / "combinations")
-
     def models(self, architecture: str) -> Path:
         """A folder with a target, two drafters that are somewhat like it, and a head of every kind."""
         folder = self.folder / architecture

@@ -2,8 +2,7 @@
 
 import fcntl
 import gc
-import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 
 import pytest
@@ -12,8 +11,10 @@ from torch.onnx._internal.exporter._registration import ONNXRegistry
 from speccompile.cli import edge
 from speccompile.cli.main import group
 from tests.compile import tiny_bundles
+from tests.compile.combinations import Workshop
 from tests.compile.tiny_bundles import Built
 from tests.native.conftest import native_build, native_library, onnxruntime_library  # noqa: F401 - for tests in here
+from tests.native.refusals import copied, in_native, sampling, two  # noqa: F401
 from tests.native.two_commands import both, chatty, lookup, model, silent  # noqa: F401
 
 
@@ -36,14 +37,12 @@ def quick_builds():
 
 
 @pytest.fixture(scope="session")
-def built(tmp_path_factory) -> Callable[[str], Built]:
+def built(shared_folder) -> Callable[[str], Built]:
     """The bundle of a name in `tiny_bundles.RECIPES`. The processes of one session share them."""
-    base = tmp_path_factory.getbasetemp()
-    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
 
     @cache
     def get(name: str) -> Built:
-        folder = shared / "bundles" / name
+        folder = shared_folder / "bundles" / name
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # until the file is closed
@@ -52,6 +51,15 @@ def built(tmp_path_factory) -> Callable[[str], Built]:
         return Built(folder)
 
     return get
+
+
+@pytest.fixture(scope="module")
+def workshop(shared_folder) -> Iterator[Workshop]:
+    """The processes of one session share its models and bundles, and what is kept here of their engines."""
+    made = Workshop(shared_folder / "combinations")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPECCOMPILE_CACHE_DIR", str(made.folder / "cache"))
+        yield made
 
 
 @pytest.fixture

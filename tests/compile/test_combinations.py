@@ -18,7 +18,7 @@ from speccompile.prove.processors import eager_reference
 from speccompile.runtime import Bundle, Generation
 from speccompile.runtime.options import Sampling
 from tests import zoo
-from tests.compile.combinations import BATCH_SIZE, MAX_LENGTH, RULES, Combination, Workshop, every, is_tried
+from tests.compile.combinations import BATCH_SIZE, MAX_LENGTH, RULES, Combination, every, is_tried
 from tests.heads.every import HEADS
 from tests.light.forced_pace import forced_pace
 
@@ -59,18 +59,6 @@ PACES = ([9, 9, 2, 1, 1, 9, 9, 2, 1, 9], [1, 1, 1, 9, 9, 1, 2], [9, *[1] * 7, 2,
 def prompts() -> list[list[int]]:
     random = np.random.default_rng(3)
     return [REPEATED, *(random.integers(3, zoo.VOCABULARY, length).tolist() for length in PROMPT_LENGTHS)]
-
-
-@pytest.fixture(scope="module")
-def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
-    return Workshop.of_session(tmp_path_factory)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def own_cache(workshop: Workshop):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SPECCOMPILE_CACHE_DIR", str(workshop.folder / "cache"))
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -1,15 +1,12 @@
 """`inspect` of both commands: the same lines and objects, of bundles that were built and of what a bundle can have."""
 
 import json
-from dataclasses import replace
 
 import pytest
 
 from speccompile import native
-from speccompile.bundle import BundleWriter, EngineEntry
-from speccompile.bundle.manifest import TensorRTBuild
-from speccompile.contract import with_cache_dtypes
-from tests.light.bundle_example import LOCK, PROOF, fill, manifest, verify_graph, write_bundle
+from speccompile.bundle import BundleWriter
+from tests.light.bundle_example import LOCK, PROOF, fill, manifest, tensorrt_entries, write_bundle
 from tests.light.test_inspect import QUALITY
 
 TYPICAL = {"method": "typical", "exact": False, "parameters": {"epsilon": 0.09, "on": True, "größe": None}}
@@ -52,17 +49,7 @@ def test_a_proof_with_a_quality_and_a_drafter(both, tmp_path):
 
 
 def test_engines_that_are_built_elsewhere(both, tmp_path):
-    window = {"profile": {"window": [[1, 1], [1, 5], [1, 16]]}}
-    reports = {"verify": window | {"builder": "tensorrt 10.15", "inputs": [{"name": "window"}] * 2}}
-    half = (with_cache_dtypes(verify_graph(), {"target": "float16"}),)
-    deferred = EngineEntry(
-        "later", "tensorrt", "cuda", {}, {"target": "float16"}, half, "9.0",
-        TensorRTBuild("no GPU", {"verify": "graphs/verify.onnx"}, {"verify": window | {"tf32": False}}, {}),
-    )  # fmt: skip
-    now = replace(
-        deferred, name="now", files={"verify": "graphs/verify.onnx"}, build=TensorRTBuild("", {}, {}, reports)
-    )
-    check(both, write_bundle(tmp_path / "demo", engines=(deferred, now)))
+    check(both, write_bundle(tmp_path / "demo", engines=tensorrt_entries()))
 
 
 @pytest.mark.parametrize("more", [[], ["--json"], ["--no-verify", "--json"]], ids=str)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests import zoo
-from tests.compile.combinations import BATCH_SIZE, MAX_LENGTH, Combination, Workshop, every, is_tried
+from tests.compile.combinations import BATCH_SIZE, MAX_LENGTH, Combination, every, is_tried
 from tests.compile.tiny_bundles import RECIPES
 from tests.native.side_by_side import SideBySide
 
@@ -34,18 +34,6 @@ def prompts() -> list[list[int]]:
 def batches(size: int) -> list[list[list[int]]]:
     asked = prompts()
     return [asked[start : start + size] for start in range(0, len(asked), size)]
-
-
-@pytest.fixture(scope="module")
-def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
-    return Workshop.of_session(tmp_path_factory)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def own_cache(workshop: Workshop):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SPECCOMPILE_CACHE_DIR", str(workshop.folder / "cache"))
-        yield
 
 
 def check_everything(both: SideBySide) -> None:

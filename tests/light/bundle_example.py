@@ -1,11 +1,12 @@
 """A small bundle that has everything a bundle can have, for the tests of those who read and write bundles."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from speccompile import contract
 from speccompile.bundle import BundleWriter, EngineEntry, Manifest
-from speccompile.bundle.manifest import FORMAT
-from speccompile.contract import Graph, Tensor
+from speccompile.bundle.manifest import FORMAT, TensorRTBuild
+from speccompile.contract import Graph, Tensor, with_cache_dtypes
 
 LOCK = {"versions": {"torch": "2.13.0"}, "inputs": {"target": {"model.safetensors": "ab12"}}}
 PROOF = {"speculative": {"prompts": 3, "equal": 3}, "prompts": ["def", "größe", "你好"]}
@@ -49,6 +50,21 @@ def manifest(**changes: object) -> Manifest:
 
 def cpu_entry(graphs: tuple[Graph, ...], files: dict[str, str], name: str = "onnxruntime-cpu") -> EngineEntry:
     return EngineEntry(name, "onnxruntime", "cpu", files, {"target": "float32", "drafter": "float32"}, graphs)
+
+
+def tensorrt_entries() -> tuple[EngineEntry, EngineEntry]:
+    """One that is built later, and one that was built."""
+    window = {"profile": {"window": [[1, 1], [1, 5], [1, 16]]}}
+    reports = {"verify": window | {"builder": "tensorrt 10.15", "inputs": [{"name": "window"}] * 2}}
+    half = (with_cache_dtypes(verify_graph(), {"target": "float16"}),)
+    deferred = EngineEntry(
+        "later", "tensorrt", "cuda", {}, {"target": "float16"}, half, "9.0",
+        TensorRTBuild("no GPU", {"verify": "graphs/verify.onnx"}, {"verify": window | {"tf32": False}}, {}),
+    )  # fmt: skip
+    built = replace(
+        deferred, name="now", files={"verify": "graphs/verify.onnx"}, build=TensorRTBuild("", {}, {}, reports)
+    )
+    return deferred, built
 
 
 def fill(folder: Path) -> None:

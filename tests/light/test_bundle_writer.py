@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from speccompile.bundle import BundleWriter, check_output, open_bundle, writer
+from speccompile.bundle import BundleWriter, check_output, folders, open_bundle
 from speccompile.errors import BuildError, BundleError
 from tests.light.bundle_example import LOCK, PROOF, fill, manifest, write_bundle
 
@@ -50,7 +50,7 @@ def test_a_new_bundle_replaces_the_old_one(tmp_path):
 
 
 def test_where_folders_cannot_be_swapped_the_old_one_is_moved_away(tmp_path, monkeypatch):
-    monkeypatch.setattr(writer, "_exchange", lambda *_: False)
+    monkeypatch.setattr(folders, "_exchange", lambda *_: False)
     output = write_bundle(tmp_path / "demo", name="old")
     write_bundle(output, name="new")
     assert open_bundle(output).manifest.name == "new"
@@ -63,7 +63,7 @@ def test_folders_are_swapped_at_one_stroke_where_the_system_can(tmp_path, monkey
     for name in ("first", "second"):
         (tmp_path / name).mkdir()
         (tmp_path / name / f"of-{name}").touch()
-    done = writer._exchange(tmp_path / "first", tmp_path / "second")
+    done = folders._exchange(tmp_path / "first", tmp_path / "second")
     assert names(tmp_path / "second") == (["of-first"] if done else ["of-second"])
     assert done is (platform == "linux")
 
@@ -103,7 +103,7 @@ def test_a_build_that_does_not_finish_leaves_nothing(tmp_path):
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError(28, "No space left on device")])
 @pytest.mark.parametrize("move", [1, 2, 3])
 def test_whichever_move_fails_a_good_bundle_stays(tmp_path, monkeypatch, move, error):
-    monkeypatch.setattr(writer, "_exchange", lambda *_: False)
+    monkeypatch.setattr(folders, "_exchange", lambda *_: False)
     output = write_bundle(tmp_path / "demo", name="old")
     moves, rename = [], Path.rename
 
@@ -123,7 +123,7 @@ def test_whichever_move_fails_a_good_bundle_stays(tmp_path, monkeypatch, move, e
 
 
 def test_an_interrupt_after_the_move_keeps_the_new_bundle(tmp_path, monkeypatch):
-    monkeypatch.setattr(writer, "_exchange", lambda *_: False)
+    monkeypatch.setattr(folders, "_exchange", lambda *_: False)
     output = write_bundle(tmp_path / "demo", name="old")
     rename = Path.rename
 

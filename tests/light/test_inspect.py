@@ -1,16 +1,14 @@
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
-from speccompile.bundle import BundleWriter, EngineEntry, open_bundle
-from speccompile.bundle.manifest import TensorRTBuild
+from speccompile.bundle import BundleWriter, open_bundle
 from speccompile.cli.inspect import command, size_in_bytes
-from speccompile.contract import Buffer, Graph, Tensor, buffers, with_cache_dtypes
+from speccompile.contract import Buffer, Graph, Tensor, buffers
 from speccompile.errors import BundleError
-from tests.light.bundle_example import LOCK, PROOF, fill, manifest, verify_graph, write_bundle
+from tests.light.bundle_example import LOCK, PROOF, fill, manifest, tensorrt_entries, verify_graph, write_bundle
 
 
 @pytest.fixture(scope="module")
@@ -118,17 +116,7 @@ def test_sampling_and_trees_are_shown(changes, drafts, tmp_path):
 
 def test_an_engine_has_its_own_sizes_and_its_builders_settings(tmp_path):
     """A deferred one shows what it will be built with, a built one what came of it."""
-    window = {"profile": {"window": [[1, 1], [1, 5], [1, 16]]}}
-    reports = {"verify": window | {"builder": "tensorrt 10.15", "inputs": [{"name": "window"}] * 2}}
-    half = (with_cache_dtypes(verify_graph(), {"target": "float16"}),)
-    deferred = EngineEntry(
-        "later", "tensorrt", "cuda", {}, {"target": "float16"}, half, "9.0",
-        TensorRTBuild("no GPU", {"verify": "graphs/verify.onnx"}, {"verify": window | {"tf32": False}}, {}),
-    )  # fmt: skip
-    built = replace(
-        deferred, name="now", files={"verify": "graphs/verify.onnx"}, build=TensorRTBuild("", {}, {}, reports)
-    )
-    lines = inspect(str(write_bundle(tmp_path / "demo", engines=(deferred, built)))).stdout.splitlines()
+    lines = inspect(str(write_bundle(tmp_path / "demo", engines=tensorrt_entries()))).stdout.splitlines()
     first = lines.index("engine later, to be built with")
     assert lines[first + 1 : first + 3] == [
         "  verify.profile.window  [1, 1], [1, 5], [1, 16]",

@@ -15,12 +15,10 @@ from speccompile.native import packaging
 
 
 @pytest.fixture(scope="session")
-def native_build(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def native_build(shared_folder: Path) -> Path:
     """CMake's build folder of the runtime as it is released, with the programs of native/tests."""
-    base = tmp_path_factory.getbasetemp()
-    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    folder = Path(os.environ.get("SPECCOMPILE_NATIVE_BUILD") or shared / "native")
-    done = shared / "native-is-compiled"
+    folder = Path(os.environ.get("SPECCOMPILE_NATIVE_BUILD") or shared_folder / "native")
+    done = shared_folder / "native-is-compiled"
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # until the file is closed

@@ -1,6 +1,5 @@
 """What both runtimes refuse: kind, message and hint of each, and bundles to refuse."""
 
-# ruff: noqa: F811 - fixtures are imported
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +9,6 @@ import pytest
 
 from speccompile import errors
 from speccompile.runtime import Bundle
-from tests.compile.conftest import built  # noqa: F401
 from tests.light.test_bundle_reader import edit, hash_again
 from tests.native.native_api import KINDS, NativeBundle, NativeError
 
@@ -83,25 +81,14 @@ def two(native_library, onnxruntime_library, in_native) -> Two:
 
 
 @pytest.fixture(scope="module")
-def silent(built) -> Path:
-    """Without a tokenizer, one row."""
-    return built("none").path
-
-
-@pytest.fixture(scope="module")
-def greedy(built) -> Path:
-    return built("lookup_3").path
-
-
-@pytest.fixture(scope="module")
-def sampling(greedy, tmp_path_factory) -> Path:
+def sampling(lookup, tmp_path_factory) -> Path:
     """The same graphs, said to sample: enough to have options checked."""
-    folder = shutil.copytree(greedy, tmp_path_factory.mktemp("sampling") / "bundle")
+    folder = shutil.copytree(lookup, tmp_path_factory.mktemp("sampling") / "bundle")
     edit(folder / "manifest.json", lambda data: data.update(decoding="sampling"))
     hash_again(folder)
     return folder
 
 
 @pytest.fixture
-def copied(greedy, tmp_path) -> Path:
-    return shutil.copytree(greedy, tmp_path / "bundle")
+def copied(lookup, tmp_path) -> Path:
+    return shutil.copytree(lookup, tmp_path / "bundle")

@@ -270,6 +270,19 @@ def test_paths_of_a_bundle(lines: Lines, tmp_path: Path) -> None:
     assert lines.ask("open", f"{folder}/")["lock"] == LOCK
 
 
+def test_a_file_that_is_read_ahead(lines: Lines, tmp_path: Path) -> None:
+    folder = write_bundle(tmp_path / "demo")
+    weights, content = folder / "graphs" / "weights.bin", Random(2).randbytes((17 << 20) + 5)
+    weights.write_bytes(content)
+    write_hashes(folder, hash_folder(folder))
+    assert len(outcome(lambda: lines.ask("open", str(folder), verify=True))) == 1
+    for place in (0, 8 << 20, len(content) - 1):
+        weights.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+        ours = outcome(lambda: lines.ask("open", str(folder), verify=True))
+        assert ours == outcome(lambda: open_bundle(folder))
+        assert "the file was edited" in ours[1]
+
+
 def test_an_engine_that_waits_for_its_device(lines: Lines, tmp_path: Path) -> None:
     folder = write_bundle(tmp_path / "demo")
     build = {"deferred": "no GPU here", "sources": {"verify": "graphs/verify.onnx"}, "settings": {}, "reports": {}}

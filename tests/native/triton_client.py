@@ -1,4 +1,5 @@
-"""A client over gRPC, run by the Python of scripts/triton/setup: commands from stdin, their answers to stdout, in JSON.
+"""A client over gRPC, run by the Python of scripts/triton_server/setup: commands from stdin, answers to
+stdout, in JSON.
 
 {"stream": [{model, input: value, ..}, ..]}     all at once on one stream: for each the responses, or an error
 {"cancel": {model, input: value, ..}}           breaks off at the third response: how many came, and the last error

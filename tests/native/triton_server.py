@@ -1,4 +1,4 @@
-"""Triton Inference Server itself, where scripts/triton/setup has put it; and its HTTP interface."""
+"""Triton Inference Server itself, where scripts/triton_server/setup has put it; and its HTTP interface."""
 
 import json
 import os
@@ -20,7 +20,7 @@ PYTHON = FOLDER / "venv" / "bin" / "python"
 ABSENT = (
     None
     if (FOLDER / "installed-from").is_file()
-    else f"no server in {FOLDER.name}: scripts/triton/setup, or $SPECCOMPILE_TRITON"
+    else f"no server in {FOLDER.name}: scripts/triton_server/setup, or $SPECCOMPILE_TRITON"
 )
 """Why the server cannot be tested; None where it can."""
 

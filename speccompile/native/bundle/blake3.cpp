@@ -12,8 +12,6 @@ namespace {
 
 constexpr size_t kBlock = 64, kChunk = 1024;
 constexpr int kWords = 8;  // of a chaining value
-// What one thread hashes at a time: a whole subtree, unless it is the last. A power of two.
-constexpr size_t kPiece = 256 << 10;
 
 constexpr uint32_t kChunkStart = 1, kChunkEnd = 2, kParent = 4, kRoot = 8;
 constexpr uint32_t kStart[kWords] = {0x6A09E667, 0xBB67AE85, 0x3C6EF372, 0xA54FF53A,
@@ -203,12 +201,13 @@ std::vector<uint32_t> hash_chunks(std::string_view data, uint64_t counter) {
 }
 
 // Chaining values of all pieces, made by several threads.
-std::vector<uint32_t> hash_pieces(std::string_view data, int threads) {
+std::vector<uint32_t> hash_pieces(std::string_view data, int threads, const std::function<void(size_t)>& reached) {
   const size_t pieces = (data.size() + kPiece - 1) / kPiece;
   std::vector<uint32_t> values(pieces * kWords);
   std::atomic<size_t> next{0};
   const auto work = [&] {
     for (size_t piece = next++; piece < pieces; piece = next++) {
+      if (reached) reached(piece * kPiece);
       std::vector<uint32_t> nodes = hash_chunks(data.substr(piece * kPiece, kPiece), piece * (kPiece / kChunk));
       for (size_t count = nodes.size() / kWords; count > 1;) count = hash_level(nodes, count);
       std::copy_n(nodes.data(), kWords, &values[piece * kWords]);
@@ -226,13 +225,13 @@ std::vector<uint32_t> hash_pieces(std::string_view data, int threads) {
 
 }  // namespace
 
-Digest blake3(std::string_view data, int threads) {
+Digest blake3(std::string_view data, int threads, const std::function<void(size_t)>& reached) {
   Digest digest;
   uint32_t root[kWords];
   if (data.size() <= kChunk) {
     hash_chunk(data, 0, kRoot, root);
   } else {
-    std::vector<uint32_t> nodes = data.size() <= kPiece ? hash_chunks(data, 0) : hash_pieces(data, threads);
+    std::vector<uint32_t> nodes = data.size() <= kPiece ? hash_chunks(data, 0) : hash_pieces(data, threads, reached);
     for (size_t count = nodes.size() / kWords; count > 2;) count = hash_level(nodes, count);
     uint8_t block[kBlock];
     store_words(nodes.data(), 2 * kWords, block);

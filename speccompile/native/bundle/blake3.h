@@ -2,7 +2,9 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -10,8 +12,12 @@ namespace spc {
 
 using Digest = std::array<uint8_t, 32>;
 
-// threads: subtrees of large inputs are hashed side by side.
-Digest blake3(std::string_view data, int threads = 1);
+// What one thread hashes at a time of a large input: a whole subtree, unless it is the last. A power of two.
+constexpr size_t kPiece = size_t{256} << 10;
+
+// threads: pieces of large inputs are hashed side by side, from the first to the last. reached: is called with the place of
+// each piece by the thread that hashes it; it must not throw.
+Digest blake3(std::string_view data, int threads = 1, const std::function<void(size_t)>& reached = nullptr);
 std::string hex(const Digest& digest);
 
 }  // namespace spc

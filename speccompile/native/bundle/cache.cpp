@@ -251,7 +251,7 @@ std::string FolderCache::part_of(const std::string& digest) const {
 bool FolderCache::remove(const std::string& entry) const {
   const Handle lock = locked(entry, Lock::kExclusive);
   if (!lock) return false;
-  const std::string aside = part_of(entry.substr(entry.rfind('/') + 1));
+  const std::string aside = part_of(name_of(entry));
   rename_to(entry, aside);
   std::error_code error;
   fs::remove_all(aside, error);

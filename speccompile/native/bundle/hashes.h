@@ -27,7 +27,8 @@ struct Hashes {
 Json read_json(const std::string& path);
 // hashes.json of a folder. verify: its digest as well. Throws Error(kBundle).
 Hashes read_hashes(const std::string& folder, bool verify);
-// Throws Error(kBundle) for the first file that is missing, truncated, outside `folder` or, with `verify`, edited.
+// Throws Error(kBundle) for the first file that is missing, truncated or outside `folder`. With `verify` then also for the
+// first that was edited, and tells how long that took when it was over a second.
 void check_files(const std::string& folder, const Hashes& hashes, bool verify);
 // BLAKE3 of a file's content, mapped and hashed on all cores, in hexadecimal digits. Throws Error(kBundle).
 std::string hash_file(const std::string& path);

@@ -62,7 +62,7 @@ std::vector<std::string> needed_files(const Manifest& manifest) {
 // As Python writes a list of them.
 std::string sorted_list(std::vector<std::string> names) {
   std::sort(names.begin(), names.end());
-  return Json(Json::List(names.begin(), names.end())).repr();
+  return list_of(names).repr();
 }
 
 template <class Pairs>

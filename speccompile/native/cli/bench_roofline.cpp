@@ -17,7 +17,6 @@
 
 #include "../files.h"
 #include "../progress.h"
-#include "../runtime/stopwatch.h"
 #include "../system.h"
 #include "edge.h"
 

@@ -22,15 +22,6 @@ struct ReaderLeft {};
 
 std::atomic<bool> is_quiet{false};
 
-void write_all(int file, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t put = write(file, bytes.data(), bytes.size());
-    if (put < 0 && errno == EINTR) continue;
-    if (put < 0) throw FileError(errno);
-    bytes.remove_prefix(static_cast<size_t>(put));
-  }
-}
-
 const char* hint_of(int number) {
   switch (number) {
     case ENOSPC: return "free some disk space, or choose an output folder elsewhere";

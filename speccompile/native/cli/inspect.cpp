@@ -30,11 +30,6 @@ std::string onnxruntime_version(const std::string& path) {
   }
 }
 
-Json numbers(const std::vector<int64_t>& values) {
-  Json::List list(values.begin(), values.end());
-  return Json(std::move(list));
-}
-
 // Engine on the processor -> what was found on this machine, null where nothing was tried yet.
 Json found_here(const OpenedBundle& bundle, const std::string& onnxruntime) {
   Json here{Json::Object{}};
@@ -44,12 +39,7 @@ Json found_here(const OpenedBundle& bundle, const std::string& onnxruntime) {
     if (!version) version = onnxruntime_version(onnxruntime);
     std::optional<Exactness> found;
     if (!version->empty()) found = known_exactness(bundle.folder, engine, available_cores(), *version);
-    here.set(engine.name, found ? Json(Json::Object{{"exact", found->exact()},
-                                                    {"reason", found->reason()},
-                                                    {"widths", numbers(found->widths)},
-                                                    {"differing", numbers(found->differing)},
-                                                    {"largest", found->largest}})
-                                : Json());
+    here.set(engine.name, found ? found->to_json() : Json());
   }
   return here;
 }

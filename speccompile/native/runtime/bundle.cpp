@@ -2,10 +2,10 @@
 
 #include "../errors.h"
 #include "../operators/float_mode.h"
+#include "../system.h"
 #include "chat.h"
 #include "engines.h"
 #include "sessions.h"
-#include "stopwatch.h"
 
 namespace spc {
 
@@ -61,11 +61,6 @@ TokenIds Bundle::token_ids(const Prompt& prompt, bool chat) const {
 }
 
 Json Bundle::description() const {
-  const auto numbers = [](const std::vector<int64_t>& values) {
-    Json::List list;
-    for (const int64_t value : values) list.emplace_back(value);
-    return Json(std::move(list));
-  };
   const std::optional<int> threads = program_->threads();
   return Json(Json::Object{{"name", manifest().name},
                            {"digest", opened_.hashes.digest},
@@ -75,11 +70,7 @@ Json Bundle::description() const {
                            {"onnxruntime", library_.version()},
                            {"kernels", kernels_.empty() ? Json() : Json(kernels_)},
                            {"exact", exact()},
-                           {"exactness", Json::Object{{"exact", exactness_.exact()},
-                                                      {"reason", exactness_.reason()},
-                                                      {"widths", numbers(exactness_.widths)},
-                                                      {"differing", numbers(exactness_.differing)},
-                                                      {"largest", exactness_.largest}}},
+                           {"exactness", exactness_.to_json()},
                            {"speculative", speculative()},
                            {"text", text_ ? Json(true) : Json(false)},
                            {"load_seconds", load_seconds_}});

@@ -14,18 +14,12 @@ bool varies(const Tensor& tensor) {
   return std::any_of(tensor.shape.begin(), tensor.shape.end(), [](const Dimension& each) { return !each.width.empty(); });
 }
 
-std::string list(const Shape& shape) {
-  std::string text;
-  for (const int64_t size : shape) text += (text.empty() ? "" : ", ") + std::to_string(size);
-  return "[" + text + "]";
-}
-
 }  // namespace
 
 std::string Binding::widths() const {
   std::string shapes;
   for (const Bound& each : inputs)
-    if (varies(*each.tensor)) shapes += (shapes.empty() ? "" : ", ") + each.tensor->name + " " + list(each.shape);
+    if (varies(*each.tensor)) shapes += (shapes.empty() ? "" : ", ") + each.tensor->name + " " + list_of(each.shape).repr();
   return graph + " at " + (shapes.empty() ? "its only shape" : shapes);
 }
 
@@ -85,7 +79,7 @@ void DeviceEngine::download(const Binding& binding) {
 }
 
 void DeviceEngine::check_stopped() const {
-  if (stopped_) throw Error(Kind::kCancelled, "the generation was cancelled");
+  if (stopped_) refuse_cancelled();
 }
 
 void DeviceEngine::clear() {

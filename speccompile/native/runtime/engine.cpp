@@ -15,6 +15,8 @@ std::nullptr_t Array::refuse(const char* expected) const {
   refuse_bundle("a buffer has the dtype " + dtype + ", expected " + expected);
 }
 
+void refuse_cancelled() { throw Error(Kind::kCancelled, "the generation was cancelled"); }
+
 const std::string& dtype_of(const Dtypes& dtypes, const std::string& buffer) {
   const auto found = dtypes.find(buffer);
   if (found == dtypes.end()) refuse_bundle("no graph has the buffer " + python_repr(buffer));

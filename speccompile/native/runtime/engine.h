@@ -33,6 +33,9 @@ struct Array {
 
 using Run = std::function<void()>;
 
+// Throws the Error(kCancelled) of a run that was stopped.
+[[noreturn]] void refuse_cancelled();
+
 // The buffers of one session, and its graphs bound to them. For one thread at a time, but `stop`.
 class Engine {
  public:

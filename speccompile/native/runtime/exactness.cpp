@@ -172,6 +172,13 @@ std::string own_file() {
   return known ? found.dli_fname : "";
 }
 
+// Of its bytes: once a process, as they stay.
+const std::string& own_hash() {
+  // never destroyed: threads may still open bundles
+  static const auto* const hash = new std::string(hash_file(own_file()));
+  return *hash;
+}
+
 // Everything that decides which kernels run.
 Json key_of(const std::string& folder, const EngineEntry& entry, std::optional<int> threads, const std::string& onnxruntime) {
   const std::string kernels = kernels_in_use();
@@ -179,16 +186,10 @@ Json key_of(const std::string& folder, const EngineEntry& entry, std::optional<i
   return Json(Json::Object{{"format", kKept},
                            {"processor", processor()},
                            {"onnxruntime", onnxruntime},
-                           {"kernels", Json::List{kernels, are_ours ? hash_file(own_file()) : ""}},
+                           {"kernels", Json::List{kernels, are_ours ? own_hash() : ""}},
                            {"bundle", hash_file(folder + "/" + kHashes)},
                            {"engine", entry.name},
                            {"threads", !are_ours && threads ? Json(*threads) : Json()}});  // on which the project's do not depend
-}
-
-Json numbers(const std::vector<int64_t>& values) {
-  Json::List list;
-  for (const int64_t value : values) list.emplace_back(value);
-  return Json(std::move(list));
 }
 
 // What was kept; false where it is not in this form.
@@ -217,6 +218,14 @@ std::string Exactness::reason() const {
   return "windows of " + some(differing) + " tokens give other logits than single tokens, by up to " + part + " of the largest";
 }
 
+Json Exactness::to_json() const {
+  return Json::Object{{"exact", exact()},
+                      {"reason", reason()},
+                      {"widths", list_of(widths)},
+                      {"differing", list_of(differing)},
+                      {"largest", largest}};
+}
+
 Exactness compare_windows(Engine& engine, const Manifest& manifest) {
   if (manifest.tokens == 0) return {};
   return Comparison(engine, manifest).run();
@@ -238,7 +247,9 @@ Exactness find_exactness(const std::string& folder, const EngineEntry& entry, Pr
   if (!known || !parse(*known, found)) {
     const std::unique_ptr<Engine> engine = program.open();
     found = compare_windows(*engine, manifest);
-    checked.keep(key, Json(Json::Object{{"widths", numbers(found.widths)}, {"differing", numbers(found.differing)}, {"largest", found.largest}}));
+    checked.keep(key, Json::Object{{"widths", list_of(found.widths)},
+                                   {"differing", list_of(found.differing)},
+                                   {"largest", found.largest}});
   }
   warn_of(found, entry.name);
   return found;

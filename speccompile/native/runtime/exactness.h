@@ -17,6 +17,7 @@ struct Exactness {
 
   bool exact() const { return differing.empty(); }
   std::string reason() const;
+  Json to_json() const;
 };
 
 // Give the target the same tokens in windows of every width that decoding uses, from the same committed ones.

@@ -133,11 +133,11 @@ class OnnxRuntimeEngine : public Engine {
   }
 
   void run(OrtSession* session, OrtIoBinding* binding, const std::string& graph) {
-    if (stopped_) throw Error(Kind::kCancelled, "the generation was cancelled");
+    if (stopped_) refuse_cancelled();
     try {
       library_.check(ort::RunWithBinding(library_.api(), session, options_.get(), binding));
     } catch (const OrtRefusal& refusal) {
-      if (stopped_) throw Error(Kind::kCancelled, "the generation was cancelled");
+      if (stopped_) refuse_cancelled();
       throw Error(Kind::kEngine, graph + ": ONNX Runtime cannot run it: " + refusal.message);
     }
   }

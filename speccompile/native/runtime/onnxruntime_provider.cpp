@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "../errors.h"
+#include "../files.h"
 #include "../json.h"
 #include "../progress.h"
 #include "../system.h"
@@ -166,10 +167,10 @@ void Captures::run(Capturing& graph, const Binding& binding, const std::function
 
 DeviceSession::DeviceSession(const Ort& library, Provider provider, const std::string& folder, const std::string& file,
                              int threads)
-    : capturing(file.substr(file.rfind('/') + 1)),
+    : capturing(name_of(file)),
       library_(library),
       provider_(std::move(provider)),
-      name_(file.substr(file.rfind('/') + 1)) {
+      name_(name_of(file)) {
   const std::string path = folder + "/" + file;
   try {
     session_ = open(path, threads, true);

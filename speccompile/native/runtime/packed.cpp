@@ -32,8 +32,6 @@ constexpr size_t kSmallestFile = 64 << 10;
 constexpr size_t kPage = 4096;
 constexpr const char *kSaved = "saved.onnx", *kPacking = "packing";  // files in a folder that is being filled
 
-std::string name_of(const std::string& path) { return path.substr(path.rfind('/') + 1); }
-
 size_t round_up(size_t size) { return (size + kPage - 1) / kPage * kPage; }
 
 [[noreturn]] void refuse(const std::string& message) { throw Error(Kind::kEngine, message); }

@@ -8,21 +8,6 @@
 #include "../operators/float_mode.h"
 
 namespace spc {
-namespace {
-
-Json numbers(const std::vector<int64_t>& values, size_t from = 0) {
-  Json::List list;
-  for (size_t i = from; i < values.size(); ++i) list.emplace_back(values[i]);
-  return Json(std::move(list));
-}
-
-Json numbers(const std::vector<double>& values, size_t from, size_t count) {
-  Json::List list;
-  for (size_t i = from; i < std::min(values.size(), from + count); ++i) list.emplace_back(values[i]);
-  return Json(std::move(list));
-}
-
-}  // namespace
 
 Session::Session(std::shared_ptr<const Bundle> bundle)
     : bundle_(std::move(bundle)),
@@ -116,7 +101,7 @@ Json Session::result(size_t index) {
   const double seconds = std::accumulate(seconds_.begin(), seconds_.end(), 0.0), count = static_cast<double>(row.token_ids.size());
   Json found(Json::Object{
       {"text", row.has_text() ? Json(row.text) : Json()},
-      {"token_ids", numbers(row.token_ids)},
+      {"token_ids", list_of(row.token_ids)},
       {"prompt_tokens", Json(static_cast<int64_t>(row.prompt.size()))},
       {"rounds", Json(static_cast<int64_t>(rounds))},
       {"mean_accepted", rounds ? Json((count - 1) / static_cast<double>(rounds)) : Json()},
@@ -129,13 +114,13 @@ Json Session::result(size_t index) {
       {"kernels", bundle_->kernels().empty() ? Json() : Json(bundle_->kernels())},
       {"seed", row.sampling.temperature > 0 ? Json(row.sampling.seed) : Json()},
   });
-  if (row.wants_logprobs) found.set("logprobs", numbers(row.logprobs, 0, row.logprobs.size()));
+  if (row.wants_logprobs) found.set("logprobs", list_of(row.logprobs));
   found.set("prefill_seconds", loop_.seconds.prefill);
   found.set("verify_seconds", loop_.seconds.verify);
   found.set("draft_seconds", loop_.seconds.draft);
-  found.set("path_lengths", numbers(row.path_lengths, 1));
-  found.set("draft_lengths", numbers(row.draft_lengths, 1));
-  found.set("round_seconds", numbers(seconds_, 1, rounds));
+  found.set("path_lengths", list_of(row.path_lengths, 1));
+  found.set("draft_lengths", list_of(row.draft_lengths, 1));
+  found.set("round_seconds", list_of(seconds_, 1, rounds));
   return found;
 }
 

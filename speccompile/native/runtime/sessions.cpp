@@ -43,8 +43,8 @@ bool calls_kernels(const std::string& graph) {
   }
 }
 
-SharedSession open_file(const Ort& library, const std::string& name, const std::string& path, const SessionOptions& options) {
-  return refusable(library, name, [&] {
+SharedSession open_file(const Ort& library, const std::string& path, const SessionOptions& options) {
+  return refusable(library, name_of(path), [&] {
     OrtSession* session = nullptr;
     library.check(ort::CreateSession(library.api(), library.env(), path.c_str(), options.get(), &session));
     return session;
@@ -53,7 +53,7 @@ SharedSession open_file(const Ort& library, const std::string& name, const std::
 
 // Opens a graph and writes it again with its weights, as they are and packed.
 void save_packed(const Ort& library, int threads, const std::string& graph, const std::string& output) {
-  const std::string name = output.substr(output.rfind('/') + 1);
+  const std::string name = name_of(output);
   const SessionOptions options = session_options(library, threads,
                                                  {{"optimized_model_external_initializers_file_name", name + ".weights"},
                                                   {"optimized_model_external_initializers_min_size_in_bytes", "1024"},
@@ -61,7 +61,7 @@ void save_packed(const Ort& library, int threads, const std::string& graph, cons
   library.check(ort::SetOptimizedModelFilePath(library.api(), options.get(), output.c_str()));
   // it would warn that what it writes is for this machine
   library.check(ort::SetSessionLogSeverityLevel(library.api(), options.get(), ort::kLogError));
-  open_file(library, graph.substr(graph.rfind('/') + 1), graph, options);
+  open_file(library, graph, options);
 }
 
 SharedSession open_serialized(const Ort& library, int threads, const std::string& file, const std::string& model) {
@@ -84,7 +84,7 @@ SharedSession open_session(const Ort& library, const std::string& folder, const 
     if (is_mapped) return mapped;
   }
   // With the kernels the weights lie in their file as they are read, and are mapped as they are.
-  SharedSession session = open_file(library, file.substr(file.rfind('/') + 1), graph, session_options(library, threads));
+  SharedSession session = open_file(library, graph, session_options(library, threads));
   if (kernels_in_use() == "none") trim_heap();  // ONNX Runtime has made others of the weights
   return session;
 }

@@ -3,7 +3,7 @@
 
 #include <time.h>
 
-#include <chrono>
+#include "../system.h"
 
 namespace spc {
 
@@ -11,10 +11,6 @@ using Clock = double (*)();  // seconds since some moment
 
 // A clock that counts in larger steps, in seconds, cannot tell rounds of a millisecond apart.
 constexpr double kFine = 1e-5;
-
-inline double wall_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 inline double thread_seconds() {
   timespec now{};

@@ -28,8 +28,6 @@
 namespace spc {
 namespace {
 
-Json list_of(const std::vector<std::string>& texts) { return Json::List(texts.begin(), texts.end()); }
-
 Json object_of(const std::vector<std::pair<std::string, std::string>>& pairs) {
   return Json::Object(pairs.begin(), pairs.end());
 }

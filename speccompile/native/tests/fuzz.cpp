@@ -9,7 +9,6 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <filesystem>
 
 #include "../bundle/blake3.h"
@@ -19,6 +18,7 @@
 #include "../runtime/exactness.h"
 #include "../runtime/loop.h"
 #include "../runtime/onnx_file.h"
+#include "../system.h"
 #include "../text/text.h"
 #include "any_engine.h"
 #include "mend.h"
@@ -160,11 +160,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
 #if !defined(SPECCOMPILE_LIBFUZZER)
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr int kSlowest = 60;  // seconds for one input, with sanitizers: a pattern may take some, never longer
-
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 void too_slow(int) {
   constexpr char kTold[] = "an input takes too long: it is in the folder's file `input`\n";
@@ -191,11 +187,11 @@ struct Corpus {
 
   void run(const std::string& input) {
     spc::write_file(folder + "/input", *target->name + input);
-    const auto start = Clock::now();
+    const double start = spc::wall_seconds();
     alarm(kSlowest);
     const bool is_taken = target->run(input);
     alarm(0);
-    slowest = std::max(slowest, seconds_since(start));
+    slowest = std::max(slowest, spc::wall_seconds() - start);
     ++tried;
     taken += is_taken;
     is_last_taken = is_taken;
@@ -235,7 +231,7 @@ void fuzz(std::vector<Corpus>& corpora, double seconds, uint64_t seed) {
   Mutator mutator(seed);
   for (Corpus& corpus : corpora)
     for (const std::string& input : std::vector<std::string>(corpus.inputs)) corpus.run(input);
-  for (const auto start = Clock::now(); seconds_since(start) < seconds;) {
+  for (const double start = spc::wall_seconds(); spc::wall_seconds() - start < seconds;) {
     for (Corpus& corpus : corpora) {
       const std::string input = changed(corpus, mutator.one_of(corpus.inputs), mutator);
       corpus.run(input);

@@ -17,17 +17,12 @@
 namespace {
 
 using spc::Json;
+using spc::list_of;
 
 spc::TokenIds ids_of(const Json& list) {
   spc::TokenIds ids;
   for (const Json& id : list.list()) ids.push_back(id.integer());
   return ids;
-}
-
-Json list_of(const spc::TokenIds& ids) {
-  Json::List list;
-  for (const int64_t id : ids) list.emplace_back(id);
-  return Json(std::move(list));
 }
 
 Json streamed(std::shared_ptr<const spc::Text> text, const Json& request) {

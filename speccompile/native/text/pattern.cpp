@@ -216,7 +216,7 @@ std::vector<Match> find_literal(std::string_view text, std::string_view wanted) 
 
 Pattern::Pattern(std::string_view source) {
   if (source.size() > kLongestPattern)
-    throw PatternError{PatternError::kUnknown, "more than " + std::to_string(kLongestPattern) + " bytes"};
+    unknown("more than " + std::to_string(kLongestPattern) + " bytes");
   program_ = std::make_shared<const Program>(make_program(parse_pattern(source)));
 }
 

@@ -11,9 +11,6 @@ namespace {
 
 using unicode::Set;
 
-[[noreturn]] void broken(const std::string& what) { throw PatternError{PatternError::kBroken, what}; }
-[[noreturn]] void unknown(const std::string& what) { throw PatternError{PatternError::kUnknown, what}; }
-
 struct Kinds {
   std::map<uint32_t, uint32_t> first;              // of its kind, for those that are not the first
   std::map<uint32_t, std::vector<uint32_t>> kind;  // all, by the first

@@ -9,9 +9,6 @@ namespace {
 
 using unicode::Set;
 
-[[noreturn]] void broken(const std::string& what) { throw PatternError{PatternError::kBroken, what}; }
-[[noreturn]] void unknown(const std::string& what) { throw PatternError{PatternError::kUnknown, what}; }
-
 // As Oniguruma compares names: in lower case, without spaces, - and _.
 std::string plain(std::string_view name) {
   std::string found;

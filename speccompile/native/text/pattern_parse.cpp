@@ -9,9 +9,6 @@ namespace {
 
 using unicode::Set;
 
-[[noreturn]] void broken(const std::string& what) { throw PatternError{PatternError::kBroken, what}; }
-[[noreturn]] void unknown(const std::string& what) { throw PatternError{PatternError::kUnknown, what}; }
-
 constexpr uint32_t kMostRepeats = 100000;  // Oniguruma's own
 
 struct Options {

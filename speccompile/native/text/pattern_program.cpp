@@ -10,8 +10,6 @@ using unicode::Set;
 
 constexpr size_t kMostSteps = 20000;
 
-[[noreturn]] void unknown(const std::string& what) { throw PatternError{PatternError::kUnknown, what}; }
-
 Set set_of(const Node& node) {
   if (node.kind == Node::Kind::kSet) return node.set;
   const Set one({{node.code, node.code}});

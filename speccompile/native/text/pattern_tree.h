@@ -15,6 +15,10 @@ namespace spc {
 
 inline constexpr uint32_t kUnbounded = std::numeric_limits<uint32_t>::max();
 
+// Throw PatternError.
+[[noreturn]] inline void broken(const std::string& what) { throw PatternError{PatternError::kBroken, what}; }
+[[noreturn]] inline void unknown(const std::string& what) { throw PatternError{PatternError::kUnknown, what}; }
+
 enum class Place { kLineBegin, kLineEnd, kTextBegin, kTextEnd, kTextEndOrNewline, kWordBoundary, kNoWordBoundary };
 enum class Taking { kGreedy, kLazy, kPossessive };
 

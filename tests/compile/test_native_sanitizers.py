@@ -3,7 +3,6 @@
 ONNX Runtime has no such checks. What is left out because of it says native/tests/tsan.supp; of leaks nothing is.
 """
 
-# ruff: noqa: F401, F811 - fixtures are imported
 import os
 import subprocess
 from collections.abc import Callable
@@ -13,7 +12,6 @@ import pytest
 
 from speccompile.bundle.manifest import MANIFEST, canonical_json
 from speccompile.native import packaging
-from tests.compile.conftest import built
 from tests.compile.test_kernel_sanitizers import can_compile
 from tests.light.fake_bundle import toy_manifest, toy_tokenizer
 from tests.light.test_text import TOKENIZERS

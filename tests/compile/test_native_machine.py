@@ -2,7 +2,6 @@
 runtime says the same where it has the same to say. The library itself prints nothing.
 """
 
-# ruff: noqa: F401, F811 - fixtures are imported
 import json
 import os
 import shutil
@@ -21,7 +20,6 @@ from tests.light.bundle_example import verify_graph, write_bundle
 from tests.light.fake_tensorrt import engine_entry
 from tests.light.test_bundle_reader import edit, hash_again
 from tests.native.native_api import KINDS, Log
-from tests.native.refusals import built, greedy, in_native, two
 from tests.native.test_native_packaging import C_COMPILER
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -68,8 +66,8 @@ def test_engines_that_are_not_built_yet(two, tmp_path):
         assert hint.startswith("run `speccompile finish`")
 
 
-def test_an_engine_that_is_passed_over_is_told_to_who_listens(two, greedy, tmp_path, capfd):
-    folder = shutil.copytree(greedy, tmp_path / "bundle")
+def test_an_engine_that_is_passed_over_is_told_to_who_listens(two, lookup, tmp_path, capfd):
+    folder = shutil.copytree(lookup, tmp_path / "bundle")
     edit(
         folder / "manifest.json",
         lambda data: data["engines"].insert(0, data["engines"][0] | {"name": "x", "provider": "tpu"}),
@@ -87,15 +85,15 @@ def test_an_engine_that_is_passed_over_is_told_to_who_listens(two, greedy, tmp_p
     assert told == ["engine x is passed over for onnxruntime-cpu: this runtime has no backend 'onnxruntime' on 'tpu'"]
 
 
-def test_kernels_that_this_machine_has_not(two, greedy, monkeypatch):
+def test_kernels_that_this_machine_has_not(two, lookup, monkeypatch):
     monkeypatch.setenv("SPECCOMPILE_KERNELS", "abacus")
-    assert two.refuse_to_open(greedy)[0] == "USAGE"
+    assert two.refuse_to_open(lookup)[0] == "USAGE"
 
 
 @pytest.mark.parametrize("value", ["much", "-1", "nan"])
-def test_a_limit_of_the_caches_that_is_none(two, greedy, monkeypatch, value):
+def test_a_limit_of_the_caches_that_is_none(two, lookup, monkeypatch, value):
     monkeypatch.setenv("SPECCOMPILE_CACHE_LIMIT_GB", value)
-    assert two.refuse_to_open(greedy)[0] == "USAGE"
+    assert two.refuse_to_open(lookup)[0] == "USAGE"
 
 
 @pytest.mark.parametrize(
@@ -107,22 +105,22 @@ def test_a_limit_of_the_caches_that_is_none(two, greedy, monkeypatch, value):
         ({"engin": "x"}, "received the option 'engin', expected one of engine, threads, verify, onnxruntime"),
     ],
 )
-def test_options_of_opening(two, greedy, options, told):
-    kind, message, hint = two.in_native(lambda: two.native(greedy, **options))
+def test_options_of_opening(two, lookup, options, told):
+    kind, message, hint = two.in_native(lambda: two.native(lookup, **options))
     assert kind == "USAGE"
     assert message.startswith(told)
     assert hint
 
 
-def test_another_onnxruntime_than_the_one_in_use(two, greedy):
-    two.native(greedy)
+def test_another_onnxruntime_than_the_one_in_use(two, lookup):
+    two.native(lookup)
     two.onnxruntime = Path("/absent/libonnxruntime.so.1")
-    kind, message, _ = two.in_native(lambda: two.native(greedy))
+    kind, message, _ = two.in_native(lambda: two.native(lookup))
     assert (kind, message.split(": ")[:2]) == (
         "ENGINE", ["found no ONNX Runtime, expected its shared library. Tried option onnxruntime", str(two.onnxruntime)]
     )  # fmt: skip
     two.onnxruntime = Path("libm.so.6")
-    kind, message, _ = two.in_native(lambda: two.native(greedy))
+    kind, message, _ = two.in_native(lambda: two.native(lookup))
     assert kind == "ENGINE"
     assert message.startswith("received ONNX Runtime at libm.so.6, expected the one that this process already uses: ")
 
@@ -163,12 +161,12 @@ const void *OrtGetApiBase(void) { return &base; }
 
 
 @pytest.mark.skipif(C_COMPILER is None, reason="no C compiler is here: cc, gcc or clang, or $CC")
-def test_libraries_that_are_not_onnxruntime(native_library, onnxruntime_library, greedy, tmp_path):
+def test_libraries_that_are_not_onnxruntime(native_library, onnxruntime_library, lookup, tmp_path):
     old = tmp_path / "libold.so"
     (tmp_path / "old.c").write_text(OLD)
     subprocess.run([C_COMPILER, "-shared", "-fPIC", tmp_path / "old.c", "-o", old], check=True)
     variable = str(tmp_path / "absent.so")
-    found = alone(native_library, greedy, "libm.so.6", old, "", onnxruntime_library, SPECCOMPILE_ONNXRUNTIME=variable)
+    found = alone(native_library, lookup, "libm.so.6", old, "", onnxruntime_library, SPECCOMPILE_ONNXRUNTIME=variable)
     foreign, too_old, absent, works = found
     assert foreign[:2] == [KINDS["ENGINE"], "libm.so.6: expected ONNX Runtime, found a library without OrtGetApiBase"]
     assert too_old[:2] == [KINDS["ENGINE"], f"{old}: received ONNX Runtime 1.20.1, expected 1.23 or newer"]
@@ -182,8 +180,8 @@ def test_libraries_that_are_not_onnxruntime(native_library, onnxruntime_library,
     assert works == 3
 
 
-def test_every_place_that_was_tried_is_named(native_library, greedy):
-    (found,) = alone(native_library, greedy, "", SPECCOMPILE_ONNXRUNTIME="")
+def test_every_place_that_was_tried_is_named(native_library, lookup):
+    (found,) = alone(native_library, lookup, "", SPECCOMPILE_ONNXRUNTIME="")
     if found == 3:
         pytest.skip("the loader finds an ONNX Runtime on this machine")
     kind, message, _ = found
@@ -192,15 +190,15 @@ def test_every_place_that_was_tried_is_named(native_library, greedy):
     assert "; the loader: libonnxruntime.so: " in message
 
 
-def test_caches_that_cannot_be_used(native_library, onnxruntime_library, greedy, tmp_path):
+def test_caches_that_cannot_be_used(native_library, onnxruntime_library, lookup, tmp_path):
     (tmp_path / "file").write_text("")
     for environment in ({"SPECCOMPILE_CACHE_DIR": str(tmp_path / "file")}, {"SPECCOMPILE_CACHE_LIMIT_GB": "0"}):
-        assert list(alone(native_library, greedy, onnxruntime_library, **environment)) == [3]
+        assert list(alone(native_library, lookup, onnxruntime_library, **environment)) == [3]
 
 
-def test_a_disk_on_which_nothing_can_be_written(native_library, onnxruntime_library, greedy, tmp_path):
+def test_a_disk_on_which_nothing_can_be_written(native_library, onnxruntime_library, lookup, tmp_path):
     """A limit of the process stands in for a full disk: every write fails."""
     cache = tmp_path / "cache"
-    found = alone(native_library, greedy, onnxruntime_library, limit="0", SPECCOMPILE_CACHE_DIR=str(cache))
+    found = alone(native_library, lookup, onnxruntime_library, limit="0", SPECCOMPILE_CACHE_DIR=str(cache))
     assert list(found) == [3]
     assert [path for path in cache.rglob("*") if path.is_file() and path.stat().st_size] == []

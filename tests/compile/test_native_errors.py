@@ -4,7 +4,6 @@ both have them. The library itself prints nothing.
 Broken manifests and hashes are compared one by one in test_native_bundle.py; here they are opened as a bundle is.
 """
 
-# ruff: noqa: F401, F811 - fixtures are imported
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -18,7 +17,7 @@ from tests.light import test_chat, test_runtime_loop, test_sampling_options, tes
 from tests.light.fake_bundle import write_toy_bundle
 from tests.light.test_bundle_reader import edit, hash_again
 from tests.native.native_api import NUMBERS, NativeError
-from tests.native.refusals import built, cases, copied, greedy, in_native, in_python, sampling, silent, two
+from tests.native.refusals import cases, in_python
 
 
 def as_numbers(options: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -57,9 +56,9 @@ def test_a_value_for_a_prompt_that_is_not_there(two, sampling):
 
 
 @pytest.mark.parametrize("options", speakable(test_sampling_options.test_a_greedy_bundle_refuses_to_sample), ids=str)
-def test_a_greedy_bundle_refuses_to_sample(two, greedy, options):
+def test_a_greedy_bundle_refuses_to_sample(two, lookup, options):
     prompts = [[3], [9]] if "num_return_sequences" not in options else [[3]]
-    ours, theirs = two.refuse(greedy, prompts, **options)
+    ours, theirs = two.refuse(lookup, prompts, **options)
     if not any(isinstance(value, list) for value in options.values()):  # of those Python shows all
         assert ours == theirs
 
@@ -80,8 +79,8 @@ def test_a_greedy_bundle_refuses_to_sample(two, greedy, options):
     ],
     ids=str,
 )
-def test_requests_that_are_refused(two, greedy, prompts, options):
-    ours, theirs = two.refuse(greedy, prompts, **options)
+def test_requests_that_are_refused(two, lookup, prompts, options):
+    ours, theirs = two.refuse(lookup, prompts, **options)
     assert ours == theirs
 
 
@@ -96,8 +95,8 @@ def test_what_needs_a_tokenizer(two, silent, prompts, options):
         assert hint
 
 
-def test_a_refused_request_leaves_the_session_as_it_was(two, greedy):
-    session = two.native(greedy, threads=1).session()
+def test_a_refused_request_leaves_the_session_as_it_was(two, lookup):
+    session = two.native(lookup, threads=1).session()
     (expected,) = session.generate([[5, 6]], max_new_tokens=5)
     session.start([[5, 6]], max_new_tokens=5)
     session.step()
