@@ -1,11 +1,16 @@
 """Progress, told through the logger "speccompile". Library code never prints: the command line shows the logger."""
 
 import logging
+import math
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 LOGGER = logging.getLogger("speccompile")
+
+INTERVAL = 5.0
+"""Seconds between two lines of how far a step is, and before the first of them: what is short stays quiet."""
 
 
 @contextmanager
@@ -17,3 +22,45 @@ def step(title: str) -> Iterator[None]:
     seconds = time.perf_counter() - start
     if seconds > 1:
         LOGGER.info("%s: %.1f s", title, seconds)
+
+
+@contextmanager
+def counted(
+    title: str, total: float, unit: str, *, clock: Callable[[], float] = time.perf_counter
+) -> Iterator[Callable[[float], None]]:
+    """Yield `advance(amount)`, which any thread may call: it logs now and then how much of `total` is done.
+
+    unit: "bytes", shown in MB or GB, or what is counted, as "layers". clock: seconds that only grow.
+    """
+    start = latest = clock()
+    done, lock = 0.0, threading.Lock()
+
+    def advance(amount: float) -> None:
+        nonlocal done, latest
+        with lock:
+            done += amount
+            now = clock()
+            if now - latest < INTERVAL:
+                return
+            latest = now
+            LOGGER.info("%s: %s%s", title, _amounts(done, total, unit), _time_left(now - start, done, total))
+
+    yield advance
+
+
+def _amounts(done: float, total: float, unit: str) -> str:
+    if unit != "bytes":
+        return f"{done:.0f} of {total:.0f} {unit}"
+    scale, name, digits = (1e9, "GB", 1) if total >= 1e9 else (1e6, "MB", 0)
+    return f"{done / scale:.{digits}f} of {total / scale:.{digits}f} {name}"
+
+
+def _time_left(seconds: float, done: float, total: float) -> str:
+    """At the rate so far, rounded up: a step must not outlast what was said of it. Nothing before anything is done."""
+    if not 0 < done < total:
+        return ""
+    left = math.ceil(seconds * (total - done) / done)
+    if left < 60:
+        return f", {left} s left"
+    hours, minutes = divmod(math.ceil(left / 60), 60)
+    return f", {hours} h {minutes} min left" if hours else f", {minutes} min left"

@@ -5,6 +5,7 @@ import math
 import os
 import platform
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 ROOT = Path("/")
@@ -37,6 +38,61 @@ def trim_heap() -> None:
         trim(0)
 
 
+@dataclass(frozen=True)
+class MemoryLimit:
+    """The most bytes that this process may have. name: for people. kind: "memory" for what it holds of its own,
+    "address space" for that with all that it maps and reserves. hint: what to change."""
+
+    name: str
+    kind: str
+    size: int
+    hint: str
+
+
+def memory_limits(root: Path = ROOT) -> list[MemoryLimit]:
+    """All limits there are, the machine's memory first: of control groups, and of the process itself."""
+    size = physical_memory() + _swap(root)
+    machine = MemoryLimit("this machine's memory and swap", MEMORY, size, "use a machine with more memory")
+    return [machine, *_group_limits(root), *_process_limits()]
+
+
+def physical_memory() -> int:
+    """Bytes of the machine's memory."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _swap(root: Path) -> int:
+    words = _read(root / "proc/meminfo").partition("SwapTotal:")[2].split()
+    return int(words[0]) * 1024 if words else 0
+
+
+def _group_limits(root: Path) -> Iterator[MemoryLimit]:
+    for group in _groups(root, "memory"):
+        text = _read(group / "memory.max") or _read(group / "memory.limit_in_bytes")  # version 2: a number, or max
+        if text.strip().isdigit() and int(text) < _NO_LIMIT:
+            name = f"the limit of the control group {PurePosixPath('/') / group.relative_to(root / _GROUPS)}"
+            yield MemoryLimit(name, MEMORY, int(text), "give the container or the service more memory")
+
+
+def _process_limits() -> Iterator[MemoryLimit]:
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return
+    for command, number, kind in (
+        ("ulimit -v", resource.RLIMIT_AS, ADDRESS_SPACE),
+        ("ulimit -d", resource.RLIMIT_DATA, MEMORY),
+    ):
+        soft, _ = resource.getrlimit(number)
+        if soft != resource.RLIM_INFINITY:
+            yield MemoryLimit(f"`{command}`", kind, soft, f"raise it: `{command} unlimited`, in the same shell")
+
+
+MEMORY, ADDRESS_SPACE = "memory", "address space"
+
+_NO_LIMIT = 1 << 60  # bytes: version 1 of control groups writes about 2 ** 63 for none
+
+
 def physical_cores(root: Path = ROOT) -> int:
     """Cores of the machine, each counted once whatever its hyper-threads; processors where the kernel does not say."""
     siblings = {file.read_text() for file in (root / _TOPOLOGY).glob(f"cpu[0-9]*/{_SIBLINGS}")}
@@ -62,21 +118,24 @@ def processor(root: Path = ROOT) -> dict[str, str]:
     }
 
 
-_TOPOLOGY, _SIBLINGS = "sys/devices/system/cpu", "topology/thread_siblings_list"
+_TOPOLOGY, _SIBLINGS, _GROUPS = "sys/devices/system/cpu", "topology/thread_siblings_list", "sys/fs/cgroup"
 
 
 def _quotas(root: Path) -> Iterator[float]:
-    """Processors that each control group around this process grants, of both versions of control groups."""
+    """Processors that each control group around this process grants."""
+    return (quota for group in _groups(root, "cpu") if (quota := _quota(group)) is not None)
+
+
+def _groups(root: Path, controller: str) -> Iterator[Path]:
+    """The folders of the control groups around this process, of both versions of control groups. Some are not there."""
     for line in _read(root / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
-        if controllers and "cpu" not in controllers.split(","):
+        if controllers and controller not in controllers.split(","):
             continue
         group = PurePosixPath(path.lstrip("/"))
-        for mount in {controllers, "cpu"} if controllers else ("", "unified"):
+        for mount in {controllers, controller} if controllers else ("", "unified"):
             for each in (group, *group.parents):
-                quota = _quota(root / "sys/fs/cgroup" / mount / each)
-                if quota is not None:
-                    yield quota
+                yield root / _GROUPS / mount / each
 
 
 def _quota(group: Path) -> float | None:

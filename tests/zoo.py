@@ -59,7 +59,7 @@ MULTIPLIERS = {
     "logits_scaling": 0.5,
 }
 
-SCALED_EMBEDDINGS = ("biogpt", "gemma", "gemma2", "gemma3_text", "recurrent_gemma", "xglm")
+SCALED_EMBEDDINGS = ("biogpt", "gemma", "gemma2", "gemma3", "gemma3_text", "recurrent_gemma", "xglm")
 """Families that multiply embeddings by the root of their size: a large tied embedding would only echo its token."""
 
 
@@ -145,7 +145,7 @@ ROWS: dict[str, Row] = {
     "apertus": _works("apertus"),
     "arcee": _works("arcee"),
     "bamba": _refused(
-        "bamba", "Cannot get conv state", attn_layer_indices=[1], mamba_n_heads=4, mamba_d_state=8, mamba_chunk_size=16
+        "bamba", "layer 0 of type linear", attn_layer_indices=[1], mamba_n_heads=4, mamba_d_state=8, mamba_chunk_size=16
     ),
     "biogpt": _works("biogpt"),
     "bloom": _refused("bloom", "2 of its 2 layers do not go through"),
@@ -190,11 +190,11 @@ ROWS: dict[str, Row] = {
     "hunyuan_v1_dense": _works("hunyuan_v1_dense"),
     "hunyuan_v1_moe": _works("hunyuan_v1_moe", moe_topk=2),
     "jamba": _refused(
-        "jamba", "Cannot get conv state", attn_layer_period=2, attn_layer_offset=1, use_mamba_kernels=False
+        "jamba", "layer 0 of type linear_attention", attn_layer_period=2, attn_layer_offset=1, use_mamba_kernels=False
     ),
-    "lfm2": _refused("lfm2", "Cannot get conv state", layer_types=["conv", FULL], block_multiple_of=8),
-    "mamba": _refused("mamba", "2 of its 2 layers do not go through", state_size=8),
-    "minimax": _refused("minimax", "MiniMax uses cache of its own", block_size=16),
+    "lfm2": _refused("lfm2", "layer 0 of type conv", layer_types=["conv", FULL], block_multiple_of=8),
+    "mamba": _refused("mamba", "2 of its 2 layers keep a state", state_size=8),
+    "minimax": _refused("minimax", "layer 1 of type linear_attention", block_size=16),
     "mpt": _refused("mpt", "2 of its 2 layers do not go through"),
     "nemotron": _works("nemotron"),
     "olmo": _works("olmo"),
@@ -202,7 +202,7 @@ ROWS: dict[str, Row] = {
     "persimmon": _works("persimmon"),
     "phimoe": _works("phimoe"),
     "recurrent_gemma": _refused(
-        "recurrent_gemma", "2 of its 3 layers do not go through", num_hidden_layers=3, attention_window_size=WINDOW
+        "recurrent_gemma", "2 of its 3 layers keep a state", num_hidden_layers=3, attention_window_size=WINDOW
     ),
     "seed_oss": _works("seed_oss"),
     "xglm": _refused("xglm", "2 of its 2 layers do not go through"),
@@ -214,26 +214,28 @@ def names(expect: str | None = None) -> list[str]:
     return [name for name, row in ROWS.items() if expect in (None, row.expect)]
 
 
-def config(name: str) -> PreTrainedConfig:
-    """The transformers configuration of one row. Raises KeyError for a name that is not in the table."""
+def config(name: str, **settings: Any) -> PreTrainedConfig:
+    """The transformers configuration of one row, some settings changed. Raises KeyError for a name that is not in the
+    table."""
     row = ROWS[name]
     configuration = CONFIG_MAPPING[row.model_type]
     declared = {field.name for field in fields(configuration)}
     sizes = {key: value for key, value in SIZES.items() if key in declared}
-    return configuration(**(sizes | row.settings))
+    return configuration(**(sizes | row.settings | settings))
 
 
-def model(name: str, seed: int = 0) -> PreTrainedModel:
-    """A float32 model in evaluation mode with eager attention; equal seeds give equal weights."""
+def model(name: str, seed: int = 0, **settings: Any) -> PreTrainedModel:
+    """A float32 model in evaluation mode with eager attention; equal seeds give equal weights. settings: its."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        built = AutoModelForCausalLM.from_config(config(name), dtype=torch.float32, attn_implementation="eager")
-        _enliven(built)
+        configuration = config(name, **settings)
+        built = AutoModelForCausalLM.from_config(configuration, dtype=torch.float32, attn_implementation="eager")
+        enliven(built)
     return built.eval()
 
 
 @torch.no_grad()
-def _enliven(built: PreTrainedModel) -> None:
+def enliven(built: PreTrainedModel) -> None:
     """Redraw the weights: initialised ones are so small that a lost layer or a wrong mask hardly moves the logits."""
     embedding = built.get_input_embeddings().weight
     for parameter in built.parameters():

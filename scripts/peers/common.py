@@ -153,6 +153,7 @@ def _speeds(options: argparse.Namespace, made: Generated) -> dict[str, Any]:
     assert received == expected, f"received {received} new tokens, expected {expected}"
     return {
         "tokens_per_second": (expected - 1) / (made.seconds - made.first_seconds),
+        "first_token_seconds": made.first_seconds,
         "prefill_tokens_per_second": options.prompt_tokens / made.first_seconds,
         "memory_megabytes": memory_megabytes(),
         "token_ids": made.token_ids,

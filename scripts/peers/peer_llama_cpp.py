@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""llama.cpp through llama-cpp-python's low-level functions, at its defaults. A Llama in float32 is written as GGUF.
+"""llama.cpp through llama-cpp-python's low-level functions, at its defaults. A Llama is written as GGUF.
 
 In Q8_0 and Q4_0 every matrix is of that type, embedding and head included; `llama-quantize` would keep a larger head.
 """
@@ -57,18 +57,19 @@ def _add_config(writer: Any, config: dict[str, Any]) -> None:
 
 def _weights(model: Path, config: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     """Names and arrays as llama.cpp wants them: it rotates neighbouring columns of a head, transformers both halves."""
-    from safetensors import safe_open
+    import gguf
+    from gguf.utility import SafetensorsLocal
 
     heads = {"q_proj.weight": config["num_attention_heads"], "k_proj.weight": config["num_key_value_heads"]}
     for file in sorted(model.glob("*.safetensors")):
-        with safe_open(file, "numpy") as tensors:
-            for name in tensors.keys():  # noqa: SIM118, no iterator of its own
-                weight = tensors.get_tensor(name)
-                count = heads.get(".".join(name.split(".")[-2:]))
-                if count:
-                    halves = weight.reshape(count, 2, -1, weight.shape[1])
-                    weight = halves.swapaxes(1, 2).reshape(weight.shape)
-                yield name, weight
+        for name, tensor in SafetensorsLocal(file).tensors.items():
+            rows = tensor.mmap_bytes().reshape(tensor.shape[0], -1)
+            weight = gguf.quants.dequantize(rows, gguf.GGMLQuantizationType[tensor.dtype]).reshape(tensor.shape)
+            count = heads.get(".".join(name.split(".")[-2:]))
+            if count:
+                halves = weight.reshape(count, 2, -1, weight.shape[1])
+                weight = halves.swapaxes(1, 2).reshape(weight.shape)
+            yield name, weight
 
 
 class Session:

@@ -5,7 +5,7 @@
     .venv/bin/python scripts/random_llama.py FOLDER/random    # a model; scripts/agreeing_pair.py writes another
     .venv/bin/python scripts/peers/run.py FOLDER/random FOLDER > figures.json
 
-MODEL is a local Hugging Face folder in float32. What it is converted to, ours included, is kept in FOLDER/converted:
+MODEL is a local Hugging Face folder. What it is converted to, ours included, is kept in FOLDER/converted:
 remove that to convert again. Every generation has a process of its own, and every round of all peers
 runs before the next round begins, in the other order, so that a busy moment of the machine meets all. What cannot be
 prepared or run is named with its last words.
@@ -42,6 +42,7 @@ class Case:
     form: Form
     python: Path
     folder: Path
+    threads: int
     measured: list[dict[str, Any]] = field(default_factory=list)
     failed: str = ""
 
@@ -53,9 +54,9 @@ class Case:
         """The output of one of the peer's commands; empty, with `failed` set, where it fails."""
         script = Path(__file__).with_name(f"peer_{self.peer}.py")
         line = [str(part) for part in (self.python, script, command, *arguments)]
-        threads = int(line[line.index("--threads") + 1]) if "--threads" in line else 1
+        environment = quiet_environment(self.threads)
         try:
-            done = subprocess.run(line, check=False, capture_output=True, text=True, env=quiet_environment(threads))
+            done = subprocess.run(line, check=False, capture_output=True, text=True, env=environment)
         except FileNotFoundError:
             self.failed = f"no environment at {self.python}: run scripts/peers/setup"
             return ""
@@ -68,10 +69,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--threads", type=int, nargs="+", default=[1], help="one count or several, which take turns")
     parser.add_argument("--rounds", type=int, default=5, help="0 prepares only")
     parser.add_argument("--peers", nargs="+", choices=PEERS, default=PEERS)
     parser.add_argument("--columns", nargs="+", choices=COLUMNS, default=COLUMNS)
+    parser.add_argument(
+        "--forms",
+        nargs="+",
+        choices=form_names(),
+        default=form_names(),
+        metavar="FORM",
+        help="of the peers' forms these alone",
+    )
     parser.add_argument(
         "--bundle", action="append", default=[], metavar="FORM=BUNDLE", type=named_bundle,
         help="for our float32, int8 or int4: this bundle instead of one that is built; measured speculatively as well "
@@ -79,8 +88,7 @@ def main() -> None:
     )  # fmt: skip
     options = parser.parse_args()
     cases = choose(options)
-    for case in cases:
-        prepare(case, options.model)
+    prepare(cases, options.model)
     try:
         for number in range(options.rounds):
             say(f"round {number + 1} of {options.rounds}")
@@ -89,9 +97,13 @@ def main() -> None:
     except KeyboardInterrupt:
         say("interrupted: what was measured until now")
     say(render(cases, OURS, COLUMNS))
-    report = [{"peer": case.peer, "form": case.name, "column": case.form.column, "failed": case.failed or None,
-               "measured": case.measured} for case in cases]  # fmt: skip
-    print(json.dumps({"model": str(options.model), "threads": options.threads, "cases": report}))
+    report = [{"peer": case.peer, "form": case.name, "column": case.form.column, "threads": case.threads,
+               "failed": case.failed or None, "measured": case.measured} for case in cases]  # fmt: skip
+    print(json.dumps({"model": str(options.model), "cases": report}))
+
+
+def form_names() -> list[str]:
+    return [name for peer in PEERS for name in import_module(f"peer_{peer}").FORMS]
 
 
 def named_bundle(text: str) -> tuple[str, Path]:
@@ -115,13 +127,22 @@ def choose(options: argparse.Namespace) -> list[Case]:
                 folder = converted / peer / form.weights
                 if peer == OURS and name in bundles:
                     folder = bundles[name]
-                if form.column == column:
-                    cases.append(Case(peer, name, form, python, folder))
+                if form.column == column and name in options.forms:
+                    cases += [Case(peer, name, form, python, folder, threads) for threads in options.threads]
     return cases
 
 
-def prepare(case: Case, model: Path) -> None:
-    """Convert the model, unless an earlier case or run has."""
+def prepare(cases: list[Case], model: Path) -> None:
+    """Convert the model for each case, once for those that share what it is converted to."""
+    first: dict[Path, Case] = {}
+    for case in cases:
+        if case.folder not in first:
+            convert(case, model)
+        case.failed = first.setdefault(case.folder, case).failed
+
+
+def convert(case: Case, model: Path) -> None:
+    """Convert the model, unless an earlier run has."""
     if case.folder.exists():
         return
     say(f"preparing {case.title}")
@@ -138,7 +159,7 @@ def measure(case: Case, options: argparse.Namespace, seed: int) -> None:
     if case.failed:
         return
     size = vocabulary_size(options.model)
-    output = case.run("measure", case.folder, case.name, "--threads", options.threads, "--seed", seed,
+    output = case.run("measure", case.folder, case.name, "--threads", case.threads, "--seed", seed,
                       "--vocabulary", size)  # fmt: skip
     if case.failed:
         say(f"{case.title}: {case.failed}")

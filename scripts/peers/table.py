@@ -7,12 +7,13 @@ from typing import Any, Protocol
 from common import Form
 
 Measured = dict[str, Any]
-HEAD = ("tokens/s", "prefill", "cpus", "resident MB", "anonymous MB", "load s", "alike")
+HEAD = ("tokens/s", "first s", "prefill", "cpus", "resident MB", "anonymous MB", "load s", "alike")
 
 
 class Case(Protocol):
     peer: str
     form: Form
+    threads: int
     measured: list[Measured]
     failed: str
 
@@ -25,10 +26,12 @@ def render(cases: Sequence[Case], ours: str, columns: Sequence[str]) -> str:
     reference = next((case.measured for case in cases if (case.peer, case.form.column) == (ours, "fp32")), [])
     lines = []
     for column in columns:
-        rows = [case for case in cases if case.form.column == column]
-        if rows:
-            lines += ["", _row(column, HEAD), *(line for case in rows for line in _lines(case, reference))]
-            lines += _comparison(rows, ours)
+        for threads in sorted({case.threads for case in cases}):
+            rows = [case for case in cases if (case.form.column, case.threads) == (column, threads)]
+            if rows:
+                head = _row(f"{column}, {threads} thread{'s' * (threads > 1)}", HEAD)
+                lines += ["", head, *(line for case in rows for line in _lines(case, reference))]
+                lines += _comparison(rows, ours)
     versions = {f"{case.peer} {case.measured[0]['version']}": None for case in cases if case.measured}
     return "\n".join([*lines, "", ", ".join(versions)])
 
@@ -42,6 +45,7 @@ def _lines(case: Case, reference: list[Measured]) -> list[str]:
         return [f"{case.title}: {case.failed or 'not measured'}"]
     values = [
         format(_median(case, lambda one: one["tokens_per_second"]), ".1f"),
+        format(_median(case, lambda one: one["first_token_seconds"]), ".2f"),
         format(_median(case, lambda one: one["prefill_tokens_per_second"]), ".0f"),
         format(_median(case, lambda one: one["cpus_busy"]), ".2f"),
         format(_median(case, lambda one: one["memory_megabytes"]["resident"]), ".0f"),

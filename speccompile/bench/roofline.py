@@ -17,9 +17,9 @@ from speccompile.bench.ways import Way
 from speccompile.bench.weights import WeightReads, weight_reads
 from speccompile.bundle.manifest import EngineEntry, Manifest
 from speccompile.contract import Graph
-from speccompile.engines.memory import physical_memory
 from speccompile.progress import step
 from speccompile.runtime.engine import numpy_dtype
+from speccompile.system import physical_memory
 
 _PASSES = 6
 _SMALLEST, _CACHES, _LARGEST = 256 << 20, 4, 2 << 30

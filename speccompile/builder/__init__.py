@@ -4,6 +4,7 @@ checkpoint -> probe -> trace -> neutral graph -> lowered graphs -> proof -> engi
 """
 
 import shutil
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,36 +13,49 @@ from speccompile.builder.calibration import is_calibrated
 from speccompile.builder.distribution_proof import prove_distributions
 from speccompile.builder.interrupts import Interrupts
 from speccompile.builder.lowered import Lowered, lower_all, lower_traced
-from speccompile.builder.lowered_proof import proof_engine, prove_graphs, prove_weights
+from speccompile.builder.lowered_proof import proof_engine, prove_graphs, prove_weights, say_losses
 from speccompile.builder.parts import Part, compile_parts
 from speccompile.builder.quality import measure_quality, quality_texts
 from speccompile.builder.records import make_lock, make_manifest
+from speccompile.builder.steps import Steps
 from speccompile.builder.tensorrt import build_engines, check_builders, failure_of
 from speccompile.builder.token_proof import proof_prompts, prove_tokens
 from speccompile.bundle.manifest import Manifest, files_of
+from speccompile.bundle.steps import BuildCache
 from speccompile.bundle.writer import BundleWriter
+from speccompile.checkpoints.unchanged import Unchanged
 from speccompile.errors import BuildError
+from speccompile.families.head import HeadPlan
 from speccompile.lower.files import GRAPHS, drop_unread
 from speccompile.models.tokenizer import warn_without_tokenizer, write_tokenizer
 from speccompile.progress import step
-from speccompile.recipe import Plan
+from speccompile.recipe import ModelPlan, Plan
 
 
 def build(
-    plan: Plan, output: Path, *, prove: bool = True, dump_graphs: Path | None = None, reduce: bool = False
+    plan: Plan,
+    output: Path,
+    *,
+    prove: bool = True,
+    dump_graphs: Path | None = None,
+    reduce: bool = False,
+    remember: bool = True,
 ) -> Path:
     """Build the bundle that `plan` describes into `output` and return its folder.
 
     prove=False leaves the proof out, and the bundle says so. dump_graphs: a folder for the neutral and lowered graphs.
     reduce: leave the smallest graph that fails in the same way, for each that TensorRT refuses, in OUTPUT.reduced.
+    remember: take steps from the cache of builds, and keep them there (see `builder.steps`).
     Raises PromptError for a prompt of the proof or a held-out text of a wrong length, before the work; ProofError, and
-    keeps nothing, when the bundle does not give the reference's tokens; EngineError for engines that could not be
-    built, when the others have been.
+    keeps nothing, when the bundle does not give the reference's tokens; CheckpointError for files that change under the
+    build; EngineError for engines that could not be built, when the others have been.
     """
     if dump_graphs:
         _make_folder(dump_graphs)
     deferred = check_builders(plan)
-    with Interrupts() as interrupts, BundleWriter(output) as writer:
+    steps = Steps(BuildCache() if remember else None)
+    with Interrupts() as interrupts, BundleWriter(output) as writer, ExitStack() as stack:
+        checkpoints = [stack.enter_context(each) for each in _checkpoints(plan)]
         folder = writer.folder
         if plan.target.facts.tokenizer:
             write_tokenizer(plan.target.folder, folder)
@@ -49,18 +63,19 @@ def build(
             warn_without_tokenizer(plan.target.folder)
         prompts = proof_prompts(plan, folder) if prove or is_calibrated(plan) else []
         texts = quality_texts(plan, folder, prompts) if prove else []
-        parts = compile_parts(plan, folder, prove)
-        interrupts.check()
-        lowered = lower_all(plan, parts, folder, prompts)
-        interrupts.check()
+        parts = compile_parts(plan, folder, steps, prove=prove)
+        _check(checkpoints, interrupts)
+        lowered = lower_all(plan, parts, folder, prompts, steps)
+        _check(checkpoints, interrupts)
         manifest = make_manifest(plan, parts, folder)
-        proof = _prove(plan, parts, lowered, manifest, folder, prompts, texts) if prove else {"proven": False}
-        interrupts.check()
+        proof = _prove(plan, parts, lowered, manifest, folder, prompts, texts, steps) if prove else {"proven": False}
+        _check(checkpoints, interrupts)
         reduce_into = Path(f"{output}.reduced") if reduce else None
         built = build_engines(plan, lowered, deferred, folder, reduce_into, manifest.catch_up)
         interrupts.check()
         if dump_graphs:
             shutil.copytree(folder / GRAPHS, dump_graphs, dirs_exist_ok=True)
+        _check(checkpoints, interrupts)
         if built.entries:
             with step("writing the bundle"):
                 manifest = replace(manifest, engines=tuple(built.entries))
@@ -79,23 +94,39 @@ def _prove(
     folder: Path,
     prompts: list[list[int]],
     texts: list[list[int]],
+    steps: Steps,
 ) -> dict[str, Any]:
     rows = [row for part in parts for row in part.proofs]
     distinct = list(dict.fromkeys(lowered.values()))
-    traced = [proof_engine(each, folder) for each in lower_traced(plan, distinct, parts, folder)]
+    traced = [proof_engine(each, folder) for each in lower_traced(plan, distinct, parts, folder, steps)]
     engines = [proof_engine(each, folder) for each in distinct]
-    rows += prove_weights(engines, parts, folder)
+    weights = prove_weights(engines, parts, folder, steps)
+    say_losses(plan, weights)
+    rows += weights
     for engine in (*traced, *engines):
-        rows += prove_graphs(plan, engine, parts, folder)
-    tokens, hits = prove_tokens(plan, manifest, engines, folder, prompts)
+        rows += prove_graphs(plan, engine, parts, folder, steps)
+    tokens, hits = prove_tokens(plan, manifest, engines, folder, prompts, steps)
     proof: dict[str, Any] = {"proven": True, "graphs": rows, "engines": tokens}
     if hits is not None:
         proof["drafter"] = hits
     if plan.decoding == "sampling":
-        proof["distributions"] = prove_distributions(plan, manifest, engines, folder, prompts)
+        proof["distributions"] = prove_distributions(plan, manifest, engines, folder, prompts, steps)
     if texts:
-        proof["quality"] = measure_quality(plan, engines, folder, texts)
+        proof["quality"] = measure_quality(plan, engines, folder, texts, steps)
     return proof
+
+
+def _checkpoints(plan: Plan) -> list[Unchanged]:
+    """The files of all models, as they are when a build begins."""
+    models: list[ModelPlan | HeadPlan] = [plan.target, *plan.drafter.models]
+    models += [plan.drafter.head] if plan.drafter.head else []
+    return [Unchanged(model.folder, model.files) for model in models]
+
+
+def _check(checkpoints: list[Unchanged], interrupts: Interrupts) -> None:
+    interrupts.check()
+    for each in checkpoints:
+        each.check()
 
 
 def _make_folder(folder: Path) -> None:

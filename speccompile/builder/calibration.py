@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from speccompile.builder.steps import Steps, graph_contents
 from speccompile.contract import Graph
 from speccompile.lower.files import Ranges, neutral_file
 from speccompile.lower.forms import Numbers
@@ -16,14 +17,21 @@ def is_calibrated(plan: Plan) -> bool:
 
 
 def calibrated_ranges(
-    graph: Graph, numbers: Numbers, folder: Path, prompts: list[list[int]], verify: Graph
+    graph: Graph, numbers: Numbers, folder: Path, prompts: list[list[int]], verify: Graph, steps: Steps
 ) -> Ranges | None:
     """Tensor name -> smallest and largest value over the prompts; None where the precision needs none. verify: what a
     drafter that reads the target runs behind."""
     if numbers.word not in ACTIVATIONS:
         return None
-    with step(f"calibrating {graph.name} on {len(prompts)} prompts"):
-        made = {tensor.buffer for tensor in verify.outputs if tensor.role in ("link", "state")}
-        reads = graph != verify and any(tensor.buffer in made for tensor in graph.inputs)
-        before = (folder / neutral_file(verify), verify) if reads else None
-        return calibrate(folder / neutral_file(graph), graph, prompts, before)
+    title = f"calibrating {graph.name} on {len(prompts)} prompts"
+    made = {tensor.buffer for tensor in verify.outputs if tensor.role in ("link", "state")}
+    reads = graph != verify and any(tensor.buffer in made for tensor in graph.inputs)
+    before = (folder / neutral_file(verify), verify) if reads else None
+
+    def find() -> list[tuple[str, float, float]]:
+        with step(title):
+            found = calibrate(folder / neutral_file(graph), graph, prompts, before)
+        return [(name, *bounds) for name, bounds in found.items()]
+
+    files = graph_contents(folder, *map(neutral_file, (graph, verify) if reads else (graph,)))
+    return {name: (low, high) for name, low, high in steps.result(title, {"files": files, "prompts": prompts}, find)}

@@ -8,9 +8,11 @@ from typing import Any
 from speccompile.builder.lowered import form_and_precision, lower_all
 from speccompile.builder.lowered_proof import ProofEngine, proof_engine
 from speccompile.builder.memory import release
+from speccompile.builder.modules import drafter_contents, model_contents
 from speccompile.builder.parts import compile_parts
 from speccompile.builder.records import make_manifest
 from speccompile.builder.small_model import small_plan
+from speccompile.builder.steps import Steps, graph_contents
 from speccompile.bundle.manifest import Manifest
 from speccompile.models.load import load_model
 from speccompile.progress import step
@@ -29,7 +31,12 @@ _OTHERS = 4  # engines behind the first draw so many times less
 
 
 def prove_distributions(
-    plan: Plan, manifest: Manifest, engines: Sequence[ProofEngine], folder: Path, prompts: Sequence[list[int]]
+    plan: Plan,
+    manifest: Manifest,
+    engines: Sequence[ProofEngine],
+    folder: Path,
+    prompts: Sequence[list[int]],
+    steps: Steps,
 ) -> list[dict[str, Any]]:
     """What all bundles draw, against the target's own probabilities: rows of the proof, none for greedy decoding.
 
@@ -37,6 +44,16 @@ def prove_distributions(
     """
     if plan.decoding != "sampling":
         return []
+    files = [file for each in engines for file in each.entry.files.values()]
+    planned = {name: value for name, value in plan.to_json().items() if name not in ("name", "prove")}
+    key = {"files": graph_contents(folder, *files), "prompt": prompts[0], "plan": planned}
+    key |= {"model": model_contents(plan.target), "drafter": drafter_contents(plan)}
+    return steps.result("proving distributions", key, lambda: _prove_all(plan, manifest, engines, folder, prompts))
+
+
+def _prove_all(
+    plan: Plan, manifest: Manifest, engines: Sequence[ProofEngine], folder: Path, prompts: Sequence[list[int]]
+) -> list[dict[str, Any]]:
     rows = [{"model": "small", "engines": []} | row for row in _prove_small(plan)]
     count = sample_count(plan.target.facts.weight_bytes)
     for number, engine in enumerate(engines):
@@ -55,8 +72,8 @@ def _prove_small(plan: Plan) -> list[dict[str, Any]]:
         folder = Path(temporary)
         with step("compiling a small model with the recipe's drafter and rule"):
             small = small_plan(plan, folder)
-            parts = compile_parts(small, folder, prove=False)
-            lowered = lower_all(small, parts, folder, [])["small"]
+            parts = compile_parts(small, folder, Steps(), prove=False)
+            lowered = lower_all(small, parts, folder, [], Steps())["small"]
             manifest = make_manifest(small, parts, folder)
         engine = proof_engine(lowered, folder)
         request = Request(MORE_SETTINGS, SMALL_SAMPLES, 2 + manifest.depth)

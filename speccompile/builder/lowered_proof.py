@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from speccompile.builder.draft_proof import check_draft, reads_target
-from speccompile.builder.lowered import Lowered
+from speccompile.builder.lowered import PARTS, Lowered
 from speccompile.builder.memory import release
+from speccompile.builder.modules import drafter_contents
 from speccompile.builder.parts import Part, neutral, neutral_engine
+from speccompile.builder.steps import Steps, graph_contents
 from speccompile.bundle.manifest import EngineEntry
 from speccompile.contract import Graph
 from speccompile.diagnose.compare import compare_graphs
@@ -16,7 +18,7 @@ from speccompile.lower.compose import STEP
 from speccompile.lower.files import neutral_file
 from speccompile.lower.forms import CPU, Numbers
 from speccompile.lower.stand_in import stand_in
-from speccompile.progress import step
+from speccompile.progress import LOGGER, step
 from speccompile.prove import graphs as graph_proof
 from speccompile.prove.graphs import TRACED
 from speccompile.prove.noise import NOISE
@@ -24,7 +26,7 @@ from speccompile.prove.script import Driven, Outputs, drive
 from speccompile.prove.weights import check_weights
 from speccompile.recipe import Plan
 from speccompile.runtime.engine import Array
-from speccompile.runtime.onnxruntime import OnnxRuntimeEngine
+from speccompile.weights.session import LinkedEngine
 
 
 @dataclass(frozen=True)
@@ -34,11 +36,11 @@ class ProofEngine:
     lowered: Lowered
     entry: EngineEntry
 
-    def open(self, folder: Path, *names: str) -> OnnxRuntimeEngine:
+    def open(self, folder: Path, *names: str) -> LinkedEngine:
         """An engine over the graphs of these names."""
         files = {name: self.entry.files[name] for name in names}
         graphs = tuple(graph for graph in self.entry.graphs if graph.name in names)
-        return OnnxRuntimeEngine(folder, replace(self.entry, files=files, graphs=graphs))
+        return LinkedEngine(folder, replace(self.entry, files=files, graphs=graphs))
 
 
 def proof_engine(lowered: Lowered, folder: Path) -> ProofEngine:
@@ -50,19 +52,45 @@ def proof_engine(lowered: Lowered, folder: Path) -> ProofEngine:
     return ProofEngine(lowered, entry)
 
 
-def prove_weights(engines: Iterable[ProofEngine], parts: Iterable[Part], folder: Path) -> list[dict[str, Any]]:
+def prove_weights(
+    engines: Iterable[ProofEngine], parts: Iterable[Part], folder: Path, steps: Steps
+) -> list[dict[str, Any]]:
     """Compare the weights of every graph in every numbers with those of the model. Raises ProofError."""
     known, rows = {part.graph.name: part.graph for part in parts}, []
     found = {(name, engine.lowered.numbers(name)): None for engine in engines for name in known}
     for name, numbers in found:
-        if not numbers.is_traced:
-            with step(f"proving the weights of {name} in {numbers.name}"):
-                files = (folder / neutral_file(known[name]), folder / neutral_file(known[name], numbers))
-                rows.append(check_weights(*files, name, numbers.word))
+        if not numbers.in_place:
+            title = f"proving the weights of {name} in {numbers.name}"
+            files = neutral_file(known[name]), neutral_file(known[name], numbers)
+
+            def check(
+                title: str = title, files: tuple[str, str] = files, name: str = name, word: str = numbers.word
+            ) -> dict[str, Any]:
+                with step(title):
+                    return check_weights(folder / files[0], folder / files[1], name, word)
+
+            key = {"files": graph_contents(folder, *files), "word": numbers.word}
+            rows.append(steps.result(title, key, check))
     return rows
 
 
-def prove_graphs(plan: Plan, engine: ProofEngine, parts: Iterable[Part], folder: Path) -> list[dict[str, Any]]:
+def say_losses(plan: Plan, rows: Iterable[dict[str, Any]]) -> None:
+    """What became of weights that were quantized already, in the rows of `prove_weights`."""
+    models = {"target": [plan.target], "drafter": list(plan.drafter.models)}
+    for row in rows:
+        part = PARTS[row["graph"]]
+        methods = ", ".join(dict.fromkeys(filter(None, (model.facts.quantization for model in models[part]))))
+        if methods:
+            LOGGER.info(
+                "%s: %s: %d of %d weights are taken over in %s; the others are at most %.1f %% of the largest in their "
+                "block off, all of them %.2f %% in the mean", part, methods, row["kept"], row["weights"],
+                row["precision"], 100 * row["largest_error"], 100 * row["mean_error"],
+            )  # fmt: skip
+
+
+def prove_graphs(
+    plan: Plan, engine: ProofEngine, parts: Iterable[Part], folder: Path, steps: Steps
+) -> list[dict[str, Any]]:
     """Compare every lowered graph with the neutral ones in the same numbers, over the same script. Raises ProofError.
 
     So what lowering costs is bounded, in every precision; what a precision costs the tokens show (`prove_tokens`).
@@ -73,18 +101,35 @@ def prove_graphs(plan: Plan, engine: ProofEngine, parts: Iterable[Part], folder:
     known, rows = {part.graph.name: part for part in parts}, []
     for graph in engine.entry.graphs:
         level = f"{engine.lowered.name} against neutral"
-        with step(f"proving {graph.name}: {level}"):
-            release()
-            if engine.lowered.form is CPU or graph.name == STEP:
-                row = _drive(engine, graph, known, folder, level)
-            else:
-                row = _compare(engine, known[graph.name], folder, level)
-            others = row.pop("other_drafts", 0)
-            rows.append(row)
-            parts_of = known if graph.name == STEP else [graph.name]
-            if others and all(engine.lowered.numbers(name).has_traced_weights for name in parts_of):
-                rows.append(_check_drafts(plan, engine, graph, known, folder))
+
+        def prove(graph: Graph = graph, level: str = level) -> list[dict[str, Any]]:
+            with step(f"proving {graph.name}: {level}"):
+                release()
+                return _proven(plan, engine, graph, known, folder, level)
+
+        files = [neutral_file(part.graph, engine.lowered.numbers(name)) for name, part in known.items()]
+        if graph.name == "verify":  # which is judged alone
+            files = files[:1]
+        key = {
+            "files": graph_contents(folder, *files, engine.entry.files[graph.name]), "graph": graph.to_json(),
+            "script": known["verify"].script.to_json(),
+            "drafter": drafter_contents(plan) if graph.name != "verify" else {},
+        }  # fmt: skip
+        rows += steps.result(f"proving {graph.name}: {level}", key, prove)
     return rows
+
+
+def _proven(
+    plan: Plan, engine: ProofEngine, graph: Graph, known: dict[str, Part], folder: Path, level: str
+) -> list[dict[str, Any]]:
+    if engine.lowered.form is CPU or graph.name == STEP:
+        row = _drive(engine, graph, known, folder, level)
+    else:
+        row = _compare(engine, known[graph.name], folder, level)
+    others, parts_of = row.pop("other_drafts", 0), known if graph.name == STEP else [graph.name]
+    if others and all(engine.lowered.numbers(name).has_traced_weights for name in parts_of):
+        return [row, _check_drafts(plan, engine, graph, known, folder)]
+    return [row]
 
 
 def _check_drafts(
@@ -95,7 +140,7 @@ def _check_drafts(
     if reads_target(plan) and graph.name != STEP:  # as it was traced, whatever the engine's target is in
         graphs, files = [verify, graph], {verify.name: neutral_file(verify), **files}
     entry = replace(engine.entry, files=files, graphs=tuple(graphs))
-    outputs = drive(OnnxRuntimeEngine(folder, entry), script, graphs)
+    outputs = drive(LinkedEngine(folder, entry), script, graphs)
     release()
     features: tuple[Array, ...] = ()
     if reads_target(plan) and graph.name == STEP:  # which hands them on inside: they are those of its two graphs
@@ -125,7 +170,7 @@ def _drive(engine: ProofEngine, graph: Graph, known: dict[str, Part], folder: Pa
     # What its two graphs hand on to each other stays inside a step.
     links = {t.name for part in parts for t in part.graph.outputs if t.role == "link"} if graph.name == STEP else set()
     is_traced = all(each.word == TRACED for each in numbers.values())
-    expected = parts[0].outputs if len(parts) == 1 and is_traced and word == TRACED else _round(parts, numbers, folder)
+    expected = parts[0].drive() if len(parts) == 1 and is_traced and word == TRACED else _round(parts, numbers, folder)
     expected = [{name: each for name, each in one.items() if name not in links} for one in expected]
     if word != TRACED:
         return graph_proof.check_near(outputs, expected, graph.name, level, word)

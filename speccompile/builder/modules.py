@@ -1,22 +1,37 @@
 """From the plan to the torch modules of the round, with their models loaded and probed."""
 
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
+from speccompile.builder.steps import Steps, contents
+from speccompile.checkpoints.objects import CONFIG
 from speccompile.families import module_of
 from speccompile.families.site import Site
 from speccompile.models.load import load_model
-from speccompile.models.probe import probe
+from speccompile.models.probe import behind_hook, probe
 from speccompile.progress import step
 from speccompile.recipe import ModelPlan, Plan
+from speccompile.step.attention import LayerAttention
 from speccompile.step.decoder import CacheShape, Decoder
 from speccompile.step.draft import Drafter
 from speccompile.step.verify import Verify
 from speccompile.step.verify.methods import make_acceptance
 from speccompile.step.window import Branches, Chain
-from speccompile.tree import ROOT, Tree, from_parents, merged
+from speccompile.tree import ROOT, Tree, chain, from_parents, merged
+
+_NODES = 16
+"""Nodes of a window by which buffers grow."""
+_SCRIPT = 8
+"""Drafts by which the chain of a proof grows."""
+_LONG_ENOUGH = 64
+"""Positions that such a chain needs not to be most of."""
 
 
 def cache_shape(plan: Plan) -> CacheShape:
-    """Buffers hold the longest sequence, the widest window, and what a drafter reads ahead."""
-    nodes = plan.drafter.tokens + 1
+    """Buffers hold the longest sequence, the widest window, and what a drafter reads ahead: for as many drafts as make
+    whole steps, so that the target's graph stays the same when a few are added."""
+    nodes = -(-(plan.drafter.tokens + 1) // _NODES) * _NODES
     return CacheShape(plan.batch_size, plan.max_length + max(plan.prefill_chunk, nodes) + nodes, plan.max_length)
 
 
@@ -27,6 +42,20 @@ def window_tree(plan: Plan) -> Tree | None:
         return None
     tree = Tree(parents)
     return merged([tree] * len(plan.drafter.models)) if plan.drafter.kind == "models" else tree
+
+
+def script_tree(plan: Plan) -> Tree | None:
+    """How drafts follow each other where the graphs are driven for the proof: as in a round. Where the target's graph
+    takes any chain, one of whole steps, so that its proof stays the same when a few drafts are added."""
+    tree = proof_tree(plan)
+    if tree is None or not judges_any_chain(plan) or plan.max_length < _LONG_ENOUGH:
+        return tree
+    return chain(-(-tree.drafts // _SCRIPT) * _SCRIPT)
+
+
+def judges_any_chain(plan: Plan) -> bool:
+    """Whether the target's graph is the same whatever is drafted: it compares what it is given with its own choices."""
+    return window_kind(plan) == "chain" and plan.decoding == "greedy" and plan.verify.method == "exact"
 
 
 def proof_tree(plan: Plan) -> Tree | None:
@@ -56,20 +85,45 @@ def make_verify(plan: Plan, decoder: Decoder) -> Verify:
     return Verify(decoder, shape, acceptance, plan.drafter.head.taps if plan.drafter.head else ())
 
 
-def make_drafter(plan: Plan) -> Drafter | None:
+def make_drafter(plan: Plan, steps: Steps | None = None) -> Drafter | None:
     """The drafter's part of the round, None without a drafter."""
     if not plan.drafter.tokens:
         return None
-    drafter: Drafter = module_of(plan.drafter.kind, "drafter").make(site_of(plan))
+    drafter: Drafter = module_of(plan.drafter.kind, "drafter").make(site_of(plan, steps))
     return drafter
 
 
-def site_of(plan: Plan) -> Site:
+def site_of(plan: Plan, steps: Steps | None = None) -> Site:
     """Where the drafter of a plan, and its reference, find what they are made of."""
-    return Site(plan, cache_shape(plan), load_decoder)
+    return Site(plan, cache_shape(plan), partial(load_decoder, steps=steps or Steps()))
 
 
-def load_decoder(model: ModelPlan, role: str, shape: CacheShape) -> Decoder:
+def load_decoder(model: ModelPlan, role: str, shape: CacheShape, steps: Steps) -> Decoder:
     """The model behind the attention hook, known to go through it."""
-    with step(f"loading the {role} and probing its attention"):
-        return probe(load_model(model.folder, shape.max_length), shape)
+    loaded, probed = load_model(model.folder, shape.max_length), list[Decoder]()
+
+    def find() -> list[dict[str, Any]]:
+        with step(f"loading the {role} and probing its attention"):
+            probed.append(probe(loaded, shape))
+        return [asdict(layer) for layer in probed[0].layers]
+
+    key = {"model": model_contents(model), "max_length": shape.max_length}
+    found = steps.result(f"probing the attention of the {role}", key, find)
+    return probed[0] if probed else behind_hook(loaded, [LayerAttention.from_json(each) for each in found], shape)
+
+
+def drafter_contents(plan: Plan) -> dict[str, Any]:
+    """What a drafter is made from, by the plan and by the content of all files; with the target, which it may read."""
+    drafter = plan.drafter
+    made = drafter.to_json() | {"models": [model_contents(model) for model in drafter.models]}
+    if drafter.head is not None:
+        made["head"] = drafter.head.to_json() | dict.fromkeys(("reference", "revision", "commit", "precision"))
+        made["head"]["files"] = contents(drafter.head.folder, drafter.head.files)
+    # What it reads of a target that it is no part of is the number of its tokens.
+    reads = drafter.head is not None or drafter.layers
+    return made | {"target": model_contents(plan.target) if reads else plan.target.facts.vocabulary_size}
+
+
+def model_contents(model: ModelPlan) -> dict[str, str]:
+    """What a model is made from: the content of its config and its weights, by file."""
+    return contents(model.folder, [CONFIG, *(file for file in model.files if file.suffix == ".safetensors")])

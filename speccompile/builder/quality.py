@@ -8,7 +8,8 @@ from typing import Any
 from speccompile.builder.lowered import Lowered
 from speccompile.builder.lowered_proof import ProofEngine
 from speccompile.builder.memory import release
-from speccompile.builder.modules import window_kind
+from speccompile.builder.modules import model_contents, window_kind
+from speccompile.builder.steps import Steps, graph_contents
 from speccompile.builder.token_proof import token_ids
 from speccompile.errors import PromptError
 from speccompile.lower.forms import Form, Numbers, form_of, numbers_of
@@ -17,6 +18,7 @@ from speccompile.progress import step
 from speccompile.prove import quality
 from speccompile.prove.reference import sequence_logits
 from speccompile.recipe import EnginePlan, Plan
+from speccompile.step.layers import counting_layers
 
 Target = tuple[Form, Numbers]
 """What tells the target of one engine from that of another."""
@@ -55,7 +57,23 @@ def _first(texts: list[list[int]], tokens: int) -> list[list[int]]:
     return [text for number, (text, end) in enumerate(zip(texts, ends, strict=True)) if end <= tokens or not number]
 
 
-def measure_quality(plan: Plan, engines: Sequence[ProofEngine], folder: Path, texts: list[list[int]]) -> dict[str, Any]:
+def measure_quality(
+    plan: Plan, engines: Sequence[ProofEngine], folder: Path, texts: list[list[int]], steps: Steps
+) -> dict[str, Any]:
+    """As `_measure`, or what that gave before."""
+    files = [each.entry.files["verify"] for each in engines]
+    key: dict[str, Any] = {
+        "files": graph_contents(folder, *files),
+        "texts": texts,
+        "model": model_contents(plan.target),
+    }
+    named = [[planned.name, planned.backend, planned.provider] for planned in plan.engines]
+    key |= {"engines": named, "precision": [planned.precision.words() for planned in plan.engines]}
+    key |= {"file": plan.prove.held_out_reference or plan.prove.reference, "max_length": plan.max_length}
+    return steps.result("measuring quality", key, lambda: _measure(plan, engines, folder, texts))
+
+
+def _measure(plan: Plan, engines: Sequence[ProofEngine], folder: Path, texts: list[list[int]]) -> dict[str, Any]:
     """The target of every engine beside transformers in float32, on the same texts. Raises ProofError.
 
     Graphs for a GPU run on the CPU here, as in the rest of the proof; those with the same target are measured once.
@@ -98,8 +116,9 @@ def _eager(plan: Plan, texts: list[list[int]]) -> quality.Predictions:
 
     def logits() -> Iterator[quality.Block]:
         start = 0
-        for text in texts:
-            yield start, sequence_logits(model, text[:-1])
-            start += len(text) - 1
+        with counting_layers(model, "running transformers", len(texts)):
+            for text in texts:
+                yield start, sequence_logits(model, text[:-1])
+                start += len(text) - 1
 
     return quality.predictions(logits(), texts, plan.target.facts.vocabulary_size, "transformers")

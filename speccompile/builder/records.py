@@ -8,12 +8,11 @@ from speccompile import __version__, contract
 from speccompile.builder.lowered import round_graphs
 from speccompile.builder.modules import window_kind
 from speccompile.builder.parts import Part
-from speccompile.bundle.hashes import hash_file
+from speccompile.builder.steps import PACKAGES
+from speccompile.bundle.contents import content_hash
 from speccompile.bundle.manifest import FORMAT, TOKENIZER, Manifest
 from speccompile.families.head import HeadPlan
 from speccompile.recipe import ModelPlan, Plan
-
-PACKAGES = ("torch", "transformers", "onnx", "onnx-ir", "onnxscript", "onnxruntime", "tokenizers", "numpy")
 
 
 def make_manifest(plan: Plan, parts: list[Part], folder: Path) -> Manifest:
@@ -54,7 +53,7 @@ def make_lock(plan: Plan) -> dict[str, Any]:
         role: {
             "reference": model.reference,
             "commit": model.commit,
-            "files": {file.as_posix(): hash_file(model.folder / file) for file in model.files},
+            "files": {file.as_posix(): content_hash(model.folder / file) for file in model.files},
         }
         for role, model in models.items()
     }

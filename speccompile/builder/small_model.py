@@ -1,9 +1,11 @@
 """A model of few tokens with the recipe's own drafter: small enough to draw thousands of samples from.
 
 Its weights are random and wide, so that no distribution is flat; its drafters are like it, and wrong often enough that
-drafts are accepted and refused. Everything else is the recipe's: kind of drafter, tree, drawn or certain drafts, rule.
+drafts are accepted and refused. Everything else is the recipe's: kind of drafter, tree, drawn or certain drafts, rule,
+and whether a drafter's vocabulary ends in more or less padding.
 """
 
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,14 +18,18 @@ from speccompile.recipe.plan import PrecisionPlan
 from speccompile.tree import Tree
 
 VOCABULARY, MAX_LENGTH, BATCH_SIZE, LAYERS, HIDDEN = 24, 64, 128, 2, 32
+PADDING = 3
+"""Tokens that a drafter has more or less than the target, where the recipe's does."""
 
 
 def small_plan(plan: Plan, folder: Path) -> Plan:
     """Write the models into `folder`, and plan a bundle of them for ONNX Runtime on the CPU, in float32."""
     drafter, size = plan.drafter, _vocabulary_size(plan)
     target = _model(size, 0)
+    rows = [size + _padding(plan.target, each) for each in drafter.models]
     models = tuple(
-        _saved(each, _noisy(target, seed), folder / f"drafter.{seed}") for seed, each in enumerate(drafter.models, 1)
+        _saved(each, _noisy(target, count, seed), folder / f"drafter.{seed}")
+        for seed, (each, count) in enumerate(zip(drafter.models, rows, strict=True), 1)
     )
     layers = () if not drafter.layers else (0,) if drafter.reads_caches else (LAYERS - 1,)
     words = PrecisionPlan("float32", "float32" if plan.engines[0].precision.drafter else None, None)
@@ -39,7 +45,7 @@ def small_plan(plan: Plan, folder: Path) -> Plan:
             models=models,
             layers=layers,
             head=head,
-            mask_token=None if drafter.mask_token is None else size - 1,
+            mask_token=None if drafter.mask_token is None else rows[0] - 1,
         ),
         max_length=MAX_LENGTH,
         batch_size=BATCH_SIZE,
@@ -49,10 +55,16 @@ def small_plan(plan: Plan, folder: Path) -> Plan:
 
 
 def _vocabulary_size(plan: Plan) -> int:
-    """Twice as many tokens as any node has children, or more."""
+    """Twice as many tokens as any node has children, or more: a drafter may have a few less."""
     tree = plan.drafter.tree
     branching = Tree(tree.parents).branching if tree.parents else 0
     return max(VOCABULARY, 2 * branching, 2 * (tree.top_k or 0))
+
+
+def _padding(target: ModelPlan, drafter: ModelPlan) -> int:
+    """What the drafter has more than the target, in the small model."""
+    ours, theirs = target.facts.vocabulary_size, drafter.facts.vocabulary_size
+    return PADDING * ((theirs > ours) - (theirs < ours))
 
 
 @torch.no_grad()
@@ -71,10 +83,15 @@ def _model(vocabulary_size: int, seed: int) -> LlamaForCausalLM:
 
 
 @torch.no_grad()
-def _noisy(target: LlamaForCausalLM, seed: int) -> LlamaForCausalLM:
-    """A model that is somewhat like the target."""
-    model, random = LlamaForCausalLM(target.config), torch.Generator().manual_seed(seed)
-    model.load_state_dict(target.state_dict())
+def _noisy(target: LlamaForCausalLM, rows: int, seed: int) -> LlamaForCausalLM:
+    """A model that is somewhat like the target, with so many tokens: the same ones first."""
+    config, random = deepcopy(target.config), torch.Generator().manual_seed(seed)
+    config.vocab_size = rows
+    model = LlamaForCausalLM(config)
+    for name, tensor in target.state_dict().items():
+        own = model.get_parameter(name)
+        own[: len(tensor)] = tensor[: len(own)]
+        own[len(tensor) :].normal_(std=float(tensor.std()), generator=random)
     for parameter in model.parameters():
         parameter += 0.2 * parameter.std() * torch.randn(parameter.shape, generator=random)
     return model

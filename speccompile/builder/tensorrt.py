@@ -8,11 +8,21 @@ from speccompile.builder.lowered import Lowered
 from speccompile.bundle.manifest import EngineEntry, TensorRTBuild
 from speccompile.diagnose.capability import check_capability, raise_unsupported
 from speccompile.diagnose.reduce import reduce_failure
-from speccompile.engines import Limits, Settings, build_or_load, check_limits, make_settings, plan_file
+from speccompile.engines import (
+    Limits,
+    Settings,
+    build_or_load,
+    check_limits,
+    make_settings,
+    plan_file,
+    store_weights_once,
+)
+from speccompile.engines.demand import MEASURED, Demand
 from speccompile.engines.flavour import check_buildable, find_gpu, why_not_for
 from speccompile.errors import EngineError, SpeccompileError
 from speccompile.progress import LOGGER
 from speccompile.recipe import EnginePlan, Plan
+from speccompile.recipe.needs import largest_graph_bytes
 
 BACKENDS = ("tensorrt_rtx", "tensorrt")
 
@@ -30,6 +40,7 @@ def check_builders(plan: Plan) -> dict[str, str]:
     for limits of the builder or the cache that are no numbers.
 
     TensorRT builds only for the GPU that it finds, so without one its engines are deferred. TensorRT-RTX needs none.
+    One whose builder cannot stay below its limit of memory is refused before any work.
     """
     engines = [planned for planned in plan.engines if planned.backend in BACKENDS]
     if engines:
@@ -42,7 +53,19 @@ def check_builders(plan: Plan) -> dict[str, str]:
             check_buildable(planned.backend)
         elif reason := _why_not_here(planned):
             deferred[planned.name] = reason
+        if planned.name not in deferred:
+            _check_memory(plan, planned, Limits())
     return deferred
+
+
+def _check_memory(plan: Plan, planned: EnginePlan, limits: Limits) -> None:
+    demand = Demand(largest_graph_bytes(plan, planned))
+    try:
+        demand.check(planned.backend, limits)
+    except EngineError as error:
+        raise EngineError(f"engine {planned.name}: {error}", hint=error.hint) from error
+    if planned.backend == MEASURED and demand.usual > limits.memory:
+        LOGGER.warning("note: engine %s may not be built: %s", planned.name, demand.describe(limits))
 
 
 def _why_not_here(planned: EnginePlan) -> str:
@@ -91,7 +114,7 @@ def build_engines(
                     _reduce(source, settings[graph.name], reduce_into / f"{planned.name}.{graph.name}", limits)
                 break
         else:
-            built.entries.append(_entry(planned, graphs, settings, reports, ""))
+            built.entries.append(store_weights_once(_entry(planned, graphs, settings, reports, ""), folder))
     return built
 
 

@@ -1,14 +1,18 @@
 """The token level of a build's proof: the graphs of every engine against themselves, and against transformers."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+from torch import nn
 
 from speccompile.builder.lowered import form_and_precision
 from speccompile.builder.lowered_proof import ProofEngine
 from speccompile.builder.memory import release
-from speccompile.builder.modules import site_of
+from speccompile.builder.modules import drafter_contents, model_contents, site_of
+from speccompile.builder.steps import Steps, graph_contents
 from speccompile.bundle.manifest import TOKENIZER, Manifest
 from speccompile.bundle.prompts import read_prompts
 from speccompile.errors import PromptError
@@ -17,7 +21,7 @@ from speccompile.models.load import load_model
 from speccompile.progress import step
 from speccompile.prove import reference, seeds, tokens
 from speccompile.recipe import Plan
-from speccompile.runtime import Bundle
+from speccompile.runtime import Bundle, Generation
 from speccompile.runtime.text import Text as Tokenizer
 
 
@@ -50,7 +54,12 @@ def token_ids(plan: Plan, file: Path, folder: Path) -> list[list[int]]:
 
 
 def prove_tokens(
-    plan: Plan, manifest: Manifest, engines: Sequence[ProofEngine], folder: Path, prompts: list[list[int]]
+    plan: Plan,
+    manifest: Manifest,
+    engines: Sequence[ProofEngine],
+    folder: Path,
+    prompts: list[list[int]],
+    steps: Steps,
 ) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
     """The token level for all lowered graphs: speculative against autoregressive, both against transformers; and how
     often a head is right on what the target wrote (`families.probe`), None for other drafters.
@@ -58,28 +67,83 @@ def prove_tokens(
     Graphs for a GPU run on the CPU here: each row names the engines it stands for, and what executed the graphs.
     """
     rows: list[dict[str, Any]] = []
-    cases_of = []
+    found: list[list[tokens.Written]] = []
+    loaded: list[nn.Module] = []
+
+    def model() -> nn.Module:
+        """The reference, when it is needed."""
+        if not loaded:
+            loaded.append(load_model(plan.target.folder, plan.max_length))
+        return loaded[0]
+
     for engine in engines:
-        lowered, entry = engine.lowered, engine.entry
-        with step(f"proving tokens on {lowered.name}"):
-            names = [graph.name for graph in entry.graphs]
-            bundle = Bundle(manifest, engine.open(folder, *names), entry, None, None)
-            cases = list(tokens.run(bundle, prompts, plan.prove.max_new_tokens))
-            ties = [tie for case in cases if (tie := tokens.check_equal(bundle, case))]
-            stands_for = [planned.name for planned in plan.engines if form_and_precision(planned) == lowered.identity]
-            row: dict[str, Any] = {"engine": lowered.name, "engines": stands_for, "executed_by": "onnxruntime cpu"}
-            rows.append(row | {"precision": entry.precision} | tokens.summary(cases, ties))
-            if seeds.applies(bundle):
-                rows[-1]["seeds"] = seeds.check(bundle, prompts, plan.prove.max_new_tokens)
-            cases_of.append(cases)
-            del bundle
-            release()
-    with step("proving tokens against transformers"):
-        model = load_model(plan.target.folder, plan.max_length)
-        for row, cases, engine in zip(rows, cases_of, engines, strict=True):
-            row["transformers"] = reference.check_cases(model, cases, reference.judged_as(model, engine.entry))
+        row, written = _prove_engine(plan, manifest, engine, folder, prompts, steps)
+        found.append(written)
+        key = {"model": model_contents(plan.target), "max_length": plan.max_length, "written": _json(written)}
+
+        def against(engine: ProofEngine = engine, written: list[tokens.Written] = written) -> dict[str, Any]:
+            with step(f"proving tokens of {engine.lowered.name} against transformers"):
+                return reference.check_written(model(), written, reference.judged_as(model(), engine.entry))
+
+        key |= {"precision": engine.entry.precision, "backend": engine.entry.backend}
+        title = f"proving tokens of {engine.lowered.name} against transformers"
+        row["transformers"] = steps.result(title, key, against)
+        rows.append(row)
     if plan.drafter.head is None:
         return rows, None
-    with step("probing how the head is read"):
-        texts = [Text(case.prompt_ids + case.faithful.token_ids, len(case.prompt_ids)) for case in cases_of[0]]
-        return rows, probe_head(replace(site_of(plan), model=model), model, texts)
+
+    def probe() -> dict[str, Any] | None:
+        with step("probing how the head is read"):
+            texts = [Text(each.prompt_ids + each.token_ids, len(each.prompt_ids)) for each in found[0]]
+            return probe_head(replace(site_of(plan, steps), model=model()), model(), texts)
+
+    key = {"written": _json(found[0]), "drafter": drafter_contents(plan), "max_length": plan.max_length}
+    return rows, steps.result("probing how the head is read", key, probe)
+
+
+def _prove_engine(
+    plan: Plan, manifest: Manifest, engine: ProofEngine, folder: Path, prompts: list[list[int]], steps: Steps
+) -> tuple[dict[str, Any], list[tokens.Written]]:
+    """The row of one engine's graphs, and what they wrote that a reference is to judge."""
+    lowered, entry = engine.lowered, engine.entry
+    title, names = f"proving tokens on {lowered.name}", [graph.name for graph in entry.graphs]
+    asked = {"prompts": prompts, "max_new_tokens": plan.prove.max_new_tokens, "precision": entry.precision}
+    whole = manifest.to_json()
+
+    def decode_alone(bundle: Bundle) -> list[dict[str, Any]]:
+        return [asdict(each) for each in tokens.written(bundle, prompts, plan.prove.max_new_tokens, True)]
+
+    def prove() -> dict[str, Any]:
+        with step(title):
+            bundle = Bundle(manifest, engine.open(folder, *names), entry, None, None)
+            speculative = tokens.written(bundle, prompts, plan.prove.max_new_tokens, False)
+            same = {name: whole[name] for name in _OF_THE_TARGET}
+            key = asked | {"files": graph_contents(folder, entry.files["verify"]), "manifest": same}
+            alone = steps.result(f"decoding alone on {lowered.name}", key, partial(decode_alone, bundle))
+            cases = list(tokens.cases(bundle, prompts, speculative, [Generation(**each) for each in alone]))
+            ties = [tie for case in cases if (tie := tokens.check_equal(bundle, case))]
+            row = tokens.summary(cases, ties)
+            if seeds.applies(bundle):
+                row["seeds"] = seeds.check(bundle, prompts, plan.prove.max_new_tokens)
+            del bundle
+            release()
+            return {"row": row, "written": _json([case.written for case in cases])}
+
+    decided = {name: value for name, value in whole.items() if name not in ("name", "plan", "engines")}
+    found = steps.result(
+        title, asked | {"files": graph_contents(folder, *entry.files.values()), "manifest": decided}, prove
+    )
+    stands_for = [planned.name for planned in plan.engines if form_and_precision(planned) == lowered.identity]
+    row: dict[str, Any] = {"engine": lowered.name, "engines": stands_for, "executed_by": "onnxruntime cpu"}
+    row |= {"precision": entry.precision} | found["row"]
+    return row, [tokens.Written(**each) for each in found["written"]]
+
+
+_OF_THE_TARGET = (
+    "batch_size", "max_length", "prefill_chunk", "decoding", "method", "eos_token_ids", "vocabulary_size",
+)  # fmt: skip
+"""What autoregressive decoding depends on, of a manifest."""
+
+
+def _json(written: Sequence[tokens.Written]) -> list[dict[str, Any]]:
+    return [asdict(each) for each in written]

@@ -1,9 +1,11 @@
 """Prompt files, one JSON object a line: prompts, or questions with turns as Spec-Bench and MT-Bench have them.
 
-Keys beside those that say what to generate from are nobody's business here, and left alone.
+Keys beside those that say what to generate from are nobody's business here, and left alone. Images and the like are
+refused: without them a prompt would be another.
 """
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +24,9 @@ PLAIN = "prompts"
 """The group of prompts that are no questions."""
 
 _KEYS = {"question_id", "category", "turns"}
+
+_MEDIA = re.compile(r"(?:input_)?(image|video|audio)s?(?:_url|_path|_file)?")
+"""What keys and types of parts are called that hold no text."""
 
 T = TypeVar("T")
 
@@ -80,6 +85,7 @@ def _read(path: Path, parse: Callable[[str, Path, int], T]) -> list[T]:
 
 def _prompt(line: str, path: Path, number: int) -> str | list[int]:
     data = _json(line)
+    _refuse_media(data, path, number)
     match data:
         case {"prompt": _, "token_ids": _}:
             raise _wrong(path, number, "a prompt and token ids", "one of the two", "remove one of the two keys")
@@ -99,6 +105,7 @@ def _question(line: str, path: Path, number: int) -> Question:
     data = _json(line)
     if not isinstance(data, dict) or "turns" not in data:
         return Question((_prompt(line, path, number),))
+    _refuse_media(data, path, number)
     match data:
         case {"category": str(category), "turns": [_, *_] as turns} if (
             category and data.keys() >= _KEYS and all(isinstance(turn, str) for turn in turns)
@@ -106,6 +113,24 @@ def _question(line: str, path: Path, number: int) -> Question:
             return Question(tuple(_checked(turn, path, number) for turn in turns), category)
     hint = "a question has these keys, and one turn or more"
     raise _wrong(path, number, _shortened(line), QUESTION, hint)
+
+
+def _refuse_media(data: Any, path: Path, number: int) -> None:
+    """Raises PromptError for a line with an image, a video or a sound: under a key of its own, or as a part of a
+    message, as chat formats have them."""
+    if isinstance(data, list):
+        for each in data:
+            _refuse_media(each, path, number)
+    if not isinstance(data, dict):
+        return
+    for key, value in data.items():
+        named = value if key == "type" and isinstance(value, str) else key
+        if (found := _MEDIA.fullmatch(named)) and value:
+            raise _wrong(
+                path, number, f"'{named}'", f"text or token ids alone: no {found[1]} is read",
+                "of a multimodal model the text decoder alone is compiled: give prompts of text",
+            )  # fmt: skip
+        _refuse_media(value, path, number)
 
 
 def _json(line: str) -> Any:

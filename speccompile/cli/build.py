@@ -15,6 +15,7 @@ import click
 @click.option("--skip-prove", is_flag=True, help="Leave the proof out. The bundle says that it is not proven.")
 @click.option("--dump-graphs", metavar="DIR", type=click.Path(path_type=Path), help="Keep neutral and lowered graphs.")
 @click.option("--reduce", is_flag=True, help="Leave a minimal graph in OUTPUT.reduced for each that TensorRT refuses.")
+@click.option("--no-cache", is_flag=True, help="Do every step anew, and keep none of them.")
 def command(
     recipe: Path,
     output: Path | None,
@@ -22,6 +23,7 @@ def command(
     skip_prove: bool,
     dump_graphs: Path | None,
     reduce: bool,
+    no_cache: bool,
 ) -> None:
     """Build a bundle from RECIPE, and prove that it gives the target's own tokens.
 
@@ -31,18 +33,33 @@ def command(
     TensorRT engines are built in a process of their own, for at most $SPECCOMPILE_BUILDER_SECONDS (an hour) each and
     with at most $SPECCOMPILE_BUILDER_MEMORY_GB (nine tenths of the machine's), and are kept in a cache: see
     `speccompile cache --help`. When one is refused, the others are still built and the exit code is 1.
+
+    Steps whose inputs are what they were in an earlier build are taken from a cache, and stderr says which: probing,
+    tracing, lowering, quantized weights, the levels of the proof. The bundle is the same with --no-cache.
+
+    Where there is clearly too little disk or memory for it, a build is refused before the work: `speccompile plan`
+    shows what it needs.
     """
     from speccompile.bundle.writer import check_output
     from speccompile.progress import LOGGER
     from speccompile.recipe import load_recipe, make_plan
+    from speccompile.recipe.needs import needs_of
+    from speccompile.recipe.room import check_room, find_room, with_figures
 
     plan = make_plan(load_recipe(recipe, overrides))
     output = output or Path("build") / plan.name
     check_output(output)
+    needs, room = needs_of(plan), find_room(output)
+    check_room(needs, room)
     for note in plan.notes:
         LOGGER.warning("note: %s", note)
-    from speccompile.builder import build  # imports torch: all above must answer at once
-    from speccompile.models.load import quiet_transformers
+    try:
+        from speccompile.builder import build  # imports torch: all above must answer at once
+        from speccompile.models.load import quiet_transformers
 
-    quiet_transformers()
-    click.echo(build(plan, output, prove=not skip_prove, dump_graphs=dump_graphs, reduce=reduce))
+        quiet_transformers()
+        click.echo(
+            build(plan, output, prove=not skip_prove, dump_graphs=dump_graphs, reduce=reduce, remember=not no_cache)
+        )
+    except Exception as error:
+        raise with_figures(error, needs, room) from error

@@ -10,20 +10,24 @@ import click
 
 if TYPE_CHECKING:
     from speccompile.bundle.cache import Entry, FolderCache
-    from speccompile.runtime.checked import CheckedEngines, Record
+    from speccompile.bundle.records import Record, Records
 
 
 @click.group("cache", invoke_without_command=True)
 @click.pass_context
 def command(ctx: click.Context) -> None:
-    """The caches of TensorRT engines, of packed weights, and of which engines were found exact on this processor: what
-    they hold, and how to empty them.
+    """The caches of TensorRT engines, of steps of builds, of packed weights, and of which engines were found exact on
+    this processor: what they hold, and how to empty them.
 
-    Engines lie in $SPECCOMPILE_CACHE_DIR, by default speccompile/engines in the user's folder for caches. Weights that
-    ONNX Runtime packed for this processor, which are mapped from there when a bundle is opened, lie in its folder
-    packed, by default speccompile/packed. Each of these holds at most $SPECCOMPILE_CACHE_LIMIT_GB (20); what was unused
-    for longest makes room. Which engines were found exact here, a small file for each, lies in checked. A
-    limit of 0 switches all off: engines are built again, every process packs its weights and compares its windows.
+    Steps of builds are what `speccompile build` need not do again: see its --no-cache. Packed weights were packed by
+    ONNX Runtime for this processor, and are mapped from there when a bundle is opened. Which engines were found exact
+    here is a small file for each, and so is what lies in a checkpoint's file, which is read once for it.
+
+    Engines lie in $SPECCOMPILE_CACHE_DIR, by default speccompile/engines in the user's folder for caches; steps,
+    packed weights and the small files lie in its folders builds, packed, checked and hashes, by default beside engines.
+    Each of the first three holds at most $SPECCOMPILE_CACHE_LIMIT_GB (20); what was unused for longest makes room.
+    A limit of 0 switches all off: engines and steps are done again, every process packs its weights and compares its
+    windows.
 
     \b
     Examples:
@@ -37,7 +41,8 @@ def command(ctx: click.Context) -> None:
 @command.command("list")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def list_entries(as_json: bool) -> None:
-    """List the engines, the graphs with packed weights and the engines that were checked, the last used first.
+    """List the engines, the steps of builds, the graphs with packed weights and the engines that were checked, the last
+    used first.
 
     \b
     The JSON object has the keys
@@ -46,27 +51,37 @@ def list_entries(as_json: bool) -> None:
       bytes        what they take
       entries      [{digest, size, used, key}]: used is in seconds since 1970;
                    key is what the engine was built from, null when unreadable
+      builds       an object of the same four keys for steps of builds; the
+                   key of an entry says which step it is
       packed       an object of the same four keys for packed weights; of what
                    several graphs share, each has its part in its size
       checked      {folder, bytes, entries}: an entry has found as well, the
                    widths of windows that were compared with single tokens,
                    those differing, and the largest difference
+      hashes       {folder, bytes, entries}: of files whose content is known
 
     \b
     Examples:
       speccompile cache list
       speccompile cache list --json | jq .bytes
     """
+    from speccompile.bundle.contents import FileHashes
+    from speccompile.bundle.steps import BuildCache
     from speccompile.engines.cache import Cache
     from speccompile.runtime.checked import CheckedEngines
     from speccompile.runtime.packed import PackedWeights
 
-    engines, packed, checked = Cache(), PackedWeights(), CheckedEngines()
+    engines, builds, packed, checked = Cache(), BuildCache(), PackedWeights(), CheckedEngines()
     if as_json:
-        data = _limited(engines) | {"packed": _limited(packed), "checked": _contents(checked)}
+        data = _limited(engines) | {"builds": _limited(builds), "packed": _limited(packed)}
+        data |= {"checked": _contents(checked), "hashes": _contents(FileHashes())}
         click.echo(json.dumps(data, indent=2))
         return
-    for cache, word, describe in ((engines, "engine", _engine), (packed, "packed graph", _packed)):
+    for cache, word, describe in (
+        (engines, "engine", _engine),
+        (builds, "step", _step),
+        (packed, "packed graph", _packed),
+    ):
         entries = cache.entries()
         for entry in entries:
             click.echo(f"{_line(entry)}  {describe(entry.key) if entry.key else 'unreadable'}")
@@ -75,11 +90,14 @@ def list_entries(as_json: bool) -> None:
     for record in records:
         click.echo(f"{_line(record)}  {_checked(record)}")
     click.echo(f"{_total(records, 'checked engine')} in {checked.folder}")
+    hashes = FileHashes()
+    click.echo(f"{_total(hashes.entries(), 'known file')} in {hashes.folder}")
 
 
 @command.command("clear")
 def clear() -> None:
-    """Remove all engines and packed weights that no process is just opening, and what was found out about engines.
+    """Remove all engines, steps of builds and packed weights that no process is just reading, and what was found out
+    about engines and the content of files.
 
     Processes that have weights mapped keep them to their end.
 
@@ -87,11 +105,19 @@ def clear() -> None:
     Example:
       speccompile cache clear
     """
+    from speccompile.bundle.contents import FileHashes
+    from speccompile.bundle.steps import BuildCache
     from speccompile.engines.cache import Cache
     from speccompile.runtime.checked import CheckedEngines
     from speccompile.runtime.packed import PackedWeights
 
-    caches = ((Cache(), "engine"), (PackedWeights(), "packed graph"), (CheckedEngines(), "checked engine"))
+    caches = (
+        (Cache(), "engine"),
+        (BuildCache(), "step"),
+        (PackedWeights(), "packed graph"),
+        (CheckedEngines(), "checked engine"),
+        (FileHashes(), "known file"),
+    )
     for cache, word in caches:
         click.echo(f"removed {_total(cache.clear(), word)} from {cache.folder}")
 
@@ -101,7 +127,7 @@ def _limited(cache: "FolderCache") -> dict[str, Any]:
     return {"folder": contents.pop("folder"), "limit_bytes": int(cache.limit)} | contents
 
 
-def _contents(cache: "FolderCache | CheckedEngines") -> dict[str, Any]:
+def _contents(cache: "FolderCache | Records") -> dict[str, Any]:
     entries = cache.entries()
     rows, size = [asdict(entry) for entry in entries], sum(entry.size for entry in entries)
     return {"folder": str(cache.folder), "bytes": size, "entries": rows}
@@ -128,6 +154,10 @@ def _engine(key: dict[str, Any]) -> str:
     capability = settings["compute_capability"] or key["gpu"]
     words = " ".join(f"{part}={word}" for part, word in settings["precision"].items())
     return f"{settings['backend']} {key['builder']}  {capability}  {key['graph']['name']}  {words}"
+
+
+def _step(key: dict[str, Any]) -> str:
+    return str(key["step"])
 
 
 def _packed(key: dict[str, Any]) -> str:

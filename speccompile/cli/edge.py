@@ -11,8 +11,9 @@ from typing import NoReturn
 
 import click
 
-from speccompile.errors import DEFECT_EXIT_CODE, SpeccompileError, UsageError
+from speccompile.errors import DEFECT_EXIT_CODE, BuildError, SpeccompileError, UsageError
 from speccompile.progress import LOGGER
+from speccompile.shortage import lowest_limit, out_of_memory
 
 COMPILE_EXTRA = (
     "huggingface_hub",
@@ -58,6 +59,9 @@ def silence_progress() -> None:
 
 def _explain(error: Exception) -> int:
     """Tell why a command failed; returns the exit code."""
+    if not isinstance(error, BuildError) and (words := out_of_memory(error)) is not None:
+        limit = lowest_limit()
+        return _fail(f"memory ran out: {words}: received {limit.size / 1e9:.1f} GB ({limit.name})", limit.hint, 1)
     match error:
         case SpeccompileError():
             return _fail(str(error), error.hint, error.exit_code)

@@ -20,6 +20,7 @@ from speccompile.errors import EngineError, ProofError
 from speccompile.prove.script import DRAFTED, Script
 from speccompile.runtime.sessions import AS_WRITTEN, session_options
 from speccompile.system import available_cores
+from speccompile.weights.session import is_linked, open_linked
 
 _ERRORS_ONLY = 3  # ONNX Runtime's severities
 
@@ -65,6 +66,8 @@ def _cpu(onnx: Path) -> Any:
     from polygraphy.backend.onnxrt import OnnxrtRunner
 
     def open_session() -> ort.InferenceSession:
+        if is_linked(onnx):
+            return open_linked(onnx, available_cores())
         options = session_options(available_cores())
         options.log_severity_level = _ERRORS_ONLY  # it warns that caches are copied, as they must be here
         providers = ["CPUExecutionProvider"]

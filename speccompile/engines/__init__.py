@@ -4,8 +4,8 @@ It also runs on the device (`speccompile finish`), so it imports only errors, co
 library and a TensorRT module, which comes as an argument.
 """
 
-from speccompile.engines.build import build_or_load, check_limits, plan_file
+from speccompile.engines.build import build_or_load, check_limits, plan_file, store_weights_once
 from speccompile.engines.limits import Limits
 from speccompile.engines.settings import Settings, make_settings
 
-__all__ = ["Limits", "Settings", "build_or_load", "check_limits", "make_settings", "plan_file"]
+__all__ = ["Limits", "Settings", "build_or_load", "check_limits", "make_settings", "plan_file", "store_weights_once"]

@@ -1,8 +1,11 @@
 """One engine: from the cache, else built in a process of its own."""
 
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from speccompile.bundle import EngineEntry
+from speccompile.bundle.patch import SUFFIX, write_patch
 from speccompile.contract import Graph
 from speccompile.engines import flavour, process
 from speccompile.engines.cache import Cache
@@ -48,6 +51,28 @@ def build_or_load(onnx: Path, graph: Graph, settings: Settings, output: Path, *,
     except OSError as error:
         _note(cache, error)
     return report
+
+
+def store_weights_once(entry: EngineEntry, folder: Path) -> EngineEntry:
+    """A built entry of the bundle in `folder`, its `verify` engine stored as a patch of the fused `step`: both hold all
+    weights of the target. Where there is no room for the patch, both stay as they are.
+
+    TensorRT-RTX 1.7 has no way of its own here. WEIGHT_STREAMING does not change the size of an engine; STRIP_PLAN,
+    REFIT and REFIT_IDENTICAL, with which several engines could be filled from one file, fail without a GPU
+    (`graph_jit.cpp: CHECK(status == CUDA_SUCCESS)`, cudaError 35); and a profile leaves no part of a graph out.
+    """
+    if "step" not in entry.files:
+        return entry
+    step_file, verify_file = (folder / entry.files[graph] for graph in ("step", "verify"))
+    with step(f"storing the weights of step and verify once ({entry.name})"):
+        try:
+            patch = write_patch(verify_file, step_file)
+        except OSError as error:
+            LOGGER.warning("note: the weights of %s are stored twice: %s", entry.name, error.strerror)
+            return entry
+    if patch is None:
+        return entry
+    return replace(entry, files=entry.files | {"verify": f"{entry.files['verify']}{SUFFIX}"})
 
 
 def _note(cache: Cache, error: OSError) -> None:

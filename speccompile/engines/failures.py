@@ -2,13 +2,16 @@
 
 import errno
 import signal
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from speccompile.engines.limits import MEMORY, SECONDS, Limits
+from speccompile.engines.demand import what_fits
+from speccompile.engines.limits import SECONDS, Limits
 from speccompile.engines.messages import PARSING, what_it_did
 from speccompile.engines.settings import Settings
 from speccompile.errors import EngineError
+from speccompile.system import ADDRESS_SPACE, memory_limits
 
 _SHOWN_LINES = 6
 _LONGEST_LINE = 400
@@ -35,9 +38,19 @@ class Ending:
 def explain(ending: Ending, graph: str, settings: Settings, limits: Limits) -> EngineError:
     """The error for a build that gave no engine: which graph, for what, what happened, the builder's last messages."""
     what, hint = _explain(ending, limits)
+    if ending.code < 0 or ending.refusal is not None:
+        hint = "; ".join(filter(None, [*_short_of_addresses(), hint]))
     message = f"graph {graph!r} ({settings.backend}, {settings.describe()}): {what}"
     last = [line[:_LONGEST_LINE] for line in ending.lines if PARSING not in line][-_SHOWN_LINES:]
     return EngineError("\n  ".join([message, *(["the builder's last messages:"] if last else []), *last]), hint=hint)
+
+
+def _short_of_addresses() -> Iterator[str]:
+    """Where addresses are limited TensorRT crashes, refuses or finds no file, and never says why."""
+    for limit in memory_limits():
+        if limit.kind == ADDRESS_SPACE:
+            size = f"{limit.size / 1e9:.3g} GB"
+            yield f"{limit.name} leaves the builder {size} of addresses, which may be too little ({limit.hint})"
 
 
 def _explain(ending: Ending, limits: Limits) -> tuple[str, str | None]:
@@ -52,8 +65,8 @@ def _explain(ending: Ending, limits: Limits) -> tuple[str, str | None]:
     if ending.limit == "seconds":
         return f"the builder was not done after {limits.seconds:g} seconds{where}", f"give it more with ${SECONDS}"
     if ending.limit == "memory":
-        used = f"the builder took more than {limits.memory / 1e9:.3g} GB of memory{where}"
-        return used, f"give it more with ${MEMORY}, or choose a precision with fewer bits"
+        used = f"the builder took more than {limits.memory / 1e9:.3g} GB of memory ({limits.memory_is}){where}"
+        return used, what_fits(limits)
     if ending.code == -signal.SIGKILL:
         hint = "most likely the system ran out of memory: build with less beside it, or on a larger machine"
         return f"the builder was killed{where}", hint

@@ -12,7 +12,7 @@ from pathlib import Path
 from speccompile.bundle import BundleWriter, EngineEntry, OpenedBundle, open_bundle
 from speccompile.bundle.manifest import LOCK, MANIFEST, PROOF
 from speccompile.engines import flavour
-from speccompile.engines.build import build_or_load, check_limits, plan_file
+from speccompile.engines.build import build_or_load, check_limits, plan_file, store_weights_once
 from speccompile.engines.limits import Limits
 from speccompile.engines.settings import Settings
 from speccompile.errors import BuildError, EngineError, UsageError
@@ -119,4 +119,5 @@ def _build(entry: EngineEntry, folder: Path, limits: Limits) -> EngineEntry:
         for file in files.values():
             (folder / file).unlink(missing_ok=True)
         raise
-    return replace(entry, files=files, build=replace(entry.build, deferred="", reports=reports))
+    built = replace(entry, files=files, build=replace(entry.build, deferred="", reports=reports))
+    return store_weights_once(built, folder)

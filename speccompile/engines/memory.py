@@ -1,6 +1,5 @@
 """Memory of a process and of the machine, from the kernel."""
 
-import os
 from dataclasses import dataclass
 
 from speccompile.system import process_sizes
@@ -18,8 +17,3 @@ def read_memory(process_id: int | None = None) -> Memory:
     """Memory of a process, by default this one. Zeros for one that has ended, and where the kernel does not tell."""
     sizes = process_sizes(process_id)
     return Memory(own=sizes.get("RssAnon", 0) + sizes.get("RssShmem", 0), peak=sizes.get("VmHWM", 0))
-
-
-def physical_memory() -> int:
-    """Bytes of the machine's memory."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

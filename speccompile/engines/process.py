@@ -8,6 +8,7 @@ import tempfile
 import threading
 import time
 from collections import deque
+from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
 
@@ -30,7 +31,7 @@ def build(onnx: Path, graph: Graph, settings: Settings, output: Path, limits: Li
         # Beside the output, so that the engine is moved and not copied.
         with tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent) as work:
             plan = Path(work).resolve() / "plan"
-            ending = _run(_write_job(onnx, graph, settings, plan), limits)
+            ending = _run(_write_job(onnx, graph, settings, plan, limits), limits)
             if ending.report is not None:
                 plan.replace(output)
     except OSError as error:
@@ -40,12 +41,13 @@ def build(onnx: Path, graph: Graph, settings: Settings, output: Path, limits: Li
     return ending.report
 
 
-def _write_job(onnx: Path, graph: Graph, settings: Settings, plan: Path) -> Path:
+def _write_job(onnx: Path, graph: Graph, settings: Settings, plan: Path, limits: Limits) -> Path:
     data = {
         "onnx": str(onnx.resolve()),
         "output": str(plan),
         "graph": graph.to_json(),
         "settings": settings.to_json(),
+        "limits": asdict(limits),
         "parent": os.getpid(),
     }
     job = plan.with_name("job.json")

@@ -11,19 +11,24 @@ from typing import Any
 
 from speccompile.contract import Graph
 from speccompile.engines import network as networks
+from speccompile.engines.demand import demand_of
+from speccompile.engines.limits import Limits
 from speccompile.engines.memory import read_memory
 from speccompile.engines.messages import BUILDING, Messages, fused_layers, make_logger, tell
 from speccompile.engines.settings import Settings
 from speccompile.errors import EngineError
 
 
-def build_engine(trt: Any, onnx: Path, graph: Graph, settings: Settings, output: Path) -> dict[str, Any]:
+def build_engine(
+    trt: Any, onnx: Path, graph: Graph, settings: Settings, output: Path, limits: Limits
+) -> dict[str, Any]:
     """Build the engine of one graph of the contract into `output`. Returns the report.
 
     The report: inputs, outputs (name, dtype, shape; -1 is a size that varies), profile, aliases, parsed_layers,
-    fusion (see `fused_layers`), seconds, bytes, peak_memory_bytes (of this process, mapped weights included), builder.
-    Raises EngineError when the builder refuses the graph or the network is not the contract's, OSError when `output`
-    cannot be written, and then leaves a part of it.
+    fusion (see `fused_layers`), weight_bytes (of the graph), seconds, bytes, peak_memory_bytes (of this process, mapped
+    weights included), builder. Raises EngineError when the builder refuses the graph, the network is not the contract's
+    or building it takes more memory than the limits allow, OSError when `output` cannot be written, and then leaves a
+    part of it.
     """
     start = time.perf_counter()
     logger = make_logger(trt)
@@ -34,6 +39,8 @@ def build_engine(trt: Any, onnx: Path, graph: Graph, settings: Settings, output:
     _parse(trt, network, logger, onnx)
     interface = networks.describe(network)
     networks.check(network, interface, graph)
+    demand = demand_of(network)
+    demand.check(settings.backend, limits)
     if settings.decomposable_attention:
         _decompose_attention(trt, network)
     config = _config(trt, builder, settings)
@@ -43,6 +50,7 @@ def build_engine(trt: Any, onnx: Path, graph: Graph, settings: Settings, output:
         **interface,
         "profile": settings.to_json()["profile"],
         "fusion": fused_layers(logger.messages.layers),
+        "weight_bytes": demand.weights,
         "seconds": round(time.perf_counter() - start, 3),
         "bytes": output.stat().st_size,
         "peak_memory_bytes": read_memory().peak,

@@ -1,6 +1,6 @@
 """The process that builds one engine: `python -m speccompile.engines.worker JOB RESULT`.
 
-JOB is a JSON file: {"onnx", "output", "graph", "settings", "parent": process id}. RESULT is written as one:
+JOB is a JSON file: {"onnx", "output", "graph", "settings", "limits", "parent": process id}. RESULT is written as one:
 {"report": ..} or {"refusal": .., "hint": ..} or {"errno": .., "reason": ..}. stderr is talk.
 """
 
@@ -15,6 +15,7 @@ from typing import Any
 
 from speccompile.contract import Graph
 from speccompile.engines import flavour
+from speccompile.engines.limits import Limits
 from speccompile.engines.settings import Settings
 from speccompile.engines.tensorrt import build_engine
 from speccompile.errors import EngineError
@@ -33,8 +34,9 @@ def main() -> None:
 
 def _work(job: dict[str, Any]) -> dict[str, Any]:
     settings, graph, output = Settings.from_json(job["settings"]), Graph.from_json(job["graph"]), Path(job["output"])
+    onnx, limits = Path(job["onnx"]), Limits(**job["limits"])
     try:
-        return {"report": build_engine(flavour.load(settings.backend), Path(job["onnx"]), graph, settings, output)}
+        return {"report": build_engine(flavour.load(settings.backend), onnx, graph, settings, output, limits)}
     except EngineError as error:
         return {"refusal": str(error), "hint": error.hint}
     except OSError as error:

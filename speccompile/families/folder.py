@@ -1,10 +1,9 @@
 """The folder of a head: its config, and which tensors its files hold. Headers alone are read, and no torch."""
 
-import json
 from pathlib import Path
 
-from speccompile.checkpoints.objects import CONFIG, read_object
-from speccompile.checkpoints.weights import INDEX, read_header, tensor_entries
+from speccompile.checkpoints.objects import CONFIG, is_present, read_object
+from speccompile.checkpoints.weights import INDEX, read_index, read_tensors
 from speccompile.errors import CheckpointError
 from speccompile.families.head import HeadFolder, TensorSource
 from speccompile.families.pickles import read_pickle
@@ -45,15 +44,8 @@ def has_weights(path: Path) -> bool:
 def _weight_files(path: Path) -> list[str]:
     """safetensors where there are any, as an index names them; else the pickles."""
     files = sorted(file.name for file in path.glob("*.safetensors"))
-    if (path / INDEX).is_file():
-        named = set(json.loads((path / INDEX).read_bytes()).get("weight_map", {}).values())
-        missing = sorted(named - set(files))
-        if missing:
-            raise CheckpointError(
-                f"{path}: {INDEX} names the shard {missing[0]}, which is missing; expected all shards",
-                hint="copy or download the missing shard",
-            )
-        files = sorted(named)
+    if is_present(path / INDEX):
+        files = sorted(set(read_index(path / INDEX).values()))
     if not files:
         files = sorted(file.name for pattern in PICKLES for file in path.glob(pattern) if file.name not in _NOT_WEIGHTS)
     if not files:
@@ -67,8 +59,6 @@ def _weight_files(path: Path) -> list[str]:
 def _tensors(path: Path) -> dict[str, TensorSource]:
     if path.suffix != ".safetensors":
         return read_pickle(path)
-    read_header(path)  # refuses what is not whole
     return {
-        name: TensorSource(path.name, name, tuple(entry["shape"]), entry["dtype"])
-        for name, entry in tensor_entries(path).items()
+        name: TensorSource(path.name, name, tensor.shape, tensor.dtype) for name, tensor in read_tensors(path).items()
     }

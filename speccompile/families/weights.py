@@ -13,7 +13,7 @@ from torch.nn import functional
 from speccompile.errors import CheckpointError
 from speccompile.families.head import OFFSETS, VOCABULARY_MAPS, HeadPlan
 from speccompile.models.load import first_line
-from speccompile.step.draft.vocabulary import Vocabulary
+from speccompile.step.draft.vocabulary import ListedTokens
 
 Network = TypeVar("Network", bound=nn.Module)
 
@@ -119,7 +119,7 @@ def _open(path: Path, names: Iterable[str]) -> dict[str, Tensor]:
         ) from error
 
 
-def draft_vocabulary(head: HeadPlan) -> Vocabulary | None:
+def draft_vocabulary(head: HeadPlan) -> ListedTokens | None:
     """The head's own vocabulary, None where it is the target's.
 
     Raises CheckpointError for one that leaves the target's vocabulary, or names a token twice.
@@ -144,4 +144,4 @@ def draft_vocabulary(head: HeadPlan) -> Vocabulary | None:
             f"{where}: received a token of the target twice, expected each draft token to be another",
             hint="copy or download the file again",
         )
-    return Vocabulary(ids, head.vocabulary_size)
+    return ListedTokens(ids, head.vocabulary_size)

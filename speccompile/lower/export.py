@@ -27,6 +27,8 @@ from speccompile.models.load import first_line
 from speccompile.step.draft import Accepted, Drafter
 from speccompile.step.sampling import Settings
 from speccompile.step.verify import Round, Verify
+from speccompile.weights.graph import put_weights
+from speccompile.weights.tensor import without_numbers
 
 # Sizes for the trace. Different ones, so that no two varying widths are taken for the same.
 _TRACE_WIDTHS = {"window": 7, "logit_rows": 5, "catch_up": 4, "history": 11}
@@ -146,8 +148,9 @@ def _grouped_matmul(rows: Any, weights: Any, ends: Any) -> Any:
 
 @torch.no_grad()
 def _export(graph: Graph, module: _Flat) -> Exported:
-    with _without_noise():
+    with _without_noise(), without_numbers(module) as sources:
         model = _traced(graph, module).model
+    put_weights(model, sources)
     _name(model, graph)
     neutral.add_functions(model)
     common.ClearMetadataAndDocStringPass()(model)  # stack traces hold paths of the machine that traced

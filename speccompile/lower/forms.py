@@ -58,8 +58,9 @@ def form_of(engine: EnginePlan) -> Form:
 class Numbers:
     """What one part's weights are stored as, and what it computes in: equal ones share one weights file.
 
-    target_word, target_block_size: of a drafter that reads weights of the target as they are stored there, those of the
-    target, where they are others.
+    in_place: the weights are the model's own and stay in its checkpoint, for the proof alone. target_word,
+    target_block_size: of a drafter that reads weights of the target as they are stored there, those of the target,
+    where they are others.
     """
 
     word: str
@@ -68,6 +69,7 @@ class Numbers:
     compute: str
     target_word: str | None = None
     target_block_size: int | None = None
+    in_place: bool = False
 
     @property
     def is_dtype(self) -> bool:
@@ -77,7 +79,7 @@ class Numbers:
     @property
     def is_traced(self) -> bool:
         """Whether the graph is the one that was traced."""
-        return self.word == "float32" and self.is_dtype
+        return self.in_place and self.is_dtype
 
     @property
     def arithmetic(self) -> str:
@@ -93,6 +95,8 @@ class Numbers:
     @property
     def name(self) -> str:
         """ "float16", or "int4-32.qdq.float16"."""
+        if self.in_place:
+            return f"in-place.{self.weights}"
         if self.is_dtype:
             return self.word
         own = _sized(self.word, self.block_size)
@@ -102,6 +106,11 @@ class Numbers:
 
 def _sized(word: str, block_size: int | None) -> str:
     return f"{word}-{block_size}" if word == "int4" else word
+
+
+def numbers_in_place(form: Form) -> Numbers:
+    """A form of graphs over the model's own weights."""
+    return Numbers("float32", None, form.weights, "float32", in_place=True)
 
 
 def numbers_of(form: Form, precision: PrecisionPlan, part: str, *, shares: bool = False) -> Numbers:

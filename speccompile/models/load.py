@@ -5,27 +5,31 @@ from typing import Any
 
 import torch
 from huggingface_hub.errors import StrictDataclassError
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
 from transformers.utils import logging
 
+from speccompile.checkpoints.quantization import KEYS
 from speccompile.errors import CheckpointError, UnsupportedModelError
+from speccompile.models.text_decoder import text_decoder
 from speccompile.progress import LOGGER
+from speccompile.weights.checkpoint import checkpoint_sources
+from speccompile.weights.tensor import WeightTensor
 
 
-def load_model(folder: Path, max_length: int, dtype: torch.dtype = torch.float32) -> nn.Module:
-    """The causal LM in `folder`, in eval mode, with transformers' eager attention, for at most `max_length` positions.
+def load_model(folder: Path, max_length: int) -> nn.Module:
+    """The causal LM in `folder` in float32 and eval mode, with transformers' eager attention, for at most `max_length`
+    positions. Its weights stay in the folder's files: see `speccompile.weights`.
 
-    Raises UnsupportedModelError for an architecture that transformers does not know, for quantized weights and for
-    position scaling that would change within `max_length`; CheckpointError for weights that are missing or unreadable.
+    Raises UnsupportedModelError for an architecture that transformers does not know, for weights that are quantized by
+    a method that is not read and for position scaling that would change within `max_length`; CheckpointError for
+    weights that are missing or unreadable.
     """
     config = _config(folder)
     try:
-        model, report = AutoModelForCausalLM.from_pretrained(
-            folder, config=config, dtype=dtype, attn_implementation="eager", use_safetensors=True,
-            local_files_only=True, output_loading_info=True, trust_remote_code=False,
-        )  # fmt: skip
+        decoder, tensors = text_decoder(config, _tensors(folder))
+        model, report = _model_over(tensors, decoder)
     except (KeyError, OSError, RuntimeError, SafetensorError, TypeError, ValueError) as error:
         raise _unreadable(folder, config, error) from error
     lacking = sorted(report["missing_keys"]) + sorted(str(key) for key in report["mismatched_keys"])
@@ -43,6 +47,27 @@ def load_model(folder: Path, max_length: int, dtype: torch.dtype = torch.float32
     return model.eval().requires_grad_(False)
 
 
+def _tensors(folder: Path) -> dict[str, Tensor]:
+    """Everything in the checkpoint's files by the names there, weights unread."""
+    weights, others = checkpoint_sources(folder)
+    tensors: dict[str, Tensor] = {name: WeightTensor(source) for name, source in weights.items()}
+    for file in sorted({tensor.file for tensor in others.values()}):
+        with safe_open(folder / file, framework="pt") as opened:
+            tensors |= {name: opened.get_tensor(name) for name, tensor in others.items() if tensor.file == file}
+    return tensors
+
+
+def _model_over(tensors: dict[str, Tensor], config: PretrainedConfig) -> tuple[nn.Module, dict[str, Any]]:
+    """transformers' model over some tensors, renamed and put together as it does with those of a folder; its report."""
+    with torch.device("meta"):  # the class, and the config of the part that is a causal language model
+        empty = AutoModelForCausalLM.from_config(config)
+    model, report = type(empty).from_pretrained(
+        None, config=empty.config, state_dict=tensors, dtype=torch.float32, attn_implementation="eager",
+        output_loading_info=True,
+    )  # fmt: skip
+    return model, report
+
+
 def _config(folder: Path) -> PretrainedConfig:
     try:
         config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
@@ -56,13 +81,8 @@ def _config(folder: Path) -> PretrainedConfig:
             f"{folder}: transformers does not know this architecture: {first_line(error)}",
             hint="only architectures that come with transformers can be compiled; remote code is never run",
         ) from error
-    quantization = getattr(config, "quantization_config", None)
-    if quantization:
-        method = quantization.get("quant_method", "by an unnamed method")
-        raise UnsupportedModelError(
-            f"{folder}: its weights are quantized ({method}), expected floating point weights",
-            hint="use the checkpoint that this one was quantized from; the recipe's precision quantizes it again",
-        )
+    for key in KEYS:  # its weights are read as floats
+        vars(config).pop(key, None)
     return config
 
 

@@ -10,14 +10,21 @@ from torch import Tensor, nn
 
 from speccompile.errors import UnsupportedModelError
 from speccompile.models.load import first_line
+from speccompile.progress import counted
 from speccompile.step.attention import HOOK, LayerAttention, MaskTag, Pass, running
 from speccompile.step.decoder import CacheShape, Decoder
 
 TOLERANCE = 3e-5
 """Largest difference of logits, hook against eager, relative to the largest logit. float32."""
 
+STATEFUL = ("linear_attention", "conv", "hybrid", "hybrid_sliding")
+"""What transformers' configs call layers that keep a state, of a recurrence or a convolution."""
+
 PROBE_TOKENS = 24
 LONGEST_PROBE = 512
+
+_RUNS = 8
+"""Of the model: one to see its layers, five in windows, two at its last positions."""
 
 
 class _Recorder(Pass):
@@ -46,9 +53,11 @@ def probe(model: nn.Module, shape: CacheShape) -> Decoder:
     name = type(model).__name__
     try:
         _check_head(model)
-        decoder = Decoder(model, _layers(model, shape.max_length), shape)
-        _compare_windows(model, decoder)
-        _compare_last_positions(model, decoder)
+        _check_layer_types(model)
+        with counted(f"probing {name}", _RUNS, "runs") as advance, model.register_forward_hook(lambda *_: advance(1)):
+            decoder = Decoder(model, _layers(model, shape.max_length), shape)
+            _compare_windows(model, decoder)
+            _compare_last_positions(model, decoder)
     except UnsupportedModelError as error:
         raise UnsupportedModelError(f"{name} cannot be compiled: {error}", hint=error.hint) from error
     except (AssertionError, AttributeError, ImportError, LookupError, RuntimeError, TypeError, ValueError) as error:
@@ -59,10 +68,27 @@ def probe(model: nn.Module, shape: CacheShape) -> Decoder:
     return decoder
 
 
+def behind_hook(model: nn.Module, layers: list[LayerAttention], shape: CacheShape) -> Decoder:
+    """A model of which `probe` found out these layers."""
+    model.set_attn_implementation(HOOK)
+    return Decoder(model, layers, shape)
+
+
 def _check_head(model: nn.Module) -> None:
     if model.get_output_embeddings() is None:
         raise UnsupportedModelError(
             "it has no output embeddings; the rows whose logits are wanted are chosen before them"
+        )
+
+
+def _check_layer_types(model: nn.Module) -> None:
+    kinds = getattr(model.config, "layer_types", None) or []
+    found = [index for index, kind in enumerate(kinds) if kind in STATEFUL]
+    if found:
+        raise UnsupportedModelError(
+            f"{len(found)} of its {len(kinds)} layers keep a state, not keys and values, the first is layer {found[0]} "
+            f"of type {kinds[found[0]]}",
+            hint="choose a model of attention layers alone",
         )
 
 

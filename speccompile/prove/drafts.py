@@ -163,6 +163,13 @@ def _lineages(
 def _check_children(case: Case, node: int, logits: Logits, tokens: list[int], tree: Tree) -> int:
     """Returns how many tokens were looked at."""
     children = [tokens[child] for child in tree.children[node]]
+    candidates = case.outputs["next_ids"][case.row, node].tolist() if "next_ids" in case.outputs else children
+    if not all(0 <= token < len(logits) for token in candidates):
+        raise ProofError(
+            f"{case.where}: node {node} chooses among {candidates}, expected tokens of the target, 0 to "
+            f"{len(logits) - 1}",
+            hint=HINT,
+        )
     if "next_ids" in case.outputs:
         path = [tokens[each] for each in tree.lineages[node][1:]]
         check_drawn(case.where, node, logits, case.window, case.outputs, case.row, path, tree)

@@ -17,7 +17,7 @@ from speccompile.prove.reference import Logits, sequence_logits
 from speccompile.prove.script import DRAFTED, Driven, Outputs, Script, used
 from speccompile.runtime.engine import Array
 from speccompile.step.draft import Accepted, Drafter
-from speccompile.step.layers import find_layers, hidden_output
+from speccompile.step.layers import counting_layers, find_layers, hidden_output
 
 TRACED = "float32"
 """What models are traced in."""
@@ -30,7 +30,8 @@ _HINT = "the graph computes something else than the model: please report it with
 @torch.no_grad()
 def eager_logits(model: nn.Module, script: Script) -> list[Logits]:
     """transformers eager over each whole text: float32 [n, V] a row."""
-    return [sequence_logits(model, text[:-1]) for text in script.texts]
+    with counting_layers(model, "running transformers", len(script.texts)):
+        return [sequence_logits(model, text[:-1]) for text in script.texts]
 
 
 def check_verify(outputs: Outputs, script: Script, eager: Sequence[Logits], *, all_given: bool) -> dict[str, Any]:

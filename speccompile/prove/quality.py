@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from speccompile.contract import Graph
 from speccompile.errors import ProofError
+from speccompile.progress import counted
 from speccompile.prove.feeds import make_input
 from speccompile.runtime.engine import Engine
 from speccompile.tree import chain
@@ -91,12 +92,14 @@ def engine_logits(engine: Engine, verify: Graph, texts: Texts, chunk: int) -> It
     width = 1 if has_tree else max(1, min(chunk, longest, _LOGITS // (batch * vocabulary_size)))
     teacher = _Teacher(engine, verify, batch, width, vocabulary_size)
     start = 0
-    for first in range(0, len(texts), batch):
-        group = [text[:-1] for text in texts[first : first + batch]]
-        starts = [start + sum(map(len, group[:row])) for row in range(len(group))]
-        for at, row, found in teacher.read(group):
-            yield starts[row] + at, found
-        start += sum(map(len, group))
+    with counted("reading texts", sum(len(text) - 1 for text in texts), "tokens") as advance:
+        for first in range(0, len(texts), batch):
+            group = [text[:-1] for text in texts[first : first + batch]]
+            starts = [start + sum(map(len, group[:row])) for row in range(len(group))]
+            for at, row, found in teacher.read(group):
+                yield starts[row] + at, found
+                advance(len(found))
+            start += sum(map(len, group))
 
 
 class _Teacher:

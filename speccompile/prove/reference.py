@@ -7,12 +7,15 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from speccompile.bundle.manifest import EngineEntry
 from speccompile.errors import ProofError
 from speccompile.prove.noise import LOSS, rounding
-from speccompile.prove.tokens import Case
+from speccompile.prove.tokens import Case, Written
+from speccompile.step.layers import counting_layers
+from speccompile.weights.source import DTYPES
+from speccompile.weights.tensor import WeightTensor
 
 Logits = NDArray[np.float32]
 
@@ -75,37 +78,47 @@ def check_cases(model: nn.Module, cases: Sequence[Case], precision: str) -> dict
 
     Precisions with fewer bits are counted: how many tokens are the reference's choice.
     """
+    return check_written(model, [case.written for case in cases], precision)
+
+
+def check_written(model: nn.Module, cases: Sequence[Written], precision: str) -> dict[str, Any]:
+    """The same, of what is left of cases."""
     if precision not in LOSS:
         return _agreement(model, cases)
     ties: list[dict[str, Any]] = []
     for case, logits in _forced(model, cases):
-        new, who = case.faithful.token_ids, f"{case.faithful.mode} decoding"
-        found = check_greedy(logits, new, precision, case.where, who)
+        found = check_greedy(logits, case.token_ids, precision, case.where, f"{case.mode} decoding")
         ties += [{"prompt": case.number, **tie.to_json()} for tie in found]
     return {"prompts": len(cases), "equal": len(cases) - len({tie["prompt"] for tie in ties}), "near_ties": ties}
 
 
 def _is_lossless(model: nn.Module, precision: str) -> bool:
     """Whether the model's matrices are the same in a precision that is a dtype."""
-    dtype = getattr(torch, precision)
-    matrices = (parameter for parameter in model.parameters() if parameter.dim() > 1)
-    return all(torch.equal(matrix, matrix.to(dtype).to(matrix.dtype)) for matrix in matrices)
+    return all(_fits(parameter, precision) for parameter in model.parameters() if parameter.dim() > 1)
 
 
-def _agreement(model: nn.Module, cases: Sequence[Case]) -> dict[str, Any]:
+def _fits(matrix: Tensor, precision: str) -> bool:
+    if isinstance(matrix, WeightTensor):
+        source, kind = matrix.source, DTYPES[precision]
+        parts = () if source.dtype == precision else source.parts()
+        return all((rows == rows.astype(kind).astype(np.float32)).all() for rows in map(source.rows, parts))
+    return torch.equal(matrix, matrix.to(getattr(torch, precision)).to(matrix.dtype))
+
+
+def _agreement(model: nn.Module, cases: Sequence[Written]) -> dict[str, Any]:
     tokens = same = 0
     for case, logits in _forced(model, cases):
         tokens += len(logits)
-        same += int((logits.argmax(-1) == np.array(case.faithful.token_ids)).sum())
+        same += int((logits.argmax(-1) == np.array(case.token_ids)).sum())
     return {"prompts": len(cases), "tokens": tokens, "same_tokens": same}
 
 
-def _forced(model: nn.Module, cases: Sequence[Case]) -> Iterator[tuple[Case, Logits]]:
+def _forced(model: nn.Module, cases: Sequence[Written]) -> Iterator[tuple[Written, Logits]]:
     """Each case that has new tokens, with the reference's logits [n, V] before each of them."""
-    for case in cases:
-        new = case.faithful.token_ids
-        if new:
-            yield case, sequence_logits(model, case.prompt_ids + new[:-1])[len(case.prompt_ids) - 1 :]
+    judged = [case for case in cases if case.token_ids]
+    with counting_layers(model, "running transformers", len(judged)):
+        for case in judged:
+            yield case, sequence_logits(model, case.prompt_ids + case.token_ids[:-1])[len(case.prompt_ids) - 1 :]
 
 
 def top_two(row: Logits) -> float:

@@ -4,17 +4,22 @@ No torch: the script runs through the runtime's own engines, whatever they are.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from speccompile.contract import Graph, Tensor
+from speccompile.progress import counted
 from speccompile.prove.feeds import make_input
 from speccompile.runtime.engine import Array, Engine
 from speccompile.tree import Tree, chain
 
 DRAFTED = "next_"
 """What the names of outputs that hold drafts begin with: tokens before numbers."""
+
+RARE = 7
+"""Every so many tokens of a text stands one that a drafter lacks, if it lacks any."""
 
 Outputs = list[dict[str, Array]]
 """What a graph gave for each window of a script; among them, behind the text, the used part of its states."""
@@ -35,6 +40,9 @@ class Script:
     rounds_at: int = 0
     rounds: tuple[tuple[tuple[int, ...], ...], ...] = ()
     overlap: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self) | {"tree": None if self.tree is None else list(self.tree.parents)}
 
     def windows(self) -> Iterator[tuple[int, list[int], list[int]]]:
         """Width, tokens fed to each row, none or all of the window in rows that were fed before, and tokens committed
@@ -102,9 +110,18 @@ class Driven:
 
 
 def make_script(
-    vocabulary_size: int, batch: int, max_length: int, chunk: int, longest_window: int, tree: Tree | None = None
+    vocabulary_size: int,
+    batch: int,
+    max_length: int,
+    chunk: int,
+    longest_window: int,
+    tree: Tree | None = None,
+    common: int | None = None,
 ) -> Script:
-    """Random tokens; prefill, single tokens and drafts in turn, past any attention window that is not too long."""
+    """Random tokens; prefill, single tokens and drafts in turn, past any attention window that is not too long.
+
+    common: where a drafter lacks the tokens from there on. Some stand in every text: the proof must meet them.
+    """
     wanted = min(max_length, max(40, longest_window + 24 if longest_window <= 512 else 0))
     widths: list[int] = []
     for width in (min(chunk, 17), 1, 5, 1, 2):
@@ -112,10 +129,12 @@ def make_script(
     while sum(widths) < wanted:
         widths.append(min(chunk, 24, wanted - sum(widths)))
     random = np.random.default_rng(0)
-    texts = random.integers(0, vocabulary_size, (batch, sum(widths) + 1)).tolist()
+    texts = random.integers(0, vocabulary_size, (batch, sum(widths) + 1))
+    if common is not None and common < vocabulary_size:
+        texts[:, 2::RARE] = random.integers(common, vocabulary_size, texts[:, 2::RARE].shape)
     committed = sum(widths) - (widths[0] if batch > 1 else 0)  # in the rows that have the least
     longest = max_length - 1 - (tree.depth if tree else 0)
-    return Script(texts, widths, tree, max(0, min(committed, longest)))
+    return Script(texts.tolist(), widths, tree, max(0, min(committed, longest)))
 
 
 def with_rounds(engine: Engine, script: Script, graph: Graph) -> Script:
@@ -206,17 +225,24 @@ def drive(engine: Engine, script: Script, graphs: Sequence[Graph]) -> Outputs:
 
 
 def _run_all(engine: Engine, script: Script, graphs: Sequence[Graph]) -> Iterator[dict[str, Array]]:
-    for window in windows(script, graphs):
-        made = {t.buffer for graph in graphs[:-1] for t in graph.outputs}  # one graph gives it to the next
-        runs = [engine.bind(graph.name, window.widths, _optional(graph)) for graph in graphs]
-        for tensor in (t for graph in graphs for t in graph.inputs if t.role in ("io", "link")):
-            if tensor.buffer not in made:
-                engine.array(tensor.buffer, tensor.concrete_shape(window.widths))[:] = window.input(tensor)
-        found: dict[str, Array] = {}
-        for run, graph in zip(runs, graphs, strict=True):
-            run()
-            found |= _read(engine, graph, window.widths)
-        yield found
+    title, count = " and ".join(graph.name for graph in graphs), sum(1 for _ in windows(script, graphs))
+    with counted(f"running {title}", count, "windows") as advance:
+        for window in windows(script, graphs):
+            yield _run_window(engine, window, graphs)
+            advance(1)
+
+
+def _run_window(engine: Engine, window: Window, graphs: Sequence[Graph]) -> dict[str, Array]:
+    made = {t.buffer for graph in graphs[:-1] for t in graph.outputs}  # one graph gives it to the next
+    runs = [engine.bind(graph.name, window.widths, _optional(graph)) for graph in graphs]
+    for tensor in (t for graph in graphs for t in graph.inputs if t.role in ("io", "link")):
+        if tensor.buffer not in made:
+            engine.array(tensor.buffer, tensor.concrete_shape(window.widths))[:] = window.input(tensor)
+    found: dict[str, Array] = {}
+    for run, graph in zip(runs, graphs, strict=True):
+        run()
+        found |= _read(engine, graph, window.widths)
+    return found
 
 
 def _optional(graph: Graph) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from speccompile.errors import ProofError
+from speccompile.progress import counted
 from speccompile.prove.filters import Reference
 from speccompile.prove.noise import rounding, within_noise
 from speccompile.runtime import Bundle, Generation, first_difference
@@ -33,6 +34,26 @@ class Case:
     @property
     def where(self) -> str:
         """How messages name it."""
+        return self.written.where
+
+    @property
+    def written(self) -> "Written":
+        """What a reference judges."""
+        return Written(self.number, self.prompt_ids, self.faithful.token_ids, self.faithful.mode)
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a bundle wrote behind a prompt that must be the target's own tokens. mode: of decoding."""
+
+    number: int
+    prompt_ids: list[int]
+    token_ids: list[int]
+    mode: str
+
+    @property
+    def where(self) -> str:
+        """How messages name it."""
         shown = ", ".join(map(str, self.prompt_ids[:8])) + (", .." if len(self.prompt_ids) > 8 else "")
         return f"prompt {self.number} (token ids {shown})"
 
@@ -55,15 +76,30 @@ def run(bundle: Bundle, prompts: Sequence[Prompt], max_new_tokens: int, **option
 
     Every round has all drafts, so that counts are the same in every run. options: of sampling, as in `Bundle.generate`.
     """
-    number = 0
-    for group in _groups(prompts, bundle.manifest.batch_size):
-        ways = [
-            bundle.generate_batch(group, max_new_tokens=max_new_tokens, autoregressive=way, adaptive=False, **options)
-            for way in (False, True)
-        ]
-        for prompt, speculative, autoregressive in zip(group, *ways, strict=True):
-            number += 1
-            yield Case(number, bundle.token_ids(prompt), speculative, autoregressive)
+    yield from cases(
+        bundle, prompts, *(written(bundle, prompts, max_new_tokens, way, **options) for way in (False, True))
+    )
+
+
+def written(
+    bundle: Bundle, prompts: Sequence[Prompt], max_new_tokens: int, autoregressive: bool, **options: Any
+) -> list[Generation]:
+    """Every prompt continued in one of the two ways, as in `run`."""
+    way: dict[str, Any] = {"max_new_tokens": max_new_tokens, "autoregressive": autoregressive, "adaptive": False}
+    found: list[Generation] = []
+    with counted(f"decoding {'alone' if autoregressive else 'with drafts'}", len(prompts), "prompts") as advance:
+        for group in _groups(prompts, bundle.manifest.batch_size):
+            found += bundle.generate_batch(group, **way, **options)
+            advance(len(group))
+    return found
+
+
+def cases(
+    bundle: Bundle, prompts: Sequence[Prompt], speculative: Sequence[Generation], autoregressive: Sequence[Generation]
+) -> Iterator[Case]:
+    """Both ways of every prompt, numbered from 1."""
+    for number, (prompt, *both) in enumerate(zip(prompts, speculative, autoregressive, strict=True), 1):
+        yield Case(number, bundle.token_ids(prompt), *both)
 
 
 def check_equal(bundle: Bundle, case: Case) -> dict[str, Any] | None:

@@ -3,9 +3,8 @@
 Graphs in the same numbers agree however wrong these are: what a quantizer does is seen here alone.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,14 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from speccompile.errors import ProofError
+from speccompile.lower.files import read_neutral
 from speccompile.lower.native import layouts
 from speccompile.lower.quantize.gemm import split_gemm
 from speccompile.lower.quantize.linear import find_linears
 from speccompile.lower.quantize.native import JOINED
+from speccompile.progress import counted
+from speccompile.weights.graph import source_of
+from speccompile.weights.source import Source
 
 Floats = NDArray[np.float32]
 
@@ -52,43 +55,65 @@ class _Stored:
     restored: Callable[[slice], Floats]
 
 
+@dataclass
+class _Loss:
+    """Of one weight: how far a number is off at most, as a part of the largest in its block; all together; and all
+    numbers together."""
+
+    largest: float = 0.0
+    error: float = 0.0
+    numbers: float = 0.0
+
+    def add(self, error: Floats, wanted: Floats, largest: Floats) -> None:
+        """error and wanted: [K, n]. largest: of the block of each number."""
+        relative = np.divide(error, largest, out=np.zeros_like(error), where=largest > 0)
+        self.largest = max(self.largest, float(relative.max()))
+        self.error += float(error.sum(dtype=np.float64))
+        self.numbers += float(np.abs(wanted).sum(dtype=np.float64))
+
+    @staticmethod
+    def row(losses: "Sequence[_Loss]") -> dict[str, Any]:
+        numbers = sum(loss.numbers for loss in losses)
+        return {
+            "weights": len(losses),
+            "kept": sum(loss.error == 0 for loss in losses),
+            "largest_error": max((loss.largest for loss in losses), default=0.0),
+            "mean_error": sum(loss.error for loss in losses) / numbers if numbers else 0.0,
+        }
+
+
 def check_weights(traced: Path, converted: Path, graph: str, precision: str) -> dict[str, Any]:
     """Compare the weights of a neutral graph in other numbers with those in float32, a few columns at a time.
 
-    Both are ONNX files. Raises ProofError naming the weight whose error is more than rounding.
+    Both are ONNX files. The row says how many are what they were, how far a number is off at most, as a part of the
+    largest one in its block, and how far all of them are in the mean, as a part of the mean number. Raises ProofError
+    naming the weight whose error is more than rounding.
     """
-    before, after = ir.load(traced), ir.load(converted)
-    mapped = [_mapped(model.graph) for model in (before, after)]
-    originals: dict[str, Callable[[], NDArray[Any]]] = {
-        name: tensor.numpy
+    before, after = read_neutral(traced), ir.load(converted)
+    originals: dict[str, Source] = {
+        name: source_of(tensor)
         for name, value in before.graph.initializers.items()
         if (tensor := value.const_value) is not None and tensor.dtype == ir.DataType.FLOAT
     }
+    matrices = sum(len(each.shape) > 1 for each in originals.values())
     # A table of embeddings is kept as the head that is, or could be, tied to it.
-    originals |= {f"{name}.T": partial(_turned, read) for name, read in originals.items()}
+    originals |= {f"{name}.T": each.turned((1, 0)) for name, each in originals.items() if len(each.shape) == 2}
     split_gemm(before)
-    originals |= {linear.weight.name: linear.weight.numpy for linear in find_linears(before.graph)}
-    compared = 0
-    for stored in _stored(after.graph):
-        names, _, form = stored.name.rpartition(".")
-        start = 0
-        for name in names.split(JOINED) if form in _LARGEST_ERROR else ():
-            if name in originals:
-                weight = originals[name]()
-                _check(weight, stored, start, form, f"{graph} in {precision}")
-                compared += 1
-                start += weight.shape[-1]
-                del weight  # it reads mapped memory
-        for tensor in mapped[0]:
-            tensor.release()
-        del stored  # it reads mapped memory
-    for tensor in mapped[1]:
+    originals |= {linear.weight.name: linear.weight.stored for linear in find_linears(before.graph)}
+    losses = []
+    with counted(f"comparing weights of {graph}", matrices, "weights") as advance:
+        for stored in _stored(after.graph):
+            names, _, form = stored.name.rpartition(".")
+            start = 0
+            for name in names.split(JOINED) if form in _LARGEST_ERROR else ():
+                if name in originals:
+                    losses.append(_check(originals[name], stored, start, form, f"{graph} in {precision}"))
+                    start += originals[name].shape[-1]
+                    advance(1)
+            del stored  # it reads mapped memory
+    for tensor in _mapped(after.graph):
         tensor.release()
-    return {"graph": graph, "level": "weights against the model's", "precision": precision, "weights": compared}
-
-
-def _turned(read: Callable[[], NDArray[Any]]) -> NDArray[Any]:
-    return read().T
+    return {"graph": graph, "level": "weights against the model's", "precision": precision, **_Loss.row(losses)}
 
 
 def _mapped(graph: ir.Graph) -> list[ir.ExternalTensor]:
@@ -97,17 +122,19 @@ def _mapped(graph: ir.Graph) -> list[ir.ExternalTensor]:
     return [tensor for tensor in tensors if isinstance(tensor, ir.ExternalTensor)]
 
 
-def _check(weight: Floats, stored: _Stored, first: int, form: str, where: str) -> None:
+def _check(weight: Source, stored: _Stored, first: int, form: str, where: str) -> _Loss:
     """Compare a weight with the columns from `first` on."""
+    loss = _Loss()
     limit, tiny = _LARGEST_ERROR[form], 0.0 if form == "float32" else _TINY
-    original = weight.reshape(-1, weight.shape[-1])
-    rows, columns = original.shape
-    step = max(1, _AT_A_TIME // rows)
-    for part in (slice(start, start + step) for start in range(0, columns, step)):
-        wanted = original[:, part]
+    columns = weight.shape[-1]
+    rows = weight.size // columns
+    step = max(1, _AT_A_TIME // rows) if len(weight.shape) == 2 else columns
+    for part in (slice(start, min(start + step, columns)) for start in range(0, columns, step)):
+        wanted = weight.columns(part) if len(weight.shape) == 2 else weight.whole().reshape(rows, columns)
         filled = np.pad(np.abs(wanted), ((0, -rows % stored.block_size), (0, 0)))
         largest = filled.reshape(-1, stored.block_size, wanted.shape[1]).max(axis=1)
-        allowed = 1.001 * limit * largest.repeat(stored.block_size, axis=0)[:rows] + tiny
+        spread = largest.repeat(stored.block_size, axis=0)[:rows]
+        allowed = 1.001 * limit * spread + tiny
         restored = stored.restored(slice(first + part.start, first + min(part.stop, columns)))
         error = np.abs(restored - wanted)
         if not (error <= allowed).all():
@@ -117,6 +144,8 @@ def _check(weight: Floats, stored: _Stored, first: int, form: str, where: str) -
                 f"{stored.block_size}",
                 hint="weights were converted wrong: please report it with the recipe",
             )
+        loss.add(error, wanted, spread)
+    return loss
 
 
 def _stored(graph: ir.Graph) -> Iterator[_Stored]:

@@ -3,9 +3,12 @@
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from speccompile.checkpoints.objects import CONFIG, read_object, wrong
-from speccompile.checkpoints.weights import weight_files
-from speccompile.errors import CheckpointError, UnsupportedModelError
+from speccompile.checkpoints.multimodal import decoder_tensors, embedding_rows, text_config
+from speccompile.checkpoints.objects import CONFIG, is_present, read_object, wrong
+from speccompile.checkpoints.quantization import quantization_of
+from speccompile.checkpoints.shapes import check_shapes
+from speccompile.checkpoints.weights import files_of, stored_tensors
+from speccompile.errors import CheckpointError
 from speccompile.recipe.plan import CheckpointFacts
 
 GENERATION_CONFIG = "generation_config.json"
@@ -24,10 +27,12 @@ HIDDEN_KEYS = ("hidden_size", "n_embd", "d_model")
 
 
 def read_checkpoint(folder: Path) -> tuple[tuple[Path, ...], CheckpointFacts]:
-    """The files of a checkpoint that will be read (relative to `folder`, which exists) and its facts.
+    """The files of a checkpoint that will be read (relative to `folder`, which exists) and its facts, which of a
+    multimodal one are those of its text decoder.
 
     Raises CheckpointError for files that are missing or not what they should be, UnsupportedModelError for a
-    multimodal checkpoint.
+    multimodal checkpoint whose decoder is not compiled, and for weights that are quantized by a method that is not
+    read.
     """
     config = read_object(folder / CONFIG)
     if config is None:
@@ -35,19 +40,39 @@ def read_checkpoint(folder: Path) -> tuple[tuple[Path, ...], CheckpointFacts]:
             f"{folder}: received a folder without {CONFIG}, expected a model in Hugging Face layout",
             hint="give the folder that holds config.json, model.safetensors and tokenizer.json",
         )
-    weights, weight_bytes = weight_files(folder)
+    stored, decoder = stored_tensors(folder), text_config(config, folder)
+    tensors = stored if decoder is None else decoder_tensors(stored, folder)
+    sizes, quantized = decoder or config, quantization_of(config, folder / CONFIG)
     facts = CheckpointFacts(
         architecture=_architecture(config, folder),
         model_type=_model_type(config, folder),
-        vocabulary_size=_vocabulary_size(config, folder),
-        positions=_count(config, POSITION_KEYS),
-        layers=_count(config, LAYER_KEYS),
-        eos_token_ids=_eos_token_ids(config, folder),
-        weight_bytes=weight_bytes,
-        tokenizer=(folder / TOKENIZER).is_file(),
-        hidden_size=_count(config, HIDDEN_KEYS),
+        vocabulary_size=_vocabulary_size(sizes, None if decoder is None else embedding_rows(tensors), folder),
+        positions=_count(sizes, POSITION_KEYS),
+        layers=_count(sizes, LAYER_KEYS),
+        eos_token_ids=_eos_token_ids(folder),
+        weight_bytes=sum(tensor.size for tensor in tensors.values()),
+        tokenizer=is_present(folder / TOKENIZER),
+        hidden_size=_count(sizes, HIDDEN_KEYS),
+        left_out=len(stored) - len(tensors),
+        quantization=None if quantized is None else quantized.text,
+        groups_of_4_bits=None if quantized is None else quantized.groups_of_4_bits,
     )
-    return (*_present(folder, CONFIG, GENERATION_CONFIG), *weights, *_present(folder, *TOKENIZER_FILES)), facts
+    decoder_layers = None if config.get("is_encoder_decoder") else facts.layers
+    check_shapes(folder, tensors, facts.vocabulary_size, decoder_layers)
+    return (
+        *_present(folder, CONFIG, GENERATION_CONFIG),
+        *files_of(stored),
+        *_present(folder, *TOKENIZER_FILES),
+    ), facts
+
+
+def special_ids(folder: Path, name: str) -> tuple[int, ...]:
+    """The ids of `bos`, `eos` or `pad` in config.json, where a multimodal model may leave them to its text decoder.
+    Raises CheckpointError."""
+    path, key = folder / CONFIG, f"{name}_token_id"
+    config = read_object(path) or {}
+    decoder = text_config(config, folder) or {}
+    return token_ids(config.get(key), key, path) or token_ids(decoder.get(key), key, path)
 
 
 def token_ids(value: Any, key: str, path: Path) -> tuple[int, ...]:
@@ -73,24 +98,18 @@ def _model_type(config: dict[str, Any], folder: Path) -> str:
     raise wrong(folder / CONFIG, f"model_type: {model_type!r}", 'text such as "llama"')
 
 
-def _vocabulary_size(config: dict[str, Any], folder: Path) -> int:
-    size = config.get("vocab_size")
+def _vocabulary_size(config: dict[str, Any], rows: int | None, folder: Path) -> int:
+    """rows: of the embedding, where the config may leave the size to transformers, as Gemma 3's does."""
+    size = config.get("vocab_size", rows)
     if _is_count(size):
         return size
-    if "text_config" in config:
-        raise UnsupportedModelError(
-            f"{folder / CONFIG}: received a multimodal checkpoint (its language model is described in text_config), "
-            "expected a language model alone",
-            hint="save the language model of the checkpoint as a checkpoint of its own",
-        )
     raise wrong(folder / CONFIG, f"vocab_size: {size!r}", "a whole number above zero")
 
 
-def _eos_token_ids(config: dict[str, Any], folder: Path) -> tuple[int, ...]:
+def _eos_token_ids(folder: Path) -> tuple[int, ...]:
     path = folder / GENERATION_CONFIG
-    return token_ids((read_object(path) or {}).get("eos_token_id"), "eos_token_id", path) or token_ids(
-        config.get("eos_token_id"), "eos_token_id", folder / CONFIG
-    )
+    own = token_ids((read_object(path) or {}).get("eos_token_id"), "eos_token_id", path)
+    return own or special_ids(folder, "eos")
 
 
 def _count(config: dict[str, Any], names: tuple[str, ...]) -> int | None:
@@ -103,4 +122,4 @@ def _is_count(value: object) -> TypeGuard[int]:
 
 
 def _present(folder: Path, *names: str) -> tuple[Path, ...]:
-    return tuple(Path(name) for name in names if (folder / name).is_file())
+    return tuple(Path(name) for name in names if is_present(folder / name))

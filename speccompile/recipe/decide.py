@@ -1,5 +1,6 @@
 """Recipe -> Plan: every default, and every refusal that needs more than one key or a look at the files."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from speccompile.bundle.prompts import read_prompts
@@ -7,6 +8,7 @@ from speccompile.errors import PromptError
 from speccompile.families import FAMILIES
 from speccompile.recipe.drafter import decide_draft, decide_models, drafter_kind, with_kind
 from speccompile.recipe.engines import PRECISION, Word, decide_engines
+from speccompile.recipe.held import held
 from speccompile.recipe.plan import DrafterPlan, ModelPlan, Plan, ProvePlan
 from speccompile.recipe.resolve import resolve_model
 from speccompile.recipe.rules import decide_rule, verify_method
@@ -41,6 +43,12 @@ def make_plan(recipe: Recipe) -> Plan:
         recipe.origin,
     )
     draft, notes = decide_models(recipe, target, draft)
+    notes += filter(None, map(_multimodal_note, (target, *draft.models)))
+    found = held(target.facts, [model.facts for model in draft.models])
+    engines, common = decide_engines(recipe, words, kind, found), recipe.precision or Precision()
+    target = replace(target, precision=common.target or found.target or PRECISION)
+    models = [replace(each, precision=common.drafter or found.drafter or PRECISION) for each in draft.models]
+    draft = replace(draft, models=tuple(models))
     for file in filter(None, (prove.prompts, prove.held_out)):
         _check_prompts(file, target)
     cache = recipe.cache or Cache()
@@ -94,6 +102,12 @@ def _decide_file(recipe: Recipe, name: str, written: str | None) -> Path | None:
         hint = f"correct prove.{name}; a relative path starts at the folder of the recipe"
         raise recipe.origin.refusal(f"prove.{name}", received, str(Prove.model_fields[name].description), hint)
     return path
+
+
+def _multimodal_note(model: ModelPlan) -> str:
+    count = model.facts.left_out
+    decoder = f"'{model.reference}' is multimodal: its text decoder is compiled, {count} other tensors are left out"
+    return decoder if count else ""
 
 
 def _check_prompts(file: Path, target: ModelPlan) -> None:

@@ -71,8 +71,8 @@ def decide_models(recipe: Recipe, target: ModelPlan, draft: DrafterPlan) -> tupl
         draft = decide_head(recipe, target, draft)
         assert draft.head is not None
         notes += draft.head.notes
-    check_branching(draft.tree, target.facts.vocabulary_size, draft.sample, recipe.origin)
     if draft.head is not None:
+        check_branching(draft.tree, target.facts.vocabulary_size, draft.sample, recipe.origin)
         return draft, notes
     precision, models = (recipe.precision or Precision()).drafter or PRECISION, []
     for section, key, written in _written_models(recipe.drafter or Drafter()):
@@ -81,6 +81,9 @@ def decide_models(recipe: Recipe, target: ModelPlan, draft: DrafterPlan) -> tupl
         about = f"{section}: " if draft.kind == "models" else ""
         notes += [f"{about}{note}" for note in check_pair(target, model, key, recipe.origin)]
         models.append(model)
+    check_branching(
+        draft.tree, min([each.facts.vocabulary_size for each in (target, *models)]), draft.sample, recipe.origin
+    )
     read_mask = FAMILIES[draft.kind].read_mask
     mask_token = read_mask(models[0].folder, models[0].facts.vocabulary_size) if read_mask else None
     return replace(draft, models=tuple(models), mask_token=mask_token), notes

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from speccompile.errors import RecipeError
 from speccompile.families import BORROWING, HEADS, SHARING, WEIGHTED
 from speccompile.recipe.capabilities import BLOCK_SIZE, ROWS, Row, narrow
+from speccompile.recipe.held import Held
 from speccompile.recipe.plan import EnginePlan, PrecisionPlan
 from speccompile.recipe.refusal import meaningless, one_of
 from speccompile.recipe.schema import Engine, Precision, Recipe
@@ -12,19 +13,23 @@ from speccompile.recipe.schema import Engine, Precision, Recipe
 BACKEND = "onnxruntime"
 PRECISION = "float32"
 FLOATS = ("float32", "float16", "bfloat16")
+NOT_HELD = Held()
 
 Word = tuple[str, str, str]
 """Key of the recipe, dimension of the capabilities, and the word that stands there or that is taken by default."""
 
 
-def decide_engines(recipe: Recipe, words: Iterable[Word], drafter_kind: str) -> tuple[EnginePlan, ...]:
-    """Every engine to build, in the order of the recipe. `words`: what all of them must be able to do.
+def decide_engines(
+    recipe: Recipe, words: Iterable[Word], drafter_kind: str, held: Held = NOT_HELD
+) -> tuple[EnginePlan, ...]:
+    """Every engine to build, in the order of the recipe. `words`: what all of them must be able to do. held: what holds
+    the numbers of quantized checkpoints.
 
     Raises RecipeError for an engine that no row of the capabilities allows, and for engines that cannot be told apart.
     """
     engines: list[EnginePlan] = []
     for index, written in enumerate(recipe.engines or [Engine()]):
-        for engine in _decide(recipe, index, written, list(words), drafter_kind):
+        for engine in _decide(recipe, index, written, list(words), drafter_kind, held):
             _refuse_twin(recipe, f"engines.{index}", engine, engines)
             engines.append(engine)
     common = (recipe.precision or Precision()).block_size
@@ -33,7 +38,9 @@ def decide_engines(recipe: Recipe, words: Iterable[Word], drafter_kind: str) -> 
     return tuple(engines)
 
 
-def _decide(recipe: Recipe, index: int, written: Engine, words: list[Word], drafter_kind: str) -> list[EnginePlan]:
+def _decide(
+    recipe: Recipe, index: int, written: Engine, words: list[Word], drafter_kind: str, held: Held
+) -> list[EnginePlan]:
     key = f"engines.{index}"
     backend = written.backend or BACKEND
     rows = narrow(ROWS, "backend", backend, f"{key}.backend", recipe.origin)
@@ -47,7 +54,7 @@ def _decide(recipe: Recipe, index: int, written: Engine, words: list[Word], draf
             f"remove {key}.defer",
         )  # fmt: skip
     capabilities = _capabilities(recipe, key, written, backend, provider, rows)
-    precision = decide_precision(recipe, key, written, drafter_kind, on_cpu=provider == "cpu")
+    precision = decide_precision(recipe, key, written, drafter_kind, held, on_cpu=provider == "cpu")
     engines = []
     for capability in capabilities:
         able = rows
@@ -81,14 +88,18 @@ def _capabilities(
     return given
 
 
-def decide_precision(recipe: Recipe, key: str, written: Engine, drafter_kind: str, *, on_cpu: bool) -> PrecisionPlan:
-    """The precision of the engine at `key`: what it says itself, else what the recipe says for all, else float32. A
-    drafter with the target's weights has its precision, and so has a head where nobody says, if it is a dtype."""
+def decide_precision(
+    recipe: Recipe, key: str, written: Engine, drafter_kind: str, held: Held = NOT_HELD, *, on_cpu: bool
+) -> PrecisionPlan:
+    """The precision of the engine at `key`: what it says itself, else what the recipe says for all, else float32; on a
+    CPU, where every precision goes with every drafter, what holds the numbers of a quantized checkpoint. A drafter with
+    the target's weights has its precision, and so has a head where nobody says, if it is a dtype."""
     own, common = written.precision or Precision(), recipe.precision or Precision()
+    held = held if on_cpu else NOT_HELD
     for place, section in ((f"{key}.precision", own), ("precision", common)):
         if section.drafter is not None and drafter_kind not in (*WEIGHTED, *SHARING):
             raise meaningless(f"{place}.drafter", "drafter", "drafter.kind", drafter_kind, WEIGHTED, recipe.origin)
-    target, drafter = own.target or common.target or PRECISION, own.drafter or common.drafter
+    target, drafter = own.target or common.target or held.target or PRECISION, own.drafter or common.drafter
     if drafter_kind in SHARING:
         if drafter not in (None, target):
             place = f"{key}.precision.drafter" if own.drafter else "precision.drafter"
@@ -99,11 +110,11 @@ def decide_precision(recipe: Recipe, key: str, written: Engine, drafter_kind: st
         # A head reads the target's own matrices: in the target's numbers they are there once.
         drafter = target if target in FLOATS else PRECISION if on_cpu else "float16"
     elif drafter_kind in WEIGHTED:
-        drafter = drafter or PRECISION
+        drafter = drafter or held.drafter or PRECISION
     if drafter_kind in BORROWING and drafter is not None:
         _check_caches(recipe, f"{key}.precision.drafter" if own.drafter else "precision.drafter", target, drafter,
                       drafter_kind, on_cpu=on_cpu)  # fmt: skip
-    return PrecisionPlan(target, drafter, _block_size(recipe, key, own, common, (target, drafter)))
+    return PrecisionPlan(target, drafter, _block_size(recipe, key, own, common, (target, drafter), held))
 
 
 def _check_caches(recipe: Recipe, place: str, target: str, drafter: str, kind: str, *, on_cpu: bool) -> None:
@@ -119,10 +130,10 @@ def _check_caches(recipe: Recipe, place: str, target: str, drafter: str, kind: s
 
 
 def _block_size(
-    recipe: Recipe, key: str, own: Precision, common: Precision, words: tuple[str | None, ...]
+    recipe: Recipe, key: str, own: Precision, common: Precision, words: tuple[str | None, ...], held: Held
 ) -> int | None:
     if "int4" in words:
-        return own.block_size or common.block_size or BLOCK_SIZE
+        return own.block_size or common.block_size or held.block_size or BLOCK_SIZE
     if own.block_size is not None:
         raise _needs_int4(recipe, f"{key}.precision.block_size", own.block_size)
     return None

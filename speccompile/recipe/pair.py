@@ -1,22 +1,30 @@
-"""Whether a drafter's tokens are its target's: a drafter that counts tokens otherwise would draft nonsense."""
+"""Whether a drafter's tokens are its target's: a drafter that counts tokens otherwise would draft nonsense.
 
-from collections.abc import Mapping
+A model may have more rows than its tokenizer has tokens: padding, to a size that suits the hardware. So one tokenizer
+may belong to models with different vocabularies (Qwen2.5: 152064 rows at 7B, 151936 at 0.5B). Such a pair drafts among
+the rows that both have.
+"""
+
+import gc
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from speccompile.checkpoints.objects import CONFIG, read_object
+from speccompile.checkpoints.objects import read_object
 from speccompile.errors import CheckpointError
 from speccompile.recipe.checkpoint import (
     SPECIAL_TOKENS_MAP,
     TOKENIZER,
     TOKENIZER_CONFIG,
-    token_ids,
+    special_ids,
 )
 from speccompile.recipe.plan import ModelPlan
 from speccompile.recipe.refusal import Origin
 
 SPECIAL_TOKENS = ("bos", "eos", "pad")
 HINT = "choose a drafter that was trained with the target's tokenizer"
+NO_TOKENIZER = f"{HINT}; where the sizes differ in padding alone, put its {TOKENIZER} beside both models"
 
 
 def check_pair(target: ModelPlan, drafter: ModelPlan, key: str, origin: Origin) -> tuple[str, ...]:
@@ -25,54 +33,101 @@ def check_pair(target: ModelPlan, drafter: ModelPlan, key: str, origin: Origin) 
     Returns notes on what could not be compared, or differs without harm. Raises RecipeError for a pair that cannot
     work and CheckpointError for a tokenizer that cannot be read.
     """
-    sizes = [model.facts.vocabulary_size for model in (target, drafter)]
-    if sizes[0] != sizes[1]:
-        raise origin.refusal(
-            key, f"a drafter with a vocabulary of {sizes[1]} tokens", f"the target's vocabulary of {sizes[0]}", HINT
-        )
     return (
-        *_check_tokenizers(target, drafter, key, origin),
+        *_check_vocabularies(target, drafter, key, origin),
         *_check_special_tokens(target, drafter, key, origin),
     )
 
 
-def _check_tokenizers(target: ModelPlan, drafter: ModelPlan, key: str, origin: Origin) -> tuple[str, ...]:
+def _check_vocabularies(target: ModelPlan, drafter: ModelPlan, key: str, origin: Origin) -> tuple[str, ...]:
+    """The tokenizers must say the same of every id, added tokens included, whatever the sizes are."""
+    ours, theirs = target.facts.vocabulary_size, drafter.facts.vocabulary_size
     without = [name for name, model in (("target", target), ("drafter", drafter)) if not model.facts.tokenizer]
+    if without and ours != theirs:
+        raise origin.refusal(
+            key, f"a drafter with a vocabulary of {theirs} tokens", f"the target's vocabulary of {ours}", NO_TOKENIZER
+        )
     if without:
         return (f"no {TOKENIZER} in {' and '.join(without)}: only the sizes of the vocabularies were compared",)
     files = [model.folder / TOKENIZER for model in (target, drafter)]
-    if files[0].read_bytes() == files[1].read_bytes():
+    is_same = files[0].read_bytes() == files[1].read_bytes()
+    if is_same and ours == theirs:
         return ()
-    ours, theirs = map(read_vocabulary, files)
-    for token_id in sorted(ours.keys() | theirs.keys()):
-        if ours.get(token_id) != theirs.get(token_id):
-            raise origin.refusal(
-                key,
-                f"a drafter whose tokenizer has {_shown(theirs, token_id)} as token {token_id}",
-                f"the target's {_shown(ours, token_id)}",
-                HINT,
-            )
-    return ()
+    tokens = _read_tokens(files[0])
+    if not is_same:
+        _check_equal(tokens.all(), read_vocabulary(files[1]), key, origin)
+    return () if ours == theirs else _check_padding(tokens, ours, theirs, key, origin)
+
+
+def _check_equal(ours: Mapping[int, str], theirs: Mapping[int, str], key: str, origin: Origin) -> None:
+    if ours == theirs:
+        return
+    differs = (each for each in ours.keys() | theirs.keys() if ours.get(each) != theirs.get(each))
+    token_id = min(differs)
+    received = f"a drafter whose tokenizer has {_shown(theirs, token_id)} as token {token_id}"
+    raise origin.refusal(key, received, f"the target's {_shown(ours, token_id)}", HINT)
+
+
+class _Tokens(NamedTuple):
+    """Id -> token: of the tokenizer's model, and those that were added to it, which may stand in both."""
+
+    model: dict[int, str]
+    added: dict[int, str]
+
+    def all(self) -> dict[int, str]:
+        return self.model | self.added
+
+
+def _check_padding(tokens: _Tokens, ours: int, theirs: int, key: str, origin: Origin) -> tuple[str, ...]:
+    """Rows for all tokens but added ones must be there in both: no model says a token for which it has no row."""
+    common, needed = min(ours, theirs), max(tokens.model.keys() - tokens.added.keys(), default=-1) + 1
+    if needed > common:
+        expected = f"the target's vocabulary of {ours}, or both with rows for the {needed} tokens of their tokenizer"
+        raise origin.refusal(key, f"a drafter with a vocabulary of {theirs} tokens", expected, HINT)
+    notes = [f"vocabularies of {ours} rows in the target and {theirs} in the drafter: drafts are tokens below {common}"]
+    if (last := max(tokens.added, default=0)) >= common:
+        notes.append(f"the added token {tokens.added[last]!r} ({last}) lies behind these rows and is never drafted")
+    return tuple(notes)
 
 
 def read_vocabulary(path: Path) -> dict[int, str]:
-    """Token id -> token of a tokenizer.json, added tokens included. Raises CheckpointError.
+    """Token id -> token of a tokenizer.json, added tokens included. Raises CheckpointError."""
+    return _read_tokens(path).all()
+
+
+def _read_tokens(path: Path) -> _Tokens:
+    """Raises CheckpointError.
 
     Read as JSON: the tokenizers library would give the same, but raises bare Exception for files that it cannot read.
     """
-    data = read_object(path) or {}
+    with _uncollected():
+        data = read_object(path) or {}
     try:
         vocabulary = data["model"]["vocab"]
         if isinstance(vocabulary, list):  # Unigram: (token, score) in the order of the ids
             tokens = {token_id: str(piece[0]) for token_id, piece in enumerate(vocabulary)}
         else:
             tokens = {int(token_id): str(token) for token, token_id in vocabulary.items()}
-        return tokens | {int(added["id"]): str(added["content"]) for added in data.get("added_tokens") or ()}
+        added = {int(each["id"]): str(each["content"]) for each in data.get("added_tokens") or ()}
+        return _Tokens(tokens, added)
     except (AttributeError, IndexError, KeyError, TypeError, ValueError):
         raise CheckpointError(
             f"{path}: received no vocabulary in model.vocab, expected the file of a `tokenizers` tokenizer",
             hint="save the tokenizer again with transformers: tokenizer.save_pretrained(FOLDER)",
         ) from None
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without Python's search for cycles: JSON has none, and looking for some in a million merges takes longer than
+    reading them."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _shown(vocabulary: Mapping[int, str], token_id: int) -> str:
@@ -100,8 +155,7 @@ def _check_special_tokens(target: ModelPlan, drafter: ModelPlan, key: str, origi
 def _ids(model: ModelPlan, name: str) -> set[Any]:
     if name == "eos":
         return set(model.facts.eos_token_ids)
-    path = model.folder / CONFIG
-    return set(token_ids((read_object(path) or {}).get(f"{name}_token_id"), f"{name}_token_id", path))
+    return set(special_ids(model.folder, name))
 
 
 def _texts(model: ModelPlan, name: str) -> set[Any]:

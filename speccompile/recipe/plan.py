@@ -11,7 +11,9 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class CheckpointFacts:
     """What a checkpoint's files say about the model. `positions` is None where the config sets no limit, `layers` and
-    `hidden_size` where it does not say."""
+    `hidden_size` where it does not say. left_out: tensors of a multimodal one that are no part of its text decoder.
+    quantization: how its weights are quantized, for people; groups_of_4_bits: weights that share a scale, -1 for all of
+    an output, where they are integers of 4 bits whose groups lie side by side."""
 
     architecture: str
     model_type: str
@@ -22,6 +24,9 @@ class CheckpointFacts:
     weight_bytes: int
     tokenizer: bool
     hidden_size: int | None = None
+    left_out: int = 0
+    quantization: str | None = None
+    groups_of_4_bits: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self) | {"eos_token_ids": list(self.eos_token_ids)}
@@ -186,6 +191,11 @@ class Plan:
     engines: tuple[EnginePlan, ...]
     prove: ProvePlan
     notes: tuple[str, ...]
+
+    @property
+    def common_tokens(self) -> int:
+        """How many tokens the target and all models that draft have: they differ in padding alone."""
+        return min(model.facts.vocabulary_size for model in (self.target, *self.drafter.models))
 
     def to_json(self) -> dict[str, Any]:
         """Every decided value and nothing of the machine: the same for the same recipe and files, wherever it runs."""

@@ -1,95 +1,20 @@
-"""What was found out about engines on this machine, kept: a small file for each, named by the digest of its key."""
+"""What was found out about engines on this machine, kept."""
 
-import hashlib
-import os
-import re
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from speccompile.bundle.cache import FOLDER, Entry, default_limit, user_folder
-from speccompile.bundle.hashes import read_json
-from speccompile.bundle.manifest import canonical_json
-from speccompile.errors import BundleError
-
-_NAME = re.compile(r"[0-9a-f]{64}\.(json|\d+\.part)")
-"""Files of ours. Whatever else lies there is left alone."""
+from speccompile.bundle.cache import default_limit
+from speccompile.bundle.records import Records, records_folder
 
 
 def default_folder() -> Path:
-    """$SPECCOMPILE_CACHE_DIR/checked, or speccompile/checked in the user's folder for caches."""
-    folder = os.environ.get(FOLDER)
-    return Path(folder) / "checked" if folder else user_folder("checked")
+    """Of this module's records."""
+    return records_folder("checked")
 
 
 @dataclass(frozen=True)
-class Record(Entry):
-    """found: what `keep` was given; None when the file is unreadable."""
-
-    found: dict[str, Any] | None
-
-
-@dataclass(frozen=True)
-class CheckedEngines:
-    """The files in `folder`. Nothing is kept where the caches' `limit` is 0; no other counts, as they are so small."""
+class CheckedEngines(Records):
+    """Which engines were found exact on this processor."""
 
     folder: Path = field(default_factory=default_folder)
     limit: float = field(default_factory=default_limit)
-
-    def read(self, key: dict[str, Any]) -> dict[str, Any] | None:
-        """What was kept for a key; None when nothing was, or its file is damaged."""
-        if not self.limit:
-            return None
-        path = self._path(key)
-        with suppress(OSError):  # a cache that may only be read serves as well
-            os.utime(path)
-        record = _read(path)
-        return record.found if record else None
-
-    def keep(self, key: dict[str, Any], found: dict[str, Any]) -> None:
-        """Keep what was found for a key. A cache that cannot be written is done without."""
-        if not self.limit:
-            return
-        path = self._path(key)
-        part = path.with_suffix(f".{os.getpid()}.part")
-        with suppress(OSError):
-            self.folder.mkdir(parents=True, exist_ok=True)
-            part.write_bytes(canonical_json({"key": key, "found": found}))
-            part.replace(path)
-
-    def entries(self) -> list[Record]:
-        """All of them, the last used first."""
-        found = [_read(path) for path in self._paths() if path.suffix == ".json"]
-        return sorted((record for record in found if record), key=lambda record: record.used, reverse=True)
-
-    def clear(self) -> list[Record]:
-        """Remove all of them, and what processes that were killed have left. Returns what is gone."""
-        removed = self.entries()
-        for path in self._paths():
-            path.unlink(missing_ok=True)
-        return removed
-
-    def _path(self, key: dict[str, Any]) -> Path:
-        return self.folder / f"{hashlib.sha256(canonical_json(key)).hexdigest()}.json"
-
-    def _paths(self) -> list[Path]:
-        paths = self.folder.iterdir() if self.folder.exists() else ()
-        return [path for path in paths if _NAME.fullmatch(path.name) and path.is_file()]
-
-
-def _read(path: Path) -> Record | None:
-    """None for a file that is not there, or goes while it is looked at."""
-    try:
-        stat = path.stat()
-        content: Any = read_json(path)
-    except OSError:
-        return None
-    except BundleError:
-        content = None
-    match content:
-        case {"key": dict(), "found": dict()}:
-            key, found = content["key"], content["found"]
-        case _:
-            key = found = None
-    return Record(path.name.partition(".")[0], stat.st_size, stat.st_mtime, key, found)

@@ -190,13 +190,14 @@ def _with_packed(graph: Path, entry: Path, content: dict[str, Any]) -> bytes:
         for size in packed["sizes"]:
             places.append(f"{start};{size};0")
             start += _round_up(size)
-        return Carrier(_from_root(entry / packed["file"]), {"prepacked_0": "|".join([key, *places])})
+        return Carrier(from_root(entry / packed["file"]), {"prepacked_0": "|".join([key, *places])})
 
     carriers = [carrier(key, packed) for key, packed in content["packed"].items()]
-    return with_carriers(graph.read_bytes(), lambda name: _from_root(graph.parent / os.fsdecode(name)), carriers)
+    return with_carriers(graph.read_bytes(), lambda name: from_root(graph.parent / os.fsdecode(name)), carriers)
 
 
-def _from_root(path: Path) -> bytes:
+def from_root(path: Path) -> bytes:
+    """As a serialized graph names a file, links followed."""
     return os.fsencode(path.resolve().relative_to(ROOT))
 
 

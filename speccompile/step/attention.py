@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -44,6 +45,11 @@ class LayerAttention:
     key_shape: tuple[int, int]  # heads, width
     value_shape: tuple[int, int]
     window: int
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> "LayerAttention":
+        """Of its fields."""
+        return cls(tuple(data["key_shape"]), tuple(data["value_shape"]), data["window"])
 
 
 @dataclass(frozen=True)

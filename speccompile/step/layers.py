@@ -7,6 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from speccompile.errors import UnsupportedModelError
+from speccompile.progress import counted
 
 
 def find_layers(model: nn.Module) -> nn.ModuleList:
@@ -15,6 +16,20 @@ def find_layers(model: nn.Module) -> nn.ModuleList:
     Raises UnsupportedModelError, naming the architecture, where there is no such list.
     """
     return _holder(model)[1]
+
+
+@contextmanager
+def counting_layers(model: nn.Module, title: str, runs: int) -> Iterator[None]:
+    """Tell how many of its layers a model has gone through, in so many runs."""
+    try:
+        watched, unit = list(find_layers(model)), "layers"
+    except UnsupportedModelError:
+        watched, unit = [model], "texts"
+    with ExitStack() as stack:
+        advance = stack.enter_context(counted(title, runs * len(watched), unit))
+        for each in watched:
+            stack.enter_context(each.register_forward_hook(lambda *_: advance(1)))
+        yield
 
 
 def find_norm(model: nn.Module) -> nn.Module:

@@ -49,11 +49,11 @@ class Driven:
         return sum(node.op_type == kind for node in self.exported.model.graph)
 
 
-def driven(drafter: Drafter, folder: Path) -> Driven:
-    """Trace the drafter, and run its neutral graph."""
+def driven(drafter: Drafter, folder: Path, vocabulary: int = zoo.VOCABULARY, common: int | None = None) -> Driven:
+    """Trace the drafter, and run its neutral graph. vocabulary: the target's tokens; common: as of `make_script`."""
     exported = export_draft(drafter, BATCH)
     write_neutral(exported.model, exported.graph, folder, "drafter.weights")
-    script = make_script(zoo.VOCABULARY, BATCH, MAX_LENGTH, 24, 16, drafter.shape)
+    script = make_script(vocabulary, BATCH, MAX_LENGTH, 24, 16, drafter.shape, common)
     engine = neutral_engine([(exported.graph, neutral_file(exported.graph))], folder)
     return Driven(exported, script, drive(engine, script, [exported.graph]))
 

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 
 from speccompile.bundle import hashes
 from tests import zoo
-from tests.compile.tiny_bundles import contents
+from tests.compile.tiny_bundles import contents, save
 
 RECIPE = """
 name: tiny
@@ -68,7 +68,8 @@ def edit_weights(folder: Path, edit) -> None:
 
 
 def test_a_drafter_with_another_vocabulary(recipe, refused):
-    edit_config(recipe / "drafter", vocab_size=300)
+    shutil.rmtree(recipe / "drafter")
+    save(zoo.model("opt", vocab_size=300), recipe / "drafter", tokenizer=False)
     code, err = refused()
     assert code == 2
     assert "drafter.model: received a drafter with a vocabulary of 300 tokens, expected the target's vocabulary" in err

@@ -1,6 +1,8 @@
 """A build that fails says why, keeps nothing of its own, and leaves the bundle that was there as it was."""
 
 import contextlib
+import errno
+import os
 import re
 import resource
 import shutil
@@ -24,6 +26,11 @@ from tests import zoo
 from tests.compile.tiny_bundles import contents
 
 NEW_TOKEN = r"prompt 1 \(token ids [\d, ]+(\.\.)?\): at new token \d+"
+SIZE = r"[\d.]+ [GM]B"
+FIGURES = (
+    f"received {SIZE} free in /.*, expected about {SIZE}: {SIZE} for the bundle and {SIZE} for files until it is done"
+)
+"""What a full disk is told with."""
 COMMAND_LINE = "from speccompile.cli import main; main()"
 
 
@@ -63,7 +70,7 @@ def turn_into_an_error(original, number):
 
 def failure(cli, built, output, *arguments: object) -> tuple[int, str]:
     """Exit code and stderr of a build that must fail."""
-    code, out, err = cli("build", built("lookup_3").folder, "--output", output, *arguments)
+    code, out, err = cli("build", built("lookup_3").folder, "--output", output, "--no-cache", *arguments)
     assert out == ""
     assert "Traceback" not in err
     return code, err
@@ -153,7 +160,50 @@ def test_a_full_disk_is_told(cli, built, output, limit):
     with full_disk(limit):
         code, err = failure(cli, built, output, "--skip-prove")
     assert code == 1
-    assert f"error: the bundle could not be written to {output}: File too large\nhint: check the folder's perm" in err
+    what = rf"(the bundle could not be written to {output}: File too large|target\..*weights could not be written: .*)"
+    assert re.search(rf"^error: {what}: {FIGURES}\nhint: free some disk space", err, re.M)
+
+
+@pytest.mark.parametrize(
+    "step", ["onnx_ir.save", "speccompile.bundle.writer.write_hashes", "speccompile.bundle.writer.sync"]
+)
+def test_a_disk_that_fills_up_later_is_told(cli, built, output, monkeypatch, step):
+    def fail(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(step, fail)
+    code, err = failure(cli, built, output, "--skip-prove")
+    assert code == 1
+    assert re.search(
+        f"^error: the bundle could not be written to {output}: No space left on device: {FIGURES}$", err, re.M
+    )
+
+
+def test_memory_that_runs_out_is_told(cli, built, output, monkeypatch):
+    def fail(*_, **__):
+        raise RuntimeError(
+            "[enforce fail at alloc_cpu.cpp:127] . DefaultCPUAllocator: can't allocate memory: you tried"
+        )
+
+    monkeypatch.setattr(torch.export, "export", fail)
+    code, err = failure(cli, built, output, "--skip-prove")
+    assert code == 1
+    told = (
+        f"^error: memory ran out: .*can't allocate memory: you tried: received {SIZE} \\(.*\\), expected about {SIZE}$"
+    )
+    assert re.search(told, err, re.M)
+
+
+def test_a_build_with_too_little_address_space_is_refused(built, output):
+    """Before torch is imported."""
+    arguments = ["build", str(built("lookup_3").folder), "--output", str(output)]
+    code = f"import sys; {COMMAND_LINE}; assert 'torch' not in sys.modules"
+    command = f'ulimit -Sv 1000000 && exec "{sys.executable}" -c "$0" "$@"'
+    done = subprocess.run(["bash", "-c", command, code, *arguments], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (1, "")
+    error, hint = done.stderr.splitlines()
+    assert error.startswith("error: `ulimit -v` is too small: received 1.0 GB of address space, expected about ")
+    assert hint == "hint: raise it: `ulimit -v unlimited`, in the same shell"
 
 
 def test_a_full_disk_is_told_when_numpy_writes(tmp_path):

@@ -7,6 +7,7 @@ import pytest
 from speccompile.builder import build
 from speccompile.bundle.prompts import read_prompts
 from speccompile.recipe import load_recipe, make_plan
+from speccompile.recipe.needs import needs_of
 from speccompile.runtime import Bundle
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
@@ -29,7 +30,10 @@ def test_what_the_trained_heads_accept(tmp_path, way):
     name, overrides, least = WAYS[way]
     plan = make_plan(load_recipe(RECIPES / name, overrides))
     assert plan.drafter.head.weight_bytes <= LARGEST
-    bundle = Bundle.open(build(plan, tmp_path / "bundle", prove=False), threads=1)
+    folder = build(plan, tmp_path / "bundle", prove=False)
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    assert needs_of(plan).bundle == pytest.approx(size, rel=0.15)
+    bundle = Bundle.open(folder, threads=1)
     prompts = read_prompts(RECIPES / "demo" / "prompts.jsonl")
     runs = [bundle.generate(prompt, max_new_tokens=NEW_TOKENS, adaptive=False) for prompt in prompts]
     alone = [bundle.generate(prompt, max_new_tokens=NEW_TOKENS, autoregressive=True) for prompt in prompts[:4]]

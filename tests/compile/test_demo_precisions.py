@@ -16,14 +16,17 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from speccompile.builder import build
 from speccompile.bundle import open_bundle
+from speccompile.bundle.manifest import TOKENIZER
 from speccompile.bundle.prompts import read_prompts
 from speccompile.contract import Graph
 from speccompile.prove import quality
 from speccompile.prove.feeds import make_input
 from speccompile.recipe import load_recipe, make_plan
+from speccompile.recipe.needs import needs_of
 from speccompile.runtime import Bundle
 from speccompile.runtime.engine import Engine
 from speccompile.runtime.onnxruntime import OnnxRuntimeEngine
+from speccompile.runtime.packed import weights_of
 from speccompile.runtime.text import Text
 from speccompile.tree import chain
 from tests.native.side_by_side import SideBySide
@@ -54,6 +57,18 @@ def folder(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("demo")
     (folder / "recipe.yaml").write_text(yaml.safe_dump(RECIPE))
     return build(make_plan(load_recipe(folder)), folder / "bundle", prove=False)
+
+
+@pytest.mark.parametrize("word", PRECISIONS)
+def test_an_engine_takes_what_the_plan_says(folder, word):
+    """The estimate before the work, and the files after it."""
+    plan = make_plan(load_recipe(folder.parent))
+    one = replace(plan, engines=tuple(engine for engine in plan.engines if engine.name == word))
+    opened = open_bundle(folder)
+    (entry,) = (engine for engine in opened.manifest.engines if engine.name == word)
+    files = {path for file in entry.files.values() for path in (folder / file, *weights_of(folder / file))}
+    size = sum(path.stat().st_size for path in {*files, opened.path(TOKENIZER)})
+    assert needs_of(one).bundle == pytest.approx(size, rel=0.05)
 
 
 @pytest.fixture(scope="module", params=PRECISIONS)

@@ -1,6 +1,7 @@
 """TensorRT-RTX builds engines here, without a GPU; what it refuses becomes an error."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import onnx
@@ -8,7 +9,10 @@ import pytest
 import tensorrt_rtx
 from onnx import helper
 
-from speccompile.engines import process
+from speccompile.bundle import EngineEntry
+from speccompile.bundle.patch import read_whole
+from speccompile.engines import process, store_weights_once
+from speccompile.engines.demand import Demand
 from speccompile.errors import EngineError
 from tests.compile import tiny_graphs
 from tests.compile.engine_builds import LIMITS, build, refusal
@@ -42,6 +46,54 @@ def test_an_engine_and_what_is_known_of_it(tmp_path, capfd, capability, dtype):
     assert report["peak_memory_bytes"] > 50e6
     assert {path.name for path in tmp_path.iterdir()} == {"verify.engine.onnx", "target.weights", "verify.plan"}
     assert capfd.readouterr() == ("", "")
+
+
+def heavy(model: onnx.ModelProto, first: str = "hidden") -> None:
+    """Twelve weights of 16.8 MB, the first of which reads the value of that name."""
+    generator, wide = np.random.default_rng(0), [(8, 2048), *[(2048, 2048)] * 12, (2048, 8)]
+    weights = [generator.standard_normal(shape, np.float32) / 50 for shape in wide]
+    names = [f"weight{index}" for index in range(len(weights))]
+    model.graph.initializer.extend(map(onnx.numpy_helper.from_array, weights, names))
+    values = [first, *(f"value{index}" for index in range(len(weights)))]
+    insert(model, "score", [helper.make_node("MatMul", [x, w], [y], y)
+                            for (x, y), w in zip(pairwise(values), names, strict=True)])  # fmt: skip
+
+
+def test_what_is_said_of_the_memory_before_the_build(tmp_path, monkeypatch):
+    """The least is no more than what the builder then holds, and its weights are those of the file."""
+    held, read = [0], process.read_memory
+    monkeypatch.setattr(process, "read_memory", lambda pid: held.append(read(pid).own) or read(pid))
+    tiny = tiny_graphs.write(tmp_path, change=heavy)
+    report = build(tiny, tmp_path / "verify.plan")
+    weights = (tmp_path / tiny_graphs.WEIGHTS).stat().st_size
+    assert weights == pytest.approx(201.5e6, rel=1e-3)
+    assert report["weight_bytes"] == pytest.approx(weights, rel=1e-3)
+    layers = sum(report["parsed_layers"].values())
+    assert Demand(weights).least < max(held) < 2 * Demand(weights, layers).usual
+    with pytest.raises(EngineError, match=r"verify.*: for 0.201 GB of weights the builder holds at least 0.237 GB"):
+        build(tiny, tmp_path / "none.plan", limits=replace(LIMITS, memory=200e6))
+    assert not (tmp_path / "none.plan").exists()
+
+
+def test_the_weights_of_two_graphs_are_stored_once(tmp_path):
+    """As `verify` and a fused `step` have them: the same ones, in graphs that are not the same."""
+
+    def more(model: onnx.ModelProto) -> None:
+        plant("Tanh")(model)
+        heavy(model, "found")
+
+    changes, folder = {"verify": heavy, "step": more}, tmp_path / "out"
+    folder.mkdir()
+    files = {name: f"{name}.engine" for name in changes}
+    entry = EngineEntry("rtx", "tensorrt_rtx", "cuda", files, {"target": "float32"}, ())
+    for name, change in changes.items():
+        build(tiny_graphs.write(tmp_path / name, change=change), folder / files[name])
+    whole = {name: (folder / file).read_bytes() for name, file in files.items()}
+    stored = store_weights_once(entry, folder)
+    assert stored.files == {"verify": "verify.engine.patch", "step": "step.engine"}
+    assert {name: read_whole(folder / file) for name, file in stored.files.items()} == whole
+    assert sorted(path.name for path in folder.iterdir()) == ["step.engine", "verify.engine.patch"]
+    assert (folder / "verify.engine.patch").stat().st_size < 0.02 * len(whole["verify"])
 
 
 def attend(model: onnx.ModelProto) -> None:

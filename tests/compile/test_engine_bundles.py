@@ -210,6 +210,32 @@ def test_a_limit_that_is_no_number_is_told_before_any_work(cli, recipe, tmp_path
     assert f"error: $SPECCOMPILE_{variable}: received 'much', expected a number" in err
 
 
+@pytest.mark.parametrize("graphs", ["separate", "fused"])
+def test_a_builder_without_memory_is_told_before_any_work(cli, recipe, tmp_path, monkeypatch, graphs):
+    monkeypatch.setenv("SPECCOMPILE_BUILDER_MEMORY_GB", "0.01")
+    monkeypatch.setattr("speccompile.builder.compile_parts", lambda *_: pytest.fail("the work began"))
+    rest = f"drafter: {{kind: model, model: drafter, tokens: 2}}\ngraphs: {graphs}"
+    engine = RTX % ("float16", "float16")
+    code, _, err = cli("build", recipe(engine, rest=rest), "--output", tmp_path / "out")
+    assert code == 1
+    assert re.search(
+        r"error: engine tensorrt_rtx-8.9-float16: for \S+ GB of weights the builder holds at least \S+ GB of memory "
+        r"and as a rule \S+ GB, and it may hold 0.01 GB \(\$SPECCOMPILE_BUILDER_MEMORY_GB\)",
+        err,
+    )
+    assert "set the engine's `defer: true` and run `speccompile finish`" in err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_builder_that_may_run_out_of_memory_is_told_as_a_note(cli, recipe, tmp_path, monkeypatch):
+    """What is certain fits, what is usual does not: it may try, and here gets along."""
+    monkeypatch.setattr("speccompile.engines.demand._OWN", 1e12)
+    code, _, err = cli("build", recipe(RTX % ("float16", "float16")), "--output", tmp_path / "out", "--skip-prove")
+    assert code == 0, err
+    assert "note: engine tensorrt_rtx-8.9-float16 may not be built: for" in err
+    assert "as a rule 1e+03 GB, and it may hold" in err
+
+
 def test_a_missing_builder_is_told_before_any_work(cli, recipe, tmp_path, monkeypatch):
     monkeypatch.setattr(flavour, "load", flavour.load.__wrapped__)
     monkeypatch.setitem(__import__("sys").modules, "tensorrt_rtx", None)

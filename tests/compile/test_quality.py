@@ -15,7 +15,7 @@ from speccompile.prove.quality import engine_logits, predictions
 from speccompile.recipe import Plan, TreePlan, load_recipe, make_plan
 from speccompile.runtime import Bundle
 from tests import zoo
-from tests.compile.combinations import MAX_LENGTH, Combination, Workshop
+from tests.compile.combinations import MAX_LENGTH, Combination
 
 WAYS = [
     Combination("model", "chain", False, "greedy", "exact"),
@@ -39,13 +39,6 @@ def own_perplexity(model: PreTrainedModel) -> float:
             ids = torch.tensor([text])
             losses.append(float(model(input_ids=ids, labels=ids).loss) * (len(text) - 1))
     return float(np.exp(sum(losses) / sum(len(text) - 1 for text in texts())))
-
-
-@pytest.fixture(scope="module")
-def workshop(tmp_path_factory) -> Workshop:
-    """The one of test_combinations, where this runs in the same session."""
-    base = tmp_path_factory.getbasetemp()
-    return Workshop((base.parent if base.name.startswith("popen-") else base) / "combinations")
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)

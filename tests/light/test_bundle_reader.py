@@ -1,12 +1,14 @@
 import json
+import re
 import shutil
 import sys
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from speccompile import contract
-from speccompile.bundle import open_bundle
+from speccompile.bundle import hashes, open_bundle
 from speccompile.bundle.hashes import hash_folder, write_hashes
 from speccompile.bundle.manifest import FORMAT, canonical_json
 from speccompile.errors import BundleError
@@ -249,21 +251,42 @@ def test_hashes_are_those_of_the_reference_implementation(bundle):
     assert files["graphs/weights.bin"] == {"blake3": blake3(WEIGHTS).hexdigest(), "bytes": len(WEIGHTS)}
 
 
+@pytest.mark.parametrize("size", [0, 1, 4095, 4096, 4097, 8192, 3 * 4096 + 5, 300_000])
+def test_a_file_is_hashed_in_windows_as_the_reference_hashes_it_whole(tmp_path, monkeypatch, size):
+    from blake3 import blake3
+
+    monkeypatch.setattr(hashes, "_WINDOW", 4096)
+    content = Random(size).randbytes(size)
+    (tmp_path / "file").write_bytes(content)
+    told = []
+    assert hashes.hash_file(tmp_path / "file", told.append) == blake3(content).hexdigest()
+    assert sum(told) == size
+    assert max(told, default=0) <= 4096
+
+
+def test_what_is_missing_is_said_before_anything_is_hashed(bundle):
+    first, *_, last = hashes.read_hashes(bundle).files
+    (bundle / first).write_bytes(bytes((bundle / first).stat().st_size))
+    with pytest.raises(BundleError, match=f"{re.escape(first)}: the file was edited"):
+        open_bundle(bundle)
+    (bundle / last).unlink()
+    with pytest.raises(BundleError, match=f"{re.escape(last)}: the file is missing"):
+        open_bundle(bundle)
+
+
+@pytest.mark.parametrize(("seconds", "lines"), [(0.9, []), (2.34, ["verified 0.0 GB in 2.3 s"])])
+def test_how_long_the_hash_library_took_is_said_when_it_was_long(bundle, monkeypatch, caplog, seconds, lines):
+    times = iter([100.0, 100.0 + seconds])
+    monkeypatch.setattr(hashes, "perf_counter", lambda: next(times))
+    with caplog.at_level("INFO", logger="speccompile"):
+        open_bundle(bundle)
+    assert caplog.messages == lines
+
+
 def test_a_file_that_cannot_be_read_is_named(bundle, monkeypatch):
-    class Unreadable:
-        AUTO = -1
+    def refused(*_, **__):
+        raise OSError(5, "Input/output error")
 
-        def __init__(self, **_): ...
-
-        def update(self, _):
-            return self
-
-        def hexdigest(self):
-            return json.loads((bundle / "hashes.json").read_bytes())["digest"]
-
-        def update_mmap(self, _):
-            raise OSError(5, "Input/output error")
-
-    monkeypatch.setattr("blake3.blake3", Unreadable)
+    monkeypatch.setattr("speccompile.bundle.hashes.mmap.mmap", refused)
     with pytest.raises(BundleError, match=r"graphs/verify\.onnx: cannot be read: Input/output error"):
         open_bundle(bundle)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from speccompile.checkpoints.weights import read_header
+from speccompile.checkpoints.weights import read_tensors, stored_tensors
 from speccompile.errors import CheckpointError, UnsupportedModelError
 from speccompile.recipe.checkpoint import read_checkpoint
 
@@ -163,7 +163,7 @@ def test_corrupt_headers_are_refused(tmp_path, header, message):
     path = tmp_path / "model.safetensors"
     write_safetensors(path, header, 12)
     with pytest.raises(CheckpointError, match=message) as caught:
-        read_header(path)
+        read_tensors(path)
     assert caught.value.hint == "copy or download the file again"
 
 
@@ -171,13 +171,14 @@ def test_a_header_longer_than_its_file_is_refused(tmp_path):
     path = tmp_path / "model.safetensors"
     path.write_bytes(struct.pack("<Q", 2**60) + b"{}")
     with pytest.raises(CheckpointError, match="a file of 10 bytes with a header of 1152921504606846976, expected the"):
-        read_header(path)
+        read_tensors(path)
 
 
 def test_headers_agree_with_what_safetensors_writes(tmp_path):
     tensors = {"b": np.zeros((3, 5), np.int8), "a": np.zeros((), np.float64), "empty": np.zeros((0, 4), np.float32)}
     save_file(tensors, tmp_path / "x.safetensors", metadata={"format": "np"})
-    assert read_header(tmp_path / "x.safetensors") == {name: tensor.nbytes for name, tensor in tensors.items()}
+    found = {name: (each.size, each.shape) for name, each in read_tensors(tmp_path / "x.safetensors").items()}
+    assert found == {name: (tensor.nbytes, tensor.shape) for name, tensor in tensors.items()}
 
 
 def test_a_missing_shard_is_refused(folder):
@@ -207,4 +208,128 @@ def test_an_index_that_leaves_its_folder_is_refused(folder, name):
     shard(folder)
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": name}}))
     with pytest.raises(CheckpointError, match=r"received the shard .*, expected a file name without folders"):
+        read_checkpoint(folder)
+
+
+def test_a_tensor_in_two_shards_is_refused(folder):
+    weight_map = shard(folder)
+    both = {"norm.weight": np.zeros(4, np.float16), "embed.weight": np.zeros((8, 4), np.float32)}
+    save_file(both, folder / weight_map["embed.weight"])
+    with pytest.raises(CheckpointError, match=r"received tensor 'norm\.weight' in model-00001.* and in model-00002"):
+        read_checkpoint(folder)
+
+
+def test_an_index_with_the_shards_exchanged_is_refused(folder):
+    weight_map = shard(folder)
+    exchanged = dict(zip(weight_map, reversed(weight_map.values()), strict=True))
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": exchanged}))
+    with pytest.raises(
+        CheckpointError, match=r"00002.*received no tensor 'embed\.weight', expected it there, as model"
+    ):
+        read_checkpoint(folder)
+
+
+def test_what_transformers_tolerates_in_an_index_is_tolerated(folder):
+    """Its total_size, which many published ones have wrong, and tensors of its shards that it does not name."""
+    weight_map = shard(folder)
+    save_file(
+        {"embed.weight": np.zeros((8, 4), np.float32), "more": np.zeros(2, np.float32)},
+        folder / weight_map["embed.weight"],
+    )
+    index = {"metadata": {"total_size": 1}, "weight_map": weight_map}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert read_checkpoint(folder)[1].weight_bytes == 8 * 4 * 4 + 4 * 2 + 2 * 4
+    assert stored_tensors(folder)["more"].file == weight_map["embed.weight"]
+
+
+def test_a_shard_without_a_byte_is_refused(folder):
+    (folder / shard(folder)["norm.weight"]).write_bytes(b"")
+    with pytest.raises(CheckpointError, match=r"00002-of-.*received a file of 0 bytes with a header of 0, expected"):
+        read_checkpoint(folder)
+
+
+def test_names_that_stand_twice_are_refused(folder):
+    header = (
+        b'{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}}'
+    )
+    write_safetensors(folder / "model.safetensors", header, 8)
+    with pytest.raises(
+        CheckpointError, match=r"model\.safetensors: .* received 'a' twice in its header, expected each"
+    ):
+        read_checkpoint(folder)
+    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors.index.json").write_text('{"weight_map": {"a": "x.safetensors", "a": "y.safetensors"}}')
+    with pytest.raises(CheckpointError, match=r"index\.json: .* received 'a' twice, expected each name once"):
+        read_checkpoint(folder)
+
+
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 4976698672\n"
+
+
+@pytest.mark.parametrize("file", ["config.json", "tokenizer.json", "model-00002-of-00002.safetensors"])
+def test_a_file_that_git_lfs_did_not_fetch_is_refused(folder, file):
+    shard(folder)
+    (folder / file).write_bytes(POINTER)
+    with pytest.raises(CheckpointError, match=rf"{file}: received a pointer of Git LFS \(135 bytes\), exp") as caught:
+        read_checkpoint(folder)
+    assert caught.value.hint == f"run `git lfs pull` in {folder}"
+
+
+@pytest.mark.parametrize(
+    "file",
+    ["config.json", "generation_config.json", "tokenizer.json", "model.safetensors", "model.safetensors.index.json"],
+)
+def test_a_link_that_leads_nowhere_is_refused(folder, file):
+    """As in a copy of a folder of the Hub's cache without its blobs."""
+    if file.endswith("index.json"):
+        shard(folder)
+    (folder / file).unlink(missing_ok=True)
+    (folder / file).symlink_to("../../blobs/0123")
+    with pytest.raises(CheckpointError, match=rf"{file}: received a link to \.\./\.\./blobs/0123, where nothing is"):
+        read_checkpoint(folder)
+
+
+def test_a_shard_whose_link_leads_nowhere_is_refused(folder):
+    name = shard(folder)["norm.weight"]
+    (folder / name).unlink()
+    (folder / name).symlink_to("blob")
+    with pytest.raises(CheckpointError, match=r"00002-of-00002\.safetensors: received a link to blob") as caught:
+        read_checkpoint(folder)
+    assert "cp -L" in caught.value.hint
+
+
+def test_places_agree_with_what_safetensors_reads(folder):
+    shard(folder)
+    for name, tensor in stored_tensors(folder).items():
+        expected = load_file(folder / tensor.file)[name]
+        data = (folder / tensor.file).read_bytes()[tensor.offset : tensor.offset + tensor.size]
+        assert np.array_equal(np.frombuffer(data, expected.dtype).reshape(tensor.shape), expected)
+
+
+def llama(folder, vocabulary=8, layers=2):
+    """The tensors of a model whose names say what they are."""
+    tensors = {f"model.layers.{layer}.mlp.up_proj.weight": np.zeros((4, 4), np.float32) for layer in range(layers)}
+    save_file(
+        tensors | {"model.embed_tokens.weight": np.zeros((vocabulary, 4), np.float32)}, folder / "model.safetensors"
+    )
+    return folder
+
+
+def test_a_table_that_is_not_the_config_s_is_refused(tmp_path, make_checkpoint):
+    folder = llama(make_checkpoint(tmp_path / "model"), vocabulary=9)
+    with pytest.raises(
+        CheckpointError, match=r"'model\.embed_tokens\.weight' of shape \[9, 4\], expected 8 rows, one for each token"
+    ):
+        read_checkpoint(folder)
+
+
+@pytest.mark.parametrize(("layers", "config"), [(2, 2), (3, 2), (2, None)])
+def test_layers_that_the_config_says_or_more_are_taken(tmp_path, make_checkpoint, layers, config):
+    folder = llama(make_checkpoint(tmp_path / "model", num_hidden_layers=config), layers=layers)
+    assert read_checkpoint(folder)[1].layers == config
+
+
+def test_fewer_layers_than_the_config_says_are_refused(tmp_path, make_checkpoint):
+    folder = llama(make_checkpoint(tmp_path / "model", num_hidden_layers=3))
+    with pytest.raises(CheckpointError, match=r"received no tensor of layer 2, expected layers 0 to 2, as config.json"):
         read_checkpoint(folder)

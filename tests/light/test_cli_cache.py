@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from speccompile.bundle.steps import BuildCache
 from speccompile.cli import edge
 from speccompile.cli.main import group
 from speccompile.engines.cache import Cache
@@ -33,16 +34,18 @@ def cli(own, monkeypatch, capsys):
 
 
 def test_the_list_of_an_empty_cache(cli, own):
-    packed = own.folder / "packed"
-    engines_line, packed_line = (f"0 {word}, 0.0 MB of at most 0.5 GB in " for word in ("engines", "packed graphs"))
-    checked = own.folder / "checked"
-    listed = f"{engines_line}{own.folder}\n{packed_line}{packed}\n0 checked engines, 0.0 MB in {checked}\n"
+    builds, packed, checked = (own.folder / name for name in ("builds", "packed", "checked"))
+    limited = {"engines": own.folder, "steps": builds, "packed graphs": packed}
+    listed = "".join(f"0 {word}, 0.0 MB of at most 0.5 GB in {folder}\n" for word, folder in limited.items())
+    small = {"checked engines": checked, "known files": own.folder / "hashes"}
+    listed += "".join(f"0 {word}, 0.0 MB in {folder}\n" for word, folder in small.items())
     assert cli("list") == (0, listed, "")
     nothing = {"limit_bytes": 500_000_000, "bytes": 0, "entries": []}
-    data = {"folder": str(own.folder)} | nothing | {"packed": {"folder": str(packed)} | nothing}
-    data |= {"checked": {"folder": str(checked), "bytes": 0, "entries": []}}
+    data = {"folder": str(own.folder)} | nothing
+    data |= {name: {"folder": str(own.folder / name)} | nothing for name in ("builds", "packed")}
+    data |= {folder.name: {"folder": str(folder), "bytes": 0, "entries": []} for folder in small.values()}
     assert json.loads(cli("list", "--json")[1]) == data
-    words = {"engines": own.folder, "packed graphs": packed, "checked engines": checked}
+    words = limited | small
     removed = "".join(f"removed 0 {word}, 0.0 MB from {folder}\n" for word, folder in words.items())
     assert cli("clear") == (0, removed, "")
 
@@ -58,8 +61,11 @@ def test_the_list_and_the_clearing_of_a_cache(cli, own):
     )
     with packed.adding(key.digest, {"key": key.to_json(), "packed": {}}) as part:
         (part / "file").write_bytes(bytes(1_000_000))
+    steps, digest = BuildCache(own.folder / "builds", 1e9), "c" * 64
+    with steps.adding(digest, {"key": {"step": "tracing verify"}, "names": ["file"], "result": 1}) as part:
+        (part / "file").write_bytes(bytes(3_000_000))
     code, out, err = cli("list")
-    first, second, total, third, packed_total, checked_total = out.splitlines()
+    first, second, total, step, step_total, third, packed_total, checked_total, _ = out.splitlines()
     assert (code, err) == (0, "")
     assert [*first.split()][:6] == [broken.name[:12], "0.4", "MB", "used", "0", "seconds"]
     assert first.endswith("ago  unreadable")
@@ -68,6 +74,9 @@ def test_the_list_and_the_clearing_of_a_cache(cli, own):
         *("tensorrt_rtx", "1.7", "8.9", "verify", "target=int4"),
     ]
     assert total == f"2 engines, 2.4 MB of at most 0.5 GB in {own.folder}"
+    assert step.startswith(f"{digest[:12]}        3.0 MB  used")
+    assert step.endswith(" ago  tracing verify")
+    assert step_total == f"1 step, 3.0 MB of at most 0.5 GB in {steps.folder}"
     assert third.split()[1:3] == ["1.0", "MB"]
     assert third.endswith("  onnxruntime 1.31.0  Fast  verify.onnx")
     assert packed_total == f"1 packed graph, 1.0 MB of at most 0.5 GB in {own.folder / 'packed'}"
@@ -76,13 +85,16 @@ def test_the_list_and_the_clearing_of_a_cache(cli, own):
     assert data["bytes"] == sum(entry["size"] for entry in data["entries"])
     assert [entry["key"] for entry in data["entries"]] == [None, json.loads(json.dumps(key_of(1).to_json()))]
     assert data["packed"]["entries"][0]["key"] == key.to_json()
+    assert [entry["key"] for entry in data["builds"]["entries"]] == [{"step": "tracing verify"}]
     assert cli("clear") == (
         0,
-        f"removed 2 engines, 2.4 MB from {own.folder}\nremoved 1 packed graph, 1.0 MB from {own.folder / 'packed'}\n"
-        f"removed 0 checked engines, 0.0 MB from {own.folder / 'checked'}\n",
+        f"removed 2 engines, 2.4 MB from {own.folder}\nremoved 1 step, 3.0 MB from {steps.folder}\n"
+        f"removed 1 packed graph, 1.0 MB from {own.folder / 'packed'}\n"
+        f"removed 0 checked engines, 0.0 MB from {own.folder / 'checked'}\n"
+        f"removed 0 known files, 0.0 MB from {own.folder / 'hashes'}\n",
         "",
     )
-    assert list(own.folder.glob("[!p]*")) == list((own.folder / "packed").iterdir()) == []
+    assert [path for path in own.folder.rglob("*") if path.is_file()] == []
 
 
 CHECKED = {"engine": "onnxruntime-cpu", "kernels": ["fast", ""], "onnxruntime": "1.31.0", "processor": {"name": "Fast"}}
@@ -103,7 +115,7 @@ def test_checked_engines_are_listed_and_cleared(cli, own):
     for path in (damaged, killed, theirs):
         path.write_text("?")
     code, out, err = cli("list")
-    newest, middle, oldest, total = out.splitlines()[2:]
+    newest, middle, oldest, total = out.splitlines()[3:-1]
     assert (code, err) == (0, "")
     assert newest.endswith(" seconds ago  unreadable")
     assert middle.split()[-6:] == ["onnxruntime-cpu", "fast,", "onnxruntime", "1.31.0", "Fast", "exact"]
@@ -122,7 +134,7 @@ def test_checked_engines_are_listed_and_cleared(cli, own):
     assert data["bytes"] == sum(path.stat().st_size for path in (first, second, damaged))
     assert [entry["key"] for entry in data["entries"]] == [None, CHECKED, other]
     assert data["entries"][1]["found"] == EXACT
-    assert cli("clear")[1].splitlines()[2] == f"removed 3 checked engines, 0.0 MB from {checked.folder}"
+    assert cli("clear")[1].splitlines()[3] == f"removed 3 checked engines, 0.0 MB from {checked.folder}"
     assert list(checked.folder.iterdir()) == [theirs]
 
 

@@ -1,11 +1,16 @@
 """`speccompile plan`, as its user sees it."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 
 from speccompile.cli import main
 from speccompile.recipe import load_recipe, make_plan
+from speccompile.recipe.needs import needs_of
+from speccompile.recipe.room import Room
+from speccompile.system import MemoryLimit
 
 
 @pytest.fixture
@@ -100,11 +105,48 @@ def test_the_texts_of_the_proof_have_their_rows(plan, make_recipe, tmp_path):
         assert [" ".join(rows[f"prove.{key}"]) for key in ("prompts", "held_out")] == [prompts, held_out]
 
 
-def test_json_is_the_plans_own(plan, make_recipe):
+def test_json_is_the_plans_own_and_what_it_needs(plan, make_recipe):
     recipe = make_recipe()
     code, out, _ = plan(recipe, "--json", "--set", "cache.max_length=32")
     assert code == 0
-    assert json.loads(out) == make_plan(load_recipe(recipe, ["cache.max_length=32"])).to_json()
+    data, made = json.loads(out), make_plan(load_recipe(recipe, ["cache.max_length=32"]))
+    beside = {key: data.pop(key) for key in ("needs", "room", "lacking")}
+    assert data == made.to_json()
+    assert beside["needs"] == needs_of(made).to_json()
+    assert beside["needs"]["disk"] == beside["needs"]["bundle"] + beside["needs"]["temporary"] > 0
+    assert Path(beside["room"]["folder"]).is_dir()
+    assert beside["room"]["disk"] > 0
+    assert beside["room"]["memory"] > 0
+    assert beside["lacking"] == []
+
+
+def test_the_table_shows_what_is_needed_of_what_there_is(plan, make_recipe):
+    _, out, _ = plan(make_recipe())
+    rows = rows_of(out)
+    assert re.fullmatch(r"[\d.]+ [MG]B, [\d.]+ [MG]B free in /.* estimate", " ".join(rows["needs.disk"]))
+    assert re.fullmatch(r"[\d.]+ [MG]B of [\d.]+ [MG]B estimate", " ".join(rows["needs.memory"]))
+
+
+def test_too_little_is_noted_by_plan_and_refused_by_build(plan, make_recipe, monkeypatch, tmp_path, capsys):
+    recipe = make_recipe()
+    lacking = Room(tmp_path, 100_000, (MemoryLimit("`ulimit -v`", "address space", 10**8, "raise it"),))
+    monkeypatch.setattr("speccompile.recipe.room.find_room", lambda output: lacking)
+    code, out, _ = plan(recipe)
+    notes = [line for line in out.splitlines() if line.startswith("note: ")]
+    assert code == 0
+    assert [note.partition(" is too small")[0].partition(" has too little")[0] for note in notes] == [
+        f"note: the disk of {tmp_path}",
+        "note: `ulimit -v`",
+    ]
+    assert json.loads(plan(recipe, "--json")[1])["lacking"] == [note.removeprefix("note: ") for note in notes]
+    output = tmp_path / "bundle"
+    with pytest.raises(SystemExit) as leaving:
+        main(["build", str(recipe), "--output", str(output)])
+    err = capsys.readouterr().err
+    assert leaving.value.code == 1
+    assert err.startswith(f"error: the disk of {tmp_path} has too little room: received 0.1 MB free, expected about ")
+    assert err.splitlines()[1] == "hint: free some disk space, or give an --output on another disk"
+    assert not output.exists()
 
 
 def break_config(folder):

@@ -7,12 +7,13 @@ import sys
 import pytest
 
 from speccompile.contract import Graph, Tensor
-from speccompile.engines import Limits, Settings, flavour, make_settings
+from speccompile.engines import Limits, Settings, failures, flavour, make_settings
 from speccompile.engines.failures import Ending, explain
 from speccompile.engines.flavour import Gpu
-from speccompile.engines.memory import Memory, physical_memory, read_memory
+from speccompile.engines.memory import Memory, read_memory
 from speccompile.engines.messages import fused_layers, what_it_did
 from speccompile.errors import EngineError, UsageError
+from speccompile.system import MemoryLimit, physical_memory
 
 
 def graph() -> Graph:
@@ -209,6 +210,18 @@ def test_how_a_build_ended(ending, what, hint):
     assert hint in str(error.hint)
     expected = [line for line in ending.lines if "Parsing" not in line]
     assert shown == (["the builder's last messages:", *expected] if expected else [])
+
+
+@pytest.mark.parametrize(
+    "ending", [Ending(-6, None, []), Ending(0, None, [], refusal="it would not", hint="ask again")]
+)
+def test_where_addresses_are_limited_that_is_said(monkeypatch, ending):
+    limit = MemoryLimit("`ulimit -v`", "address space", 2_300_000_000, "raise it")
+    monkeypatch.setattr(failures, "memory_limits", lambda: [limit])
+    error = explain(ending, "step", settings(tokens=4, prefill_chunk=16), Limits(9, 2e9))
+    assert error.hint.startswith(
+        "`ulimit -v` leaves the builder 2.3 GB of addresses, which may be too little (raise it)"
+    )
 
 
 def test_only_the_last_messages_are_shown():

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from speccompile.bundle import BundleWriter, EngineEntry
+from speccompile.engines import store_weights_once
 from speccompile.errors import EngineError, UsageError
 from speccompile.runtime import Bundle, engines, onnxruntime_device, tensorrt_program
 from speccompile.runtime.engine import process_memory
@@ -157,3 +158,23 @@ def test_a_bundle_runs_on_the_engine_that_is_chosen(cuda, tmp_path, monkeypatch)
     assert bundle.generate([3, 1, 4], max_new_tokens=20).token_ids == autoregressive([3, 1, 4], 20)
     with pytest.raises(EngineError, match="engine 'later' cannot run here: it is not built yet"):
         Bundle.open(folder, engine="later")
+
+
+def test_an_engine_that_is_stored_as_a_patch(cuda, tmp_path, monkeypatch):
+    """`verify` beside the fused `step` with which it has most bytes in common."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    manifest = device_manifest(fused=True)
+    (entry,) = manifest.engines
+    monkeypatch.setattr(tensorrt_program, "load", lambda backend: FakeTensorRT(cuda, manifest))
+    with BundleWriter(tmp_path / "toy") as writer:
+        write_plans(writer.folder, entry)
+        for file in entry.files.values():
+            with (writer.folder / file).open("a") as plan:
+                plan.write("".join(f"\n{' ' * number}" for number in range(1000)))  # the weights of both
+        entry = store_weights_once(entry, writer.folder)
+        writer.finish(replace(manifest, tokenizer=False, engines=(entry,)), {}, {})
+    assert entry.files["verify"] == "engines/verify.engine.patch"
+    assert (tmp_path / "toy" / entry.files["verify"]).stat().st_size < 50_000
+    bundle = Bundle.open(tmp_path / "toy")
+    for options in ({}, {"autoregressive": True}):
+        assert bundle.generate([3, 1, 4], max_new_tokens=20, **options).token_ids == autoregressive([3, 1, 4], 20)

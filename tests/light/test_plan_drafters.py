@@ -47,7 +47,7 @@ def test_several_models_draft_one_tree_each(plan):
 
 def test_the_positions_and_tokens_of_every_model_count(plan, refusal, make_checkpoint, tmp_path):
     make_checkpoint(tmp_path / "short", max_position_embeddings=32)
-    make_checkpoint(tmp_path / "wide", vocab_size=9)
+    make_checkpoint(tmp_path / "wide", vocab_size=9, words=None)
     models = {"kind": "models", "models": ["drafter", "short"]}
     assert plan(models).max_length == 32
     message = refusal(models, cache={"max_length": 33})

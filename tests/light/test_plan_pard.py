@@ -52,7 +52,12 @@ def test_its_successor_is_refused_by_name(plan, kind):
 
 def test_the_vocabulary_is_the_targets(plan):
     with pytest.raises(RecipeError, match=r"received a drafter with a vocabulary of 16 tokens, expected the target's"):
-        plan(vocab_size=16, pard_token=12)
+        plan(vocab_size=16, pard_token=12, words=None)
+
+
+def test_the_mask_may_be_padding_that_the_target_lacks(plan):
+    decided = plan(vocab_size=16, pard_token=12)
+    assert (decided.drafter.mask_token, decided.common_tokens) == (12, 8)
 
 
 def test_trees_are_for_others(plan):

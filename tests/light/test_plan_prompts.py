@@ -2,7 +2,7 @@
 
 import pytest
 
-from speccompile.bundle.prompts import read_prompts
+from speccompile.bundle.prompts import read_prompts, read_questions
 from speccompile.errors import PromptError
 
 
@@ -48,6 +48,29 @@ def test_a_line_in_no_form_is_refused(write, line, message):
     with pytest.raises(PromptError, match=message) as caught:
         read_prompts(write(b'{"prompt": "a"}\n' + line + b"\n"))
     assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("line", "named", "medium"),
+    [
+        ('{"prompt": "What is this?", "image": "cat.png"}', "image", "image"),
+        ('{"prompt": "What is this?", "images": ["cat.png"]}', "images", "image"),
+        ('{"messages": [{"role": "user", "content": [{"type": "image", "url": "cat.png"}]}]}', "image", "image"),
+        ('{"prompt": [{"type": "image_url", "image_url": {"url": "cat.png"}}]}', "image_url", "image"),
+        ('{"prompt": [{"type": "input_audio", "input_audio": {"data": "AA=="}}]}', "input_audio", "audio"),
+        ('{"question_id": 1, "category": "a", "turns": ["b"], "video": "cat.mp4"}', "video", "video"),
+    ],
+)
+@pytest.mark.parametrize("read", [read_prompts, read_questions])
+def test_images_and_the_like_are_refused_by_name(write, line, named, medium, read):
+    message = rf"line 2: received '{named}', expected text or token ids alone: no {medium} is read$"
+    with pytest.raises(PromptError, match=message) as caught:
+        read(write('{"prompt": "a"}\n' + line))
+    assert "the text decoder alone is compiled" in caught.value.hint
+
+
+def test_a_line_that_says_it_has_no_image_is_read(write):
+    assert read_prompts(write('{"prompt": "image", "image": null, "images": [], "type": "text"}')) == ["image"]
 
 
 def test_a_file_without_prompts_is_refused(write):

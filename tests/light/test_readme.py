@@ -3,11 +3,13 @@
 import re
 from pathlib import Path
 
+from speccompile.checkpoints.multimodal import TYPES
+from speccompile.checkpoints.quantization import METHODS
 from speccompile.cli.main import COMMANDS
 from speccompile.families import FAMILIES, OWN
 from speccompile.recipe.capabilities import ROWS
 from speccompile.recipe.drafts import DRAFTS, KEYS
-from tests import zoo
+from tests import multimodal, zoo
 
 README = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
 COLUMNS = {"backend": "backend", "provider": "provider", "compute_capability": "compute_capability",
@@ -65,10 +67,20 @@ def test_the_table_of_drafters_is_the_registry():
     assert section("drafters") == drafters()
 
 
+def test_the_table_of_quantized_checkpoints_is_what_is_read():
+    rows = [f"| `{name}` | {method.taken} |" for name, method in METHODS.items()]
+    assert section("quantized") == "\n".join(["| `quant_method` | what is read |", "|---|---|", *rows])
+
+
 def test_the_architectures_are_those_that_the_suite_proves():
     proven = sorted({type(zoo.model(name)).__name__.removesuffix("ForCausalLM").removesuffix("LMHeadModel")
                      for name in zoo.names("works")})  # fmt: skip
     assert " ".join(section("architectures").split()).rstrip(".").split(", ") == proven
+
+
+def test_the_multimodal_models_are_those_whose_decoder_is_compared_with_the_whole():
+    assert section("multimodal") == ", ".join(f"`{model_type}`" for model_type in TYPES)
+    assert {multimodal.model(name).config.model_type for name in multimodal.NAMES} == set(TYPES)
 
 
 def test_every_command_is_shown():

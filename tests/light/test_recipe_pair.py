@@ -1,6 +1,7 @@
 """Pairs: vocabularies, tokenizers and special tokens of a drafter and its target."""
 
 import json
+import time
 
 import pytest
 from tokenizers import Tokenizer
@@ -25,16 +26,83 @@ def plan_with(make_recipe, make_checkpoint, tmp_path):
     return plan_with
 
 
-def test_a_drafter_with_another_vocabulary_is_refused(plan_with):
+@pytest.mark.parametrize(("target", "drafter"), [({"words": None}, {}), ({}, {"words": None})])
+def test_another_vocabulary_is_refused_where_no_tokenizer_says_that_it_is_padding(plan_with, target, drafter):
     with pytest.raises(
         RecipeError, match="received a drafter with a vocabulary of 9 tokens, expected the target's"
     ) as e:
-        plan_with(vocab_size=9)
+        plan_with(target=target, vocab_size=9, **drafter)
     assert str(e.value).endswith(
         "recipe.yaml: drafter.model: received a drafter with a vocabulary of 9 tokens, "
         "expected the target's vocabulary of 8"
     )
     assert "trained with the target's tokenizer" in e.value.hint
+    assert "put its tokenizer.json beside both models" in e.value.hint
+
+
+@pytest.mark.parametrize(("ours", "theirs", "common"), [(8, 9, 8), (12, 8, 8), (16, 10, 10)])
+@pytest.mark.parametrize("is_same_file", [True, False])
+def test_vocabularies_that_differ_in_padding_are_paired(plan_with, tmp_path, ours, theirs, common, is_same_file):
+    plan_with(target={"vocab_size": ours}, vocab_size=theirs)
+    if not is_same_file:
+        path = tmp_path / "their" / "tokenizer.json"
+        path.write_text(json.dumps(json.loads(path.read_text())))
+    plan = make_plan(load_recipe(tmp_path))
+    assert plan.common_tokens == common
+    assert plan.notes == (
+        f"vocabularies of {ours} rows in the target and {theirs} in the drafter: drafts are tokens below {common}",
+    )
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [(8, 7), (7, 8), (7, 6)])
+def test_a_vocabulary_without_rows_for_all_tokens_is_refused(plan_with, ours, theirs):
+    with pytest.raises(RecipeError) as caught:
+        plan_with(target={"vocab_size": ours}, vocab_size=theirs)
+    assert str(caught.value).endswith(
+        f"received a drafter with a vocabulary of {theirs} tokens, expected the target's vocabulary of {ours}, or both "
+        "with rows for the 8 tokens of their tokenizer"
+    )
+
+
+def test_an_added_token_may_have_no_row(plan_with, tmp_path):
+    """As the image token of Gemma 3, 262144, which the model of 1 B has no row for."""
+    plan_with(target={"vocab_size": 16}, vocab_size=8)
+    for name in ("our", "their"):
+        tokenizer = Tokenizer.from_file(str(tmp_path / name / "tokenizer.json"))
+        tokenizer.add_special_tokens(["<image>"])
+        tokenizer.save(str(tmp_path / name / "tokenizer.json"))
+    notes = make_plan(load_recipe(tmp_path)).notes
+    assert notes[1:] == ("the added token '<image>' (8) lies behind these rows and is never drafted",)
+
+
+def test_an_added_token_that_one_of_them_lacks_is_refused(plan_with, tmp_path):
+    plan_with(target={"vocab_size": 16}, vocab_size=12)
+    tokenizer = Tokenizer.from_file(str(tmp_path / "our" / "tokenizer.json"))
+    tokenizer.add_special_tokens(["<think>"])
+    tokenizer.save(str(tmp_path / "our" / "tokenizer.json"))
+    with pytest.raises(RecipeError, match="whose tokenizer has nothing as token 8, expected the target's '<think>'"):
+        make_plan(load_recipe(tmp_path))
+
+
+def test_tokenizers_as_large_as_gemma_s_are_compared_in_a_plan_s_two_seconds(plan_with, tmp_path):
+    """262144 tokens and twice as many merges, in files that differ; the plan has two seconds for everything."""
+    plan_with(target={"vocab_size": 262208}, vocab_size=262144)
+    vocabulary = {f"▁token{token_id}": token_id for token_id in range(262144)}
+    merges = [["▁token", str(number)] for number in range(2 * 262144)]
+    text = json.dumps({"model": {"type": "BPE", "vocab": vocabulary, "merges": merges}}, ensure_ascii=False)
+    for name, end in (("our", ""), ("their", "\n")):
+        (tmp_path / name / "tokenizer.json").write_text(text + end)
+    start = time.process_time()
+    assert make_plan(load_recipe(tmp_path)).common_tokens == 262144
+    assert time.process_time() - start < 1.5
+
+
+def test_no_node_has_more_children_than_both_have_tokens(make_recipe, make_checkpoint, tmp_path):
+    for name, rows in (("our", 64), ("their", 9)):
+        make_checkpoint(tmp_path / name, vocab_size=rows)
+    path = make_recipe(target={"model": "our"}, drafter={"kind": "model", "model": "their", "tree": [10]})
+    with pytest.raises(RecipeError, match="received a node with 10 children, expected at most 9, the tokens of the"):
+        make_plan(load_recipe(path))
 
 
 def test_a_drafter_with_another_tokenizer_of_the_same_size_is_refused(plan_with):

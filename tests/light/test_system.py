@@ -121,3 +121,37 @@ def test_memory_is_what_the_kernel_says(tmp_path):
 
 def test_memory_of_a_process_that_is_not_there():
     assert system.process_sizes(2**22 + 1) == {}
+
+
+@pytest.mark.parametrize(
+    ("membership", "files", "sizes"),
+    [
+        ("0::/\n", {}, []),
+        ("0::/\n", {"memory.max": "max\n"}, []),
+        ("0::/\n", {"memory.max": "4294967296\n"}, [("/", 1 << 32)]),
+        ("0::/a/b\n", {"a/b/memory.max": "max\n", "a/memory.max": "1024\n"}, [("/a", 1024)]),
+        ("0::/a/b\n", {"a/b/memory.max": "512\n", "a/memory.max": "1024\n"}, [("/a/b", 512), ("/a", 1024)]),
+        ("5:cpu:/x\n4:memory:/a\n", {"memory/a/memory.limit_in_bytes": "2048\n"}, [("/memory/a", 2048)]),
+        # in a container the path is the host's, and the group is mounted where the root should be
+        ("4:memory:/docker/a\n", {"memory/memory.limit_in_bytes": "2048\n"}, [("/memory", 2048)]),
+        ("4:memory:/\n", {"memory/memory.limit_in_bytes": "9223372036854771712\n"}, []),
+    ],
+)
+def test_memory_is_no_more_than_the_limits_of_the_control_groups(tmp_path, membership, files, sizes):
+    write(tmp_path, "proc/self/cgroup", membership)
+    write(tmp_path, "proc/meminfo", "MemTotal: 8 kB\nSwapTotal:  4 kB\n")
+    for name, text in files.items():
+        write(tmp_path, f"sys/fs/cgroup/{name}", text)
+    machine, *groups = (each for each in system.memory_limits(tmp_path) if "ulimit" not in each.name)
+    assert (machine.kind, machine.size) == ("memory", system.physical_memory() + 4096)
+    assert [(each.name, each.kind, each.size) for each in groups] == [
+        (f"the limit of the control group {name}", "memory", size) for name, size in sizes
+    ]
+
+
+@pytest.mark.parametrize(("option", "kind"), [("v", "address space"), ("d", "memory")])
+def test_memory_is_no_more_than_the_limits_of_the_process(option, kind):
+    code = "from speccompile.system import memory_limits; x = memory_limits()[-1]; print(x.name, x.kind, x.size)"
+    command = f"ulimit -S{option} 2000000 && '{sys.executable}' -c '{code}'"
+    found = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert found.stdout == f"`ulimit -{option}` {kind} {2_000_000 * 1024}\n"

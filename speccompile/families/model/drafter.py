@@ -8,4 +8,4 @@ from speccompile.step.draft.language import DecoderReader
 def make(site: Site) -> Drafter:
     """Drafts with the recipe's model."""
     (decoder,) = site.drafters()
-    return token_by_token(site, DecoderReader(decoder))
+    return token_by_token(site, DecoderReader(decoder, target_size=site.plan.target.facts.vocabulary_size))

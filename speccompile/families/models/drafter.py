@@ -13,7 +13,7 @@ from speccompile.tree import Tree, merged, merged_places
 
 def make(site: Site) -> Drafter:
     """Every model drafts the tree."""
-    return SeveralDrafters(site.drafters(), site.tree)
+    return SeveralDrafters(site.drafters(), site.tree, site.plan.target.facts.vocabulary_size)
 
 
 class SeveralDrafters(Drafter):
@@ -24,11 +24,13 @@ class SeveralDrafters(Drafter):
     The caches of the first are called `drafter.key.0` and on, those of the next `drafter.1.key.0` and on.
     """
 
-    def __init__(self, decoders: list[Decoder], tree: Tree) -> None:
+    def __init__(self, decoders: list[Decoder], tree: Tree, target_size: int | None = None) -> None:
+        """target_size: as of `DecoderReader`, each of which may have more or less."""
         super().__init__()
         prefixes = ["drafter", *(f"drafter.{number}" for number in range(1, len(decoders)))]
         pairs = zip(decoders, prefixes, strict=True)
-        self.drafters = nn.ModuleList(FixedDrafter(DecoderReader(d, name), tree, merged=True) for d, name in pairs)
+        readers = [DecoderReader(decoder, name, target_size) for decoder, name in pairs]
+        self.drafters = nn.ModuleList(FixedDrafter(reader, tree, merged=True) for reader in readers)
         trees = [tree] * len(decoders)
         self.shape = merged(trees)
         self.tokens = self.shape.drafts

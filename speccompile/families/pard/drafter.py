@@ -15,7 +15,8 @@ def make(site: Site) -> Drafter:
     (decoder,) = site.drafters()
     drafter = site.plan.drafter
     assert drafter.mask_token is not None, "the plan reads it"
-    return token_by_token(site, PardReader(decoder, drafter.mask_token, drafter.tokens - 1))
+    size = site.plan.target.facts.vocabulary_size
+    return token_by_token(site, PardReader(decoder, size, drafter.mask_token, drafter.tokens - 1))
 
 
 class PardReader(DecoderReader):
@@ -23,8 +24,8 @@ class PardReader(DecoderReader):
 
     keeps_drafts = False
 
-    def __init__(self, decoder: Decoder, mask_token: int, masks: int) -> None:
-        super().__init__(decoder)
+    def __init__(self, decoder: Decoder, target_size: int, mask_token: int, masks: int) -> None:
+        super().__init__(decoder, target_size=target_size)
         self.mask_token, self.masks = mask_token, masks
 
     def begin(self, accepted: Accepted, states: list[Tensor]) -> DecoderReading:
@@ -34,9 +35,7 @@ class PardReader(DecoderReader):
 class PardReading(OnePass, DecoderReading):
     """One round."""
 
-    def __init__(self, reader: PardReader, accepted: Accepted, states: list[Tensor]) -> None:
-        self.reader = reader
-        super().__init__(reader.decoder, accepted, states)
+    reader: PardReader
 
     def _read_path(self, tokens: Tensor, causal: Tensor) -> None:
         if not self.reader.masks:
@@ -47,6 +46,6 @@ class PardReading(OnePass, DecoderReading):
         positions = torch.cat([self.row_positions, behind], 1)
         self.current.look(positions, positions, with_masks(causal, self.seen, masks))
         tokens = torch.cat([tokens, torch.full((batch, masks), self.reader.mask_token, device=tokens.device)], 1)
-        self.depths = self.decoder.run(self.current, tokens, places_of(self.last[:, None], width, masks))
+        self.depths = self.reader.run(self.current, tokens, places_of(self.last[:, None], width, masks))
         self.logits = self.depths[:, :1]
         self.caught_up = [rows[:, :, :width] for rows in self.current.rows()]

@@ -37,7 +37,16 @@ def column_parts(rows: int, columns: int) -> Iterator[slice]:
 
 def packed_floats(weight: Floats, dtype: np.dtype[Any]) -> Array:
     """[tiles, K, 16], in float32 or bfloat16."""
-    return _packed(weight, (len(weight), TILE), dtype, lambda part: part.astype(dtype).transpose(1, 0, 2))
+    depth, columns = weight.shape
+    return packed_by_part(lambda part: weight[:, part], depth, columns, dtype)
+
+
+def packed_by_part(read: Callable[[slice], Floats], depth: int, columns: int, dtype: np.dtype[Any]) -> Array:
+    """The same of a weight of which a few columns are read at a time: float32 [K, columns of a part]."""
+    packed = np.zeros((-(-columns // TILE), depth, TILE), dtype)
+    for part in column_parts(depth, columns):
+        packed[_tiles(part)] = _by_tile(read(part), dtype)
+    return packed
 
 
 def unpacked_floats(packed: Array, part: slice) -> Floats:
@@ -84,7 +93,7 @@ def unpacked_int4(packed: NDArray[np.uint8], part: slice) -> NDArray[np.uint8]:
 
 def packed_blocks(values: Array, dtype: np.dtype[Any]) -> Array:
     """[tiles, blocks, 16] of values [blocks, N]: what belongs to a block of a column."""
-    return _packed(values, (len(values), TILE), dtype, lambda part: part.astype(dtype).transpose(1, 0, 2))
+    return _by_tile(values, dtype)
 
 
 def unpacked_blocks(packed: Array, part: slice) -> Array:
@@ -97,12 +106,10 @@ def filled_columns(values: Array) -> Array:
     return np.pad(values, (0, -len(values) % TILE))
 
 
-def _packed(weight: Array, tile: tuple[int, ...], dtype: np.dtype[Any], move: Callable[[Array], Array]) -> Array:
-    rows, columns = weight.shape
-    packed = np.zeros((-(-columns // TILE), *tile), dtype)
-    for part in column_parts(rows, columns):
-        packed[_tiles(part)] = move(_filled(weight[:, part], rows, 0).reshape(rows, -1, TILE))
-    return packed
+def _by_tile(values: Array, dtype: np.dtype[Any]) -> Array:
+    """[tiles, rows, 16] of [rows, N]."""
+    rows = len(values)
+    return np.ascontiguousarray(_filled(values, rows, 0).astype(dtype).reshape(rows, -1, TILE).transpose(1, 0, 2))
 
 
 def _tiles(part: slice) -> slice:

@@ -9,6 +9,7 @@ from onnx_ir.passes import common
 
 from speccompile.lower.passes.cast_like import cast_like
 from speccompile.lower.passes.fold_constants import fold_constants
+from speccompile.weights.graph import Made, identity
 
 _FLOAT32 = ir.DataType.FLOAT
 _LOW_OPS = {"Attend", "Commit", "Conv", "Einsum", "Gemm", "MatMul", "MatMulNBits"}
@@ -199,7 +200,8 @@ def _is_cache(output: ir.Value) -> bool:
 
 def _converted(tensor: ir.TensorProtocol, dtype: ir.DataType) -> ir.LazyTensor:
     """Converted while it is written: the whole model is never held twice."""
-    return ir.LazyTensor(lambda: _convert(tensor, dtype), dtype=dtype, shape=tensor.shape, name=tensor.name)
+    recipe = {"dtype": dtype.name, "of": identity(tensor)}
+    return Made(lambda: _convert(tensor, dtype), dtype, tensor.shape.numpy(), str(tensor.name), recipe)
 
 
 def _convert(tensor: ir.TensorProtocol, dtype: ir.DataType) -> ir.Tensor:

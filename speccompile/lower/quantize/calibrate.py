@@ -15,6 +15,9 @@ from speccompile.lower import onnxruntime
 from speccompile.lower.quantize.gemm import split_gemm
 from speccompile.lower.quantize.linear import find_linears
 from speccompile.lower.quantize.qdq import Ranges
+from speccompile.system import available_cores
+from speccompile.weights import graph as weights_graph
+from speccompile.weights.session import is_linked, open_linked
 
 Feeds = dict[str, NDArray[np.generic]]
 
@@ -33,12 +36,13 @@ def calibrate(
     onnxruntime.quantization.calibrate finds the same ranges, in more than twice the memory: it reads and writes all
     weights anew (1.1 GB of them: 3.7 GB against 1.6 GB).
     """
-    model = ir.load(neutral)
+    model = weights_graph.load(neutral)
     onnxruntime.lower(model)
     split_gemm(model)
     names = list(dict.fromkeys(str(linear.node.inputs[0].name) for linear in find_linears(model.graph)))
     path = neutral.with_suffix(".observed.onnx")  # in the folder of its weights, which it reads where they are
     _observe(model, names)
+    weights_graph.store(model, path.parent)
     ir.save(model, path)
     try:
         session, found = _session(path), []
@@ -70,6 +74,8 @@ def _observe(model: ir.Model, names: Sequence[str]) -> None:
 
 
 def _session(path: Path) -> ort.InferenceSession:
+    if is_linked(path):
+        return open_linked(path, available_cores())
     options = ort.SessionOptions()
     options.log_severity_level = 3  # it warns of every cache that is not updated in place
     native.register(options)

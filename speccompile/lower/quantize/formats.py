@@ -12,8 +12,11 @@ from speccompile.lower.native import layouts
 from speccompile.lower.native.layouts import Array, Floats
 from speccompile.lower.quantize import kernels
 
-Read = Callable[[], Floats]
-"""The weight float32 [K, N]; a view of its file where that is possible."""
+Read = Callable[[slice], Floats]
+"""Some columns of a weight [K, N]: float32 [K, columns of the part]."""
+
+Quantize = Callable[[slice], kernels.Int4]
+"""The same in 4 bits, for those who know more of a weight than its floats."""
 
 
 @dataclass(frozen=True)
@@ -28,8 +31,10 @@ class Field:
 
 class Format(ABC):
     @abstractmethod
-    def fields(self, read: Read, depth: int, columns: int, block_size: int) -> list[Field]:
-        """The constants of a weight, in the order of the operators' inputs."""
+    def fields(
+        self, read: Read, depth: int, columns: int, block_size: int, int4: Quantize | None = None
+    ) -> list[Field]:
+        """The constants of a weight, in the order of the operators' inputs. int4: as the format of that name has it."""
 
     @abstractmethod
     def text(self, block_size: int) -> str:
@@ -42,10 +47,12 @@ class Floating(Format):
 
     dtype: ir.DataType
 
-    def fields(self, read: Read, depth: int, columns: int, block_size: int) -> list[Field]:
+    def fields(
+        self, read: Read, depth: int, columns: int, block_size: int, int4: Quantize | None = None
+    ) -> list[Field]:
         numpy = np.dtype(self.dtype.numpy())
         shape = (-(-columns // layouts.TILE), depth, layouts.TILE)
-        return [Field("", self.dtype, shape, lambda: layouts.packed_floats(read(), numpy))]
+        return [Field("", self.dtype, shape, lambda: layouts.packed_by_part(read, depth, columns, numpy))]
 
     def text(self, block_size: int) -> str:
         return "float32" if self.dtype == ir.DataType.FLOAT else self.dtype.name.lower()
@@ -54,19 +61,20 @@ class Floating(Format):
 class Int8(Format):
     """Symmetric, a scale a column."""
 
-    def fields(self, read: Read, depth: int, columns: int, block_size: int) -> list[Field]:
+    def fields(
+        self, read: Read, depth: int, columns: int, block_size: int, int4: Quantize | None = None
+    ) -> list[Field]:
         tiles, filled = -(-columns // layouts.TILE), layouts.round_up(depth, layouts.INT8_DEPTH)
 
+        def some(part: slice) -> Array:
+            return kernels.numbers(read(part), kernels.INT8, depth)
+
         def numbers() -> Array:
-            weight = read()
-
-            def some(part: slice) -> Array:
-                return kernels.numbers(weight[:, part], kernels.INT8, depth)
-
             return layouts.packed_int8(some, depth, columns)
 
         def scales() -> Array:
-            return layouts.filled_columns(kernels.scales(read(), kernels.INT8, depth).reshape(columns))
+            found = [kernels.scales(read(part), kernels.INT8, depth) for part in layouts.column_parts(depth, columns)]
+            return layouts.filled_columns(np.concatenate(found, 1).reshape(columns))
 
         return [
             Field("", ir.DataType.UINT8, (tiles, filled // 4, layouts.TILE, 4), numbers),
@@ -80,8 +88,10 @@ class Int8(Format):
 class Int4(Format):
     """A scale and a zero point a block, in float16 and a byte, and a power of two a column."""
 
-    def fields(self, read: Read, depth: int, columns: int, block_size: int) -> list[Field]:
-        made = _Int4Weight(read, depth, columns, block_size)
+    def fields(
+        self, read: Read, depth: int, columns: int, block_size: int, int4: Quantize | None = None
+    ) -> list[Field]:
+        made = _Int4Weight(int4 or (lambda part: kernels.int4(read(part), block_size)), depth, columns, block_size)
         tiles, filled = -(-columns // layouts.TILE), layouts.round_up(depth, block_size)
         blocks = (tiles, filled // block_size, layouts.TILE)
         return [
@@ -98,14 +108,14 @@ class Int4(Format):
 class _Int4Weight:
     """Quantized once: the numbers are written and forgotten, while the little beside them waits to be written."""
 
-    def __init__(self, read: Read, depth: int, columns: int, block_size: int) -> None:
-        self._read, self._depth, self._columns, self._block_size = read, depth, columns, block_size
+    def __init__(self, quantize: Quantize, depth: int, columns: int, block_size: int) -> None:
+        self._quantize, self._depth, self._columns, self._block_size = quantize, depth, columns, block_size
 
     def numbers(self) -> Array:
-        weight, beside = self._read(), list[tuple[Array, Array]]()
+        beside = list[tuple[Array, Array]]()
 
         def some(part: slice) -> Array:
-            found = kernels.int4(weight[:, part], self._block_size)
+            found = self._quantize(part)
             beside.append((found.scales, found.zero_points))
             return found.numbers
 
@@ -117,8 +127,11 @@ class _Int4Weight:
     @cached_property
     def _beside(self) -> tuple[Array, Array]:
         """Scales and zero points [blocks, N], where nobody has asked for the numbers."""
-        found = kernels.int4(self._read(), self._block_size)
-        return found.scales, found.zero_points
+        parts = layouts.column_parts(self._depth, self._columns)
+        found = [self._quantize(part) for part in parts]
+        return np.concatenate([each.scales for each in found], 1), np.concatenate(
+            [each.zero_points for each in found], 1
+        )
 
     @cached_property
     def factors(self) -> Array:

@@ -7,6 +7,9 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from speccompile.weights.graph import source_of
+from speccompile.weights.source import Source
+
 LAYER, HEAD, ROUTER = "layer", "head", "router"
 """What a linear layer does: any layer's work, the scores of tokens, or the scores of experts."""
 
@@ -34,12 +37,21 @@ class Weight:
         suffixes = (str(step) if isinstance(step, int) else "T" for step in self.steps)
         return ".".join([str(self.source.name), *suffixes])
 
-    def numpy(self) -> NDArray[np.float32]:
-        """float32 [K, N], a view of the file where the initializer lies in one."""
-        array = self.tensor.numpy()
+    @property
+    def stored(self) -> Source:
+        """[K, N], wherever it lies."""
+        found = source_of(self.tensor)
         for step in self.steps:
-            array = array[step] if isinstance(step, int) else array.transpose(step)
-        return array.astype(np.float32, copy=False)
+            found = found.picked(step) if isinstance(step, int) else found.turned(step)
+        return found
+
+    def numpy(self) -> NDArray[np.float32]:
+        """float32 [K, N]."""
+        return self.columns(slice(0, self.shape[1]))
+
+    def columns(self, part: slice) -> NDArray[np.float32]:
+        """float32 [K, columns of the part]: no others are read where the weight lies as torch has it, [N, K]."""
+        return self.stored.columns(part)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from speccompile.lower.passes import ONNXRUNTIME
-from speccompile.lower.quantize import kernels
+from speccompile.lower.quantize import taken
 from speccompile.lower.quantize.lazy import add_initializer
 from speccompile.lower.quantize.linear import HEAD, Linear, Weight
 from speccompile.lower.quantize.report import QuantizeReport
@@ -49,17 +49,21 @@ def _store(graph: ir.Graph, weight: Weight, bits: int, block: int) -> _Stored:
     shape, name = (columns, -(-rows // block)), f"{weight.name}.{bits}bits"
 
     def made(field: str) -> NDArray[np.generic]:
-        found: NDArray[np.generic] = getattr(kernels.nbits(weight.numpy(), bits, block), field)
+        found: NDArray[np.generic] = getattr(taken.nbits(weight, bits, block), field)
         return found
 
+    of = weight.stored.identity()
+
+    def constant(suffix: str, field: str, dtype: ir.DataType, shape: tuple[int, ...]) -> ir.Value:
+        recipe = {"bits": bits, "block_size": block, "field": field, "of": of}
+        return add_initializer(graph, f"{name}{suffix}", dtype, shape, partial(made, field), recipe)
+
     values = [
-        add_initializer(graph, name, ir.DataType.UINT8, (*shape, block * bits // 8), partial(made, "numbers")),
-        add_initializer(graph, f"{name}.scales", ir.DataType.FLOAT, shape, partial(made, "scales")),
+        constant("", "numbers", ir.DataType.UINT8, (*shape, block * bits // 8)),
+        constant(".scales", "scales", ir.DataType.FLOAT, shape),
     ]
     if bits == 4:  # 8 bits are symmetric
-        packed = (columns, -(-shape[1] // 2))
-        zero_points = f"{name}.zero_points"
-        values.append(add_initializer(graph, zero_points, ir.DataType.UINT8, packed, partial(made, "zero_points")))
+        values.append(constant(".zero_points", "zero_points", ir.DataType.UINT8, (columns, -(-shape[1] // 2))))
     return _Stored(tuple(values), bits, block)
 
 

@@ -1,8 +1,9 @@
 """Linear layers for the kernels of `native/`: products that read the same are one node, their weights side by side."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -10,11 +11,15 @@ import onnx_ir as ir
 from speccompile.lower.native import DOMAIN
 from speccompile.lower.native.functions import add_functions
 from speccompile.lower.native.layouts import Floats
+from speccompile.lower.quantize import taken
 from speccompile.lower.quantize.formats import FORMATS
+from speccompile.lower.quantize.gemm import split_gemm
+from speccompile.lower.quantize.kernels import Int4
 from speccompile.lower.quantize.lazy import add_initializer
-from speccompile.lower.quantize.linear import HEAD, LAYER, ROUTER, TURNED, Linear, Weight
+from speccompile.lower.quantize.linear import HEAD, LAYER, ROUTER, TURNED, Linear, Weight, find_linears
 from speccompile.lower.quantize.report import QuantizeReport
 from speccompile.lower.quantize.shared import Shared
+from speccompile.weights.graph import identity
 
 JOINED = "+"
 """Between the names of weights that lie side by side."""
@@ -47,10 +52,28 @@ class Columns:
     def shape(self) -> tuple[int, int]:
         return self.weights[0].shape[0], sum(weight.shape[1] for weight in self.weights)
 
-    def numpy(self) -> Floats:
-        """float32 [K, N]; a view where there is one weight."""
-        arrays = [weight.numpy() for weight in self.weights]
-        return arrays[0] if len(arrays) == 1 else np.concatenate(arrays, 1)
+    def read(self, part: slice) -> Floats:
+        """float32 [K, columns of the part], which may lie in several of the weights."""
+        found = [weight.columns(own) for weight, own in self._reached(part)]
+        return found[0] if len(found) == 1 else np.concatenate(found, 1)
+
+    def int4(self, part: slice, block_size: int) -> Int4:
+        """The same in 4 bits."""
+        found = [taken.int4(weight, own, block_size) for weight, own in self._reached(part)]
+        return found[0] if len(found) == 1 else Int4(*(np.concatenate(each, 1) for each in zip(*found, strict=True)))
+
+    def identity(self) -> list[Any]:
+        """What decides their numbers, as JSON."""
+        return [weight.stored.identity() for weight in self.weights]
+
+    def _reached(self, part: slice) -> Iterator[tuple[Weight, slice]]:
+        """Whose columns the part is, and which of them."""
+        start = 0
+        for weight in self.weights:
+            first, last = max(part.start - start, 0), min(part.stop - start, weight.shape[1])
+            if first < last:
+                yield weight, slice(first, last)
+            start += weight.shape[1]
 
     def bias(self) -> Floats:
         """float32 [N], zeros where nothing is added; a single zero where nothing is added at all."""
@@ -82,15 +105,74 @@ def native(
     up as they are.
     """
     writer = _Writer(model.graph, word, block_size, shared)
-    groups: dict[tuple[ir.Value | None, str], list[Linear]] = defaultdict(list)
-    for linear in linears:
-        alone = "" if linear.role == LAYER else str(linear.node.name or linear.weight.name)
-        groups[linear.node.inputs[0], linear.role + alone].append(linear)
-    for group in groups.values():
+    for group in _groups(linears):
         writer.replace(group)
     writer.look_up([linear for linear in linears if linear.role == HEAD])
     add_functions(model)
     return writer.report
+
+
+def join(model: ir.Model) -> None:
+    """The same nodes over the model's own weights, which stay where they are:
+
+    y   = Add(Concat(MatMul(x, weight_1), .., MatMul(x, weight_n)), biases)
+    y_i = Slice(y, columns of weight_i)
+    """
+    split_gemm(model)
+    for group in _groups(find_linears(model.graph)):
+        if len(group) > 1:
+            columns, results = _side_by_side(group)
+            products = [ir.node("MatMul", linear.node.inputs) for linear in group]
+            whole = ir.node("Concat", [product.outputs[0] for product in products], {"axis": -1})
+            nodes = [*products, whole]
+            if any(bias is not None for bias in columns.biases):
+                biases = ir.node("Constant", [], {"value": ir.tensor(columns.bias())})
+                nodes += [biases, ir.node("Add", [whole.outputs[0], biases.outputs[0]])]
+            made = _cut(nodes, nodes[-1].outputs[0], columns, results[0])
+            _put(model.graph, group, results, nodes, made)
+
+
+def _groups(linears: Iterable[Linear]) -> list[list[Linear]]:
+    """Linear layers that read the same; heads and routers alone."""
+    groups: dict[tuple[ir.Value | None, str], list[Linear]] = defaultdict(list)
+    for linear in linears:
+        alone = "" if linear.role == LAYER else str(linear.node.name or linear.weight.name)
+        groups[linear.node.inputs[0], linear.role + alone].append(linear)
+    return list(groups.values())
+
+
+def _side_by_side(group: Sequence[Linear]) -> tuple[Columns, list[ir.Value]]:
+    """The weights of a group, and what its layers gave, biases added."""
+    biases = [_bias(linear) for linear in group]
+    columns = Columns(tuple(linear.weight for linear in group), tuple(bias for bias, _ in biases))
+    return columns, [result for _, result in biases]
+
+
+def _cut(nodes: list[ir.Node], whole: ir.Value, columns: Columns, like: ir.Value) -> list[ir.Value]:
+    whole.type = like.type
+    whole.shape = None if like.shape is None else ir.Shape([*like.shape[:-1], columns.shape[1]])
+    last = ir.node("Constant", [], {"value_ints": [-1]})
+    nodes.insert(0, last)
+    cut, start = [], 0
+    for weight in columns.weights:
+        bounds = [ir.node("Constant", [], {"value_ints": [at]}) for at in (start, start + weight.shape[1])]
+        part = ir.node("Slice", [whole, *(bound.outputs[0] for bound in bounds), last.outputs[0]])
+        nodes += [*bounds, part]
+        cut.append(part.outputs[0])
+        start += weight.shape[1]
+    return cut
+
+
+def _put(
+    graph: ir.Graph, group: Sequence[Linear], results: list[ir.Value], nodes: list[ir.Node], made: list[ir.Value]
+) -> None:
+    """Nodes in the place of a group's, with what they made in the place of its results."""
+    for new, old in zip(made, results, strict=True):
+        new.shape, new.type, new.name = old.shape, old.type, old.name
+    old_nodes = {
+        node for linear, old in zip(group, results, strict=True) for node in (linear.node, old.producer()) if node
+    }
+    ir.convenience.replace_nodes_and_values(graph, group[0].node, list(old_nodes), nodes, results, made)
 
 
 class _Writer:
@@ -108,9 +190,7 @@ class _Writer:
     def replace(self, group: list[Linear]) -> None:
         """One node for linear layers that read the same; they have one role."""
         word, block_size = self._numbers(group[0].weight.source)
-        biases = [_bias(linear) for linear in group]
-        columns = Columns(tuple(linear.weight for linear in group), tuple(bias for bias, _ in biases))
-        results = [result for _, result in biases]
+        columns, results = _side_by_side(group)
         form = "float32" if group[0].role == ROUTER else _WORDS[word][group[0].role == HEAD]
         values = [*self._constants(columns, form, block_size), self._bias(columns)]
         x, first = group[0].node.inputs[0], group[0].node
@@ -118,29 +198,10 @@ class _Writer:
         nodes = [ir.node(kind, [x, *values], attributes, domain=DOMAIN, name=first.name)]
         made = list(nodes[0].outputs)
         if len(group) > 1:
-            made = self._cut(nodes, made[0], columns, results[0])
-        for new, old in zip(made, results, strict=True):
-            new.shape, new.type, new.name = old.shape, old.type, old.name
-        old_nodes = {
-            node for linear, old in zip(group, results, strict=True) for node in (linear.node, old.producer()) if node
-        }
-        ir.convenience.replace_nodes_and_values(self._graph, first, list(old_nodes), nodes, results, made)
+            made = _cut(nodes, made[0], columns, results[0])
+        _put(self._graph, group, results, nodes, made)
         for linear in group:
             self.report.quantized[linear.weight.name] = FORMATS[form].text(block_size)
-
-    def _cut(self, nodes: list[ir.Node], whole: ir.Value, columns: Columns, like: ir.Value) -> list[ir.Value]:
-        whole.type = like.type
-        whole.shape = None if like.shape is None else ir.Shape([*like.shape[:-1], columns.shape[1]])
-        last = ir.node("Constant", [], {"value_ints": [-1]})
-        nodes.insert(0, last)
-        cut, start = [], 0
-        for weight in columns.weights:
-            bounds = [ir.node("Constant", [], {"value_ints": [at]}) for at in (start, start + weight.shape[1])]
-            part = ir.node("Slice", [whole, *(bound.outputs[0] for bound in bounds), last.outputs[0]])
-            nodes += [*bounds, part]
-            cut.append(part.outputs[0])
-            start += weight.shape[1]
-        return cut
 
     def look_up(self, heads: Iterable[Linear]) -> None:
         """Read tables of tokens, which have as many rows as a head has columns, as the head is read."""
@@ -174,7 +235,12 @@ class _Writer:
             low = ir.DataType.BFLOAT16
             self._stored[name, "table"] = [
                 add_initializer(
-                    self._graph, name, low, tensor.shape.numpy(), lambda: tensor.numpy().astype(low.numpy())
+                    self._graph,
+                    name,
+                    low,
+                    tensor.shape.numpy(),
+                    lambda: tensor.numpy().astype(low.numpy()),
+                    {"dtype": low.name, "of": identity(tensor)},
                 )
             ]
         rows = ir.node("Gather", [self._stored[name, "table"][0], gather.inputs[1]], {"axis": 0})
@@ -188,13 +254,17 @@ class _Writer:
 
     def _constants(self, columns: Columns, form: str, block_size: int) -> list[ir.Value]:
         if (columns.name, form) not in self._stored:
-            fields = FORMATS[form].fields(columns.numpy, *columns.shape, block_size)
+            fields = FORMATS[form].fields(
+                columns.read, *columns.shape, block_size, lambda part: columns.int4(part, block_size)
+            )
+            name, own = f"{columns.name}.{_SUFFIXES[form]}", columns.identity()
             self._stored[columns.name, form] = [
                 add_initializer(
-                    self._graph, f"{columns.name}.{_SUFFIXES[form]}{field.suffix}", field.dtype, field.shape, field.make
+                    self._graph, f"{name}{each.suffix}", each.dtype, each.shape, each.make,
+                    {"form": form, "field": each.suffix, "block_size": block_size, "of": own},
                 )
-                for field in fields
-            ]
+                for each in fields
+            ]  # fmt: skip
         return self._stored[columns.name, form]
 
     def _bias(self, columns: Columns) -> ir.Value:

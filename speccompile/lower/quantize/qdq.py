@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from speccompile.lower.quantize import kernels
+from speccompile.lower.quantize import kernels, taken
 from speccompile.lower.quantize.kernels import FP8, INT4, INT8
 from speccompile.lower.quantize.lazy import add_initializer
 from speccompile.lower.quantize.linear import HEAD, Linear, Weight
@@ -68,6 +68,25 @@ def _weight_only(linear: Linear, word: str, block_size: int) -> Format:
     return Format(INT4, sizes[0]) if sizes else Format(INT8)
 
 
+@dataclass(frozen=True)
+class _Known:
+    """What a weight is in numbers of a kind: the checkpoint's own where it has them."""
+
+    weight: Weight
+    kind: ir.DataType
+    block_size: int
+
+    def numbers(self) -> kernels.Numbers:
+        found = taken.symmetric(self.weight, self.block_size) if self.kind == INT4 else None
+        if found is None:
+            return kernels.numbers(self.weight.numpy(), self.kind, self.block_size)
+        return found[0].astype(self.kind.numpy())
+
+    def scales(self) -> kernels.Floats:
+        found = taken.symmetric(self.weight, self.block_size) if self.kind == INT4 else None
+        return kernels.scales(self.weight.numpy(), self.kind, self.block_size) if found is None else found[1]
+
+
 class _Pairs:
     """What was quantized and back again, each thing once."""
 
@@ -82,12 +101,14 @@ class _Pairs:
             rows, columns = weight.shape
             kind, block = form.kind, form.block_size or rows
             shape = (rows // block, columns) if form.block_size else (columns,)
+            known = _Known(weight, kind, block)
+            recipe = {"kind": kind.name, "block_size": block, "of": weight.stored.identity()}
             numbers = add_initializer(
-                self._graph, name, kind, weight.shape, lambda: kernels.numbers(weight.numpy(), kind, block)
+                self._graph, name, kind, weight.shape, known.numbers, recipe | {"field": "numbers"}
             )
             scales = add_initializer(
-                self._graph, f"{name}.scales", ir.DataType.FLOAT, shape,
-                lambda: kernels.scales(weight.numpy(), kind, block).reshape(shape),
+                self._graph, f"{name}.scales", ir.DataType.FLOAT, shape, lambda: known.scales().reshape(shape),
+                recipe | {"field": "scales"},
             )  # fmt: skip
             attributes = {"axis": 0, "block_size": block} if form.block_size else {"axis": 1}
             node = ir.node("DequantizeLinear", [numbers, scales], attributes)

@@ -4,23 +4,23 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from speccompile.weights.graph import Spot, spot
+
 
 @dataclass(frozen=True)
 class Shared:
-    """What lies in the target's own files, as it is stored in its graphs. tied: offsets of tables that its head reads
+    """Where the target's weights lie, and as what they are stored in its graphs. tied: tables that its head reads
     too."""
 
-    files: frozenset[str]
+    places: frozenset[Spot]
     word: str
     block_size: int
-    tied: frozenset[int]
+    tied: frozenset[Spot]
 
     def has(self, value: ir.Value) -> bool:
         """Whether an initializer is the target's."""
-        tensor = value.const_value
-        return isinstance(tensor, ir.ExternalTensor) and str(tensor.location) in self.files
+        return spot(value.const_value) in self.places
 
     def has_tied(self, value: ir.Value) -> bool:
         """Whether it is a table that the target's head reads too."""
-        tensor = value.const_value
-        return self.has(value) and isinstance(tensor, ir.ExternalTensor) and (tensor.offset or 0) in self.tied
+        return spot(value.const_value) in self.tied

@@ -1,10 +1,26 @@
 """A drafter's own vocabulary, a part of the target's."""
 
+from abc import ABC, abstractmethod
+
 import torch
 from torch import Tensor, nn
 
 
-class Vocabulary(nn.Module):
+class Vocabulary(nn.Module, ABC):
+    """Which tokens of the target a drafter chooses among. size: how many, Vd."""
+
+    size: int
+
+    @abstractmethod
+    def of_target(self, drafts: Tensor) -> Tensor:
+        """Draft tokens int64 -> the target's tokens."""
+
+    @abstractmethod
+    def of_drafts(self, tokens: Tensor) -> Tensor:
+        """The target's tokens int64 -> draft tokens; Vd for those that the drafter does not have."""
+
+
+class ListedTokens(Vocabulary):
     """Draft token i is the target's token ids[i]."""
 
     def __init__(self, ids: Tensor, target_size: int) -> None:
@@ -17,9 +33,21 @@ class Vocabulary(nn.Module):
         self.register_buffer("places", places, persistent=False)
 
     def of_target(self, drafts: Tensor) -> Tensor:
-        """Draft tokens int64 -> the target's tokens."""
         return self.ids[drafts]
 
     def of_drafts(self, tokens: Tensor) -> Tensor:
-        """The target's tokens int64 -> draft tokens; Vd for those that the drafter does not have."""
         return self.places[tokens]
+
+
+class FirstTokens(Vocabulary):
+    """The target's first tokens: the drafter's rows end in less padding than the target's."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.size = size
+
+    def of_target(self, drafts: Tensor) -> Tensor:
+        return drafts
+
+    def of_drafts(self, tokens: Tensor) -> Tensor:
+        return tokens.clamp(max=self.size)

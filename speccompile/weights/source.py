@@ -1,0 +1,330 @@
+"""What a weight is: a shape, and how to read some rows of it. Turned, cut and joined ones are weights too."""
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import accumulate
+from math import prod
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from speccompile.errors import CheckpointError
+
+Floats = NDArray[np.float32]
+
+DTYPES: dict[str, np.dtype[Any]] = {
+    "float32": np.dtype(np.float32),
+    "float16": np.dtype(np.float16),
+    "bfloat16": np.dtype(ml_dtypes.bfloat16),
+}
+"""What weights are stored in, by torch's names."""
+
+AT_A_TIME = 1 << 20
+"""Elements that are read at once where somebody goes over all of a weight: 4 MB, which stay in a processor's cache."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the numbers of a weight lie as they are, one after the other. offset and length in bytes."""
+
+    path: Path
+    offset: int
+    length: int
+
+
+class Int4(NamedTuple):
+    """Some columns of a weight [K, N] that is stored in 4 bits: a number q stands for (q - zero_point) * scale.
+
+    numbers: uint8 [K, n], 0 to 15. scales: float32, and zero_points: uint8, 0 to 15, both [groups, n]; a group is
+    `group_size` numbers along K, the last one perhaps fewer.
+    """
+
+    numbers: NDArray[np.uint8]
+    scales: Floats
+    zero_points: NDArray[np.uint8]
+    group_size: int
+
+
+class Source(ABC):
+    """A weight of some shape [N, ..]. dtype: the smallest of DTYPES that holds all of its numbers."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+    @abstractmethod
+    def rows(self, part: slice) -> Floats:
+        """float32 [rows of the part, ..], a copy or not to be written to. part: start and stop, no step."""
+
+    @abstractmethod
+    def identity(self) -> Any:
+        """What its numbers are made from, as JSON: equal ones mean equal numbers, wherever they lie."""
+
+    @property
+    def place(self) -> Place | None:
+        """Where it lies in `dtype` as it is; None for one that is made of others."""
+        return None
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
+    def whole(self) -> Floats:
+        """float32, of the weight's shape."""
+        return self.rows(slice(0, self.shape[0])) if self.shape else self.rows(slice(0, 1))
+
+    def columns(self, part: slice) -> Floats:
+        """float32 [K, columns of the part] of a weight [K, N]."""
+        return self.whole()[:, part]
+
+    def int4(self, part: slice) -> Int4 | None:
+        """The rows of the part of a weight [N, K] as columns [K, n]; None where they are not stored in 4 bits."""
+        return None
+
+    def int4_columns(self, part: slice) -> Int4 | None:
+        """The columns of the part of a weight [K, N]; None where they are not stored in 4 bits."""
+        return None
+
+    def parts(self) -> Iterator[slice]:
+        """All rows, a few at a time."""
+        step = max(1, AT_A_TIME * self.shape[0] // max(1, self.size))
+        return (slice(start, min(start + step, self.shape[0])) for start in range(0, self.shape[0], step))
+
+    def picked(self, index: int) -> "Source":
+        """One of its first axis: [..]."""
+        return Picked(self, index)
+
+    def turned(self, axes: Sequence[int]) -> "Source":
+        """Its axes in another order."""
+        return self if tuple(axes) == tuple(range(len(self.shape))) else Turned(self, tuple(axes))
+
+    def cut(self, part: slice) -> "Source":
+        """Some of its rows."""
+        whole = part.start == 0 and part.stop == self.shape[0]
+        return self if whole else Cut(self, part.start, part.stop)
+
+
+class OpenFile:
+    """A file that stays the one that was opened, whatever its name leads to later. It is read, not mapped: what is
+    mapped ends the process when somebody truncates the file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._handle = os.open(path, os.O_RDONLY)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_handle"):
+            os.close(self._handle)
+
+    def read(self, offset: int, length: int) -> bytearray:
+        """Raises CheckpointError where the file has become shorter."""
+        found = bytearray(length)
+        view, start = memoryview(found), 0
+        while start < length:
+            count = os.preadv(self._handle, [view[start:]], offset + start)
+            if count == 0:
+                raise CheckpointError(
+                    f"{self.path}: received {offset + start} bytes, expected {offset + length}: it has become shorter",
+                    hint="leave the checkpoint alone while it is built, and build again",
+                )
+            start += count
+        return found
+
+
+@dataclass(frozen=True)
+class Stored(Source):
+    """As it lies in a file. content: a digest of the whole file, asked for when somebody compares weights."""
+
+    file: OpenFile
+    offset: int
+    shape: tuple[int, ...]
+    dtype: str
+    content: Callable[[], str] = field(compare=False)
+
+    def rows(self, part: slice) -> Floats:
+        return widened(self.raw(part), self.dtype)
+
+    def raw(self, part: slice) -> NDArray[Any]:
+        """The rows in the dtype in which they lie; bfloat16 as ml_dtypes has it."""
+        dtype, inner = DTYPES[self.dtype], self.shape[1:]
+        width = prod(inner) * dtype.itemsize
+        data = self.file.read(self.offset + part.start * width, (part.stop - part.start) * width)
+        return np.frombuffer(data, dtype).reshape(inner if not self.shape else (-1, *inner))
+
+    def identity(self) -> Any:
+        return {"file": self.content(), "offset": self.offset, "shape": list(self.shape), "dtype": self.dtype}
+
+    @property
+    def place(self) -> Place:
+        return Place(self.file.path, self.offset, self.size * DTYPES[self.dtype].itemsize)
+
+    def picked(self, index: int) -> Source:
+        inner = self.shape[1:]
+        offset = self.offset + index * prod(inner) * DTYPES[self.dtype].itemsize
+        return Stored(self.file, offset, inner, self.dtype, self.content)
+
+    def cut(self, part: slice) -> Source:
+        offset = self.offset + part.start * prod(self.shape[1:]) * DTYPES[self.dtype].itemsize
+        shape = (part.stop - part.start, *self.shape[1:])
+        return Stored(self.file, offset, shape, self.dtype, self.content)
+
+
+def widened(numbers: NDArray[Any], dtype: str) -> Floats:
+    """float32 of numbers in one of DTYPES; as they are where they are that already."""
+    if dtype != "bfloat16" or not numbers.ndim:
+        return numbers.astype(np.float32, copy=False)
+    # The upper halves of float32: five times as fast as the conversion of ml_dtypes.
+    wide = np.zeros(numbers.shape, np.uint32)
+    wide.view(np.uint16).reshape(*numbers.shape, 2)[..., 1] = numbers.view(np.uint16)
+    return wide.view(np.float32)
+
+
+@dataclass(frozen=True)
+class Held(Source):
+    """In memory: what somebody made, and small."""
+
+    array: NDArray[Any]
+
+    @property
+    def shape(self) -> tuple[int, ...]:  # type: ignore[override]
+        return self.array.shape
+
+    @property
+    def dtype(self) -> str:  # type: ignore[override]
+        return "float32"
+
+    def rows(self, part: slice) -> Floats:
+        return (self.array[part] if self.array.ndim else self.array).astype(np.float32, copy=False)
+
+    def identity(self) -> Any:
+        from blake3 import blake3
+
+        return {"numbers": blake3(self.array.tobytes()).hexdigest(), "shape": list(self.shape)}
+
+
+class Derived(Source):
+    """Made of others, in their dtype."""
+
+    def __init__(self, sources: Sequence[Source], shape: Sequence[int]) -> None:
+        self.sources, self.shape = tuple(sources), tuple(shape)
+        kinds = {source.dtype for source in sources}
+        self.dtype = kinds.pop() if len(kinds) == 1 else "float32"
+
+    def identity(self) -> Any:
+        return {"kind": type(self).__name__, "of": [source.identity() for source in self.sources]}
+
+
+class Picked(Derived):
+    """One of the first axis of another."""
+
+    def __init__(self, source: Source, index: int) -> None:
+        super().__init__([source], source.shape[1:])
+        self.index = index
+
+    @cached_property
+    def _own(self) -> Source:
+        return self.sources[0].cut(slice(self.index, self.index + 1))
+
+    def rows(self, part: slice) -> Floats:
+        found: Floats = self._own.whole()[0]
+        return found[part] if self.shape else found
+
+    def identity(self) -> Any:
+        return super().identity() | {"index": self.index}
+
+
+class Turned(Derived):
+    """The axes of another in another order."""
+
+    def __init__(self, source: Source, axes: tuple[int, ...]) -> None:
+        super().__init__([source], [source.shape[axis] for axis in axes])
+        self.axes = axes
+
+    def rows(self, part: slice) -> Floats:
+        return self.sources[0].whole().transpose(self.axes)[part]
+
+    def columns(self, part: slice) -> Floats:
+        """The rows of what was turned: a few are read, where all of them would be for rows of this one."""
+        return self.sources[0].rows(slice(*part.indices(self.shape[1])[:2])).T
+
+    def int4_columns(self, part: slice) -> Int4 | None:
+        return self.sources[0].int4(slice(*part.indices(self.shape[1])[:2])) if self.axes == (1, 0) else None
+
+    def picked(self, index: int) -> Source:
+        if self.axes[0] != 0:
+            return super().picked(index)
+        return self.sources[0].picked(index).turned([axis - 1 for axis in self.axes[1:]])
+
+    def turned(self, axes: Sequence[int]) -> Source:
+        return self.sources[0].turned([self.axes[axis] for axis in axes])
+
+    def identity(self) -> Any:
+        return super().identity() | {"axes": list(self.axes)}
+
+
+class Cut(Derived):
+    """Some rows of another."""
+
+    def __init__(self, source: Source, start: int, stop: int) -> None:
+        super().__init__([source], [stop - start, *source.shape[1:]])
+        self.start = start
+
+    def rows(self, part: slice) -> Floats:
+        return self.sources[0].rows(slice(self.start + part.start, self.start + part.stop))
+
+    def int4(self, part: slice) -> Int4 | None:
+        return self.sources[0].int4(slice(self.start + part.start, self.start + part.stop))
+
+    def identity(self) -> Any:
+        return super().identity() | {"rows": [self.start, self.start + self.shape[0]]}
+
+
+class Stacked(Derived):
+    """Several of one shape on a new first axis, as transformers stores experts."""
+
+    def __init__(self, sources: Sequence[Source]) -> None:
+        super().__init__(sources, [len(sources), *sources[0].shape])
+
+    def rows(self, part: slice) -> Floats:
+        return np.stack([source.whole() for source in self.sources[part]])
+
+    def picked(self, index: int) -> Source:
+        return self.sources[index]
+
+
+class Joined(Derived):
+    """The rows of several, one behind the other."""
+
+    def __init__(self, sources: Sequence[Source]) -> None:
+        super().__init__(sources, [sum(source.shape[0] for source in sources), *sources[0].shape[1:]])
+
+    def rows(self, part: slice) -> Floats:
+        found = [source.rows(own) for source, own in self._reached(part)]
+        return found[0] if len(found) == 1 else np.concatenate(found)
+
+    def int4(self, part: slice) -> Int4 | None:
+        found = [source.int4(own) for source, own in self._reached(part)]
+        return joined_int4(found)
+
+    def _reached(self, part: slice) -> Iterator[tuple[Source, slice]]:
+        """Whose rows the part is, and which of them."""
+        for source, end in zip(self.sources, accumulate(each.shape[0] for each in self.sources), strict=True):
+            start = end - source.shape[0]
+            first, last = max(part.start, start), min(part.stop, end)
+            if first < last:
+                yield source, slice(first - start, last - start)
+
+
+def joined_int4(parts: Sequence[Int4 | None]) -> Int4 | None:
+    """Columns side by side; None where some are not stored in 4 bits, or in other groups."""
+    known = [part for part in parts if part is not None]
+    sizes = {part.group_size for part in known}
+    if len(known) < len(parts) or len(sizes) != 1:
+        return None
+    numbers, scales, zero_points = (np.concatenate(each, 1) for each in list(zip(*known, strict=True))[:3])
+    return Int4(numbers, scales, zero_points, sizes.pop())

@@ -1,0 +1,31 @@
+"""Every architecture of the zoo, as transformers saves it: a whole checkpoint is planned; one that lacks a layer, or
+whose config says another vocabulary, is refused before the work.
+"""
+
+import json
+
+import pytest
+from safetensors.torch import load_file, save_file
+
+from speccompile.errors import CheckpointError
+from speccompile.recipe.checkpoint import read_checkpoint
+from tests import zoo
+
+
+@pytest.mark.parametrize("name", zoo.ROWS)
+def test_shapes_are_compared_with_the_config(tmp_path, name):
+    folder = tmp_path / "model"
+    zoo.save(name, folder)
+    _, facts = read_checkpoint(folder)
+    weights = load_file(folder / "model.safetensors")
+    last = f".{facts.layers - 1}."
+    save_file({name: tensor for name, tensor in weights.items() if last not in name}, folder / "model.safetensors")
+    with pytest.raises(CheckpointError, match=f"received no tensor of layer {facts.layers - 1}, expected layers 0 to"):
+        read_checkpoint(folder)
+    save_file(weights, folder / "model.safetensors")
+    config = json.loads((folder / "config.json").read_bytes())
+    (folder / "config.json").write_text(json.dumps(config | {"vocab_size": facts.vocabulary_size + 64}))
+    if name == "mamba":  # whose table is called like many others
+        return
+    with pytest.raises(CheckpointError, match=rf"expected {facts.vocabulary_size + 64} rows, one for each token"):
+        read_checkpoint(folder)

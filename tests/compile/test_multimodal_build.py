@@ -1,0 +1,55 @@
+"""A bundle of two multimodal checkpoints: the text decoder of one drafts for that of the other."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForImageTextToText
+
+from speccompile.builder import build
+from speccompile.errors import UnsupportedModelError
+from speccompile.recipe import load_recipe, make_plan
+from speccompile.runtime import Bundle
+from tests import multimodal, zoo
+
+RECIPE = """
+name: multimodal
+target: {model: target}
+drafter: {kind: model, model: drafter, tokens: 3}
+cache: {max_length: 96, prefill_chunk: 16}
+prove: {max_new_tokens: 16}
+"""
+PROMPTS = ("in the self = the", "\x00 an other", [5, 9, 200, 17] * 6, [11])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """Gemma 3 as Google published it, whose vocabulary ends in padding, and Mistral 3 as transformers writes it."""
+    folder = tmp_path_factory.mktemp("multimodal")
+    target = multimodal.model("gemma3", vocab_size=zoo.VOCABULARY + 12, eos_token_id=None)
+    multimodal.save(target, folder / "target", "published", tokenizer=True)
+    multimodal.save(multimodal.model("mistral3"), folder / "drafter", tokenizer=True)
+    (folder / "recipe.yaml").write_text(RECIPE)
+    return folder
+
+
+def test_it_generates_what_the_whole_model_generates(folder, tmp_path):
+    plan = make_plan(load_recipe(folder))
+    assert [note.partition(" is multimodal")[0] for note in plan.notes[1:]] == ["'target'", "'drafter'"]
+    bundle = Bundle.open(build(plan, tmp_path / "bundle"), threads=1)
+    whole = AutoModelForImageTextToText.from_pretrained(folder / "target", attn_implementation="eager").eval()
+    for prompt in PROMPTS:
+        found = bundle.generate(prompt, max_new_tokens=30, adaptive=False)
+        ids = torch.tensor([zoo.byte_tokenizer()(prompt)["input_ids"] if isinstance(prompt, str) else prompt])
+        expected = whole.generate(
+            input_ids=ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=30, eos_token_id=None
+        )
+        assert found.token_ids == expected[0, ids.shape[1] :].tolist()
+
+
+def test_layers_that_are_not_compiled_are_refused_before_anything_is_written(folder, tmp_path):
+    multimodal.save(multimodal.model("qwen3_5"), tmp_path / "target", tokenizer=True)
+    (tmp_path / "recipe.yaml").write_text("name: states\ntarget: {model: target}\n")
+    with pytest.raises(UnsupportedModelError, match=r"^Qwen3_5ForCausalLM cannot be compiled: 1 of its 2 layers "):
+        build(make_plan(load_recipe(tmp_path)), tmp_path / "bundle")
+    assert not (tmp_path / "bundle").exists()

@@ -1,0 +1,148 @@
+"""Builds remember: what is taken from the cache, what is not, and that the bundle is the same."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests import zoo
+from tests.compile.tiny_bundles import contents
+
+RECIPE = """
+name: remembered
+target: {model: target}
+drafter: {kind: prompt_lookup, tokens: 3}
+cache: {max_length: 64, prefill_chunk: 16}
+precision: {target: int4}
+prove: {prompts: prompts.jsonl, max_new_tokens: 8}
+"""
+PROMPTS = '{"token_ids": [5, 6, 7, 5, 6]}\n{"token_ids": [9, 8]}\n'
+
+
+class Project:
+    """A recipe with its model, and a cache of its own."""
+
+    def __init__(self, folder: Path, monkeypatch) -> None:
+        self.folder, self.cache = folder, folder / "cache"
+        monkeypatch.setenv("SPECCOMPILE_CACHE_DIR", str(self.cache))
+        zoo.model("llama").to(torch.bfloat16).save_pretrained(folder / "target", max_shard_size="100KB")
+        (folder / "recipe.yaml").write_text(RECIPE)
+        (folder / "prompts.jsonl").write_text(PROMPTS)
+
+    def command(self, name: str, *options: str) -> list[str]:
+        arguments = ["build", self.folder / "recipe.yaml", "--output", self.folder / name, *options]
+        return [sys.executable, "-c", "from speccompile.cli import main; main()", *map(str, arguments)]
+
+    def build(self, name: str, *options: str) -> set[str]:
+        """Build, and return the steps that were taken from the cache."""
+        run = subprocess.run(self.command(name, *options), capture_output=True, text=True, check=False)
+        assert run.returncode == 0, run.stderr
+        lines = run.stderr.splitlines()
+        return {line.removesuffix(": from the cache") for line in lines if line.endswith(": from the cache")}
+
+    def digest(self, name: str) -> str:
+        return json.loads((self.folder / name / "hashes.json").read_bytes())["digest"]
+
+    def entries(self) -> list[Path]:
+        return [path for path in (self.cache / "builds").iterdir() if path.is_dir()]
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch) -> Project:
+    return Project(tmp_path, monkeypatch)
+
+
+def test_a_second_build_takes_every_step_and_gives_the_same_bundle(project):
+    assert project.build("first") == set()
+    taken = project.build("second")
+    assert {"tracing verify", "tracing draft", "proving tokens on onnxruntime-cpu.int4-32"} <= taken
+    assert "writing target.int4-32.native.float32.weights" in taken
+    assert contents(project.folder / "second") == contents(project.folder / "first")
+    kept = len(project.entries())
+    assert project.build("third", "--no-cache") == set()
+    assert len(project.entries()) == kept
+    assert project.digest("third") == project.digest("first")
+
+
+def test_other_drafts_leave_the_target_alone(project):
+    project.build("first")
+    taken = project.build("second", "--set", "drafter.tokens=5")
+    assert {"tracing verify", "proving verify: neutral against eager"} <= taken
+    assert "decoding alone on onnxruntime-cpu.int4-32" in taken
+    assert "writing target.int4-32.native.float32.weights" in taken
+    assert taken.isdisjoint({"tracing draft", "proving tokens on onnxruntime-cpu.int4-32"})
+    assert project.build("third", "--set", "drafter.tokens=5", "--no-cache") == set()
+    assert project.digest("third") == project.digest("second") != project.digest("first")
+
+
+def test_other_prompts_are_proven_alone(project):
+    project.build("first")
+    (project.folder / "prompts.jsonl").write_text(PROMPTS + '{"token_ids": [1, 2, 3]}\n')
+    taken = project.build("second")
+    assert {"tracing verify", "tracing draft", "proving verify: neutral against eager"} <= taken
+    assert taken.isdisjoint({"proving tokens on onnxruntime-cpu.int4-32", "measuring quality"})
+    proof = json.loads((project.folder / "second" / "proof.json").read_bytes())
+    assert [engine["prompts"] for engine in proof["engines"]] == [3]
+
+
+def test_another_precision_traces_nothing(project):
+    project.build("first")
+    taken = project.build("second", "--set", "precision.target=int8")
+    assert {"tracing verify", "tracing draft", "proving verify: neutral against eager"} <= taken
+    assert not any(step.startswith("writing target") for step in taken)
+
+
+def test_another_checkpoint_is_another_build(project):
+    project.build("first")
+    zoo.model("llama", seed=3).to(torch.bfloat16).save_pretrained(project.folder / "target", max_shard_size="100KB")
+    assert "tracing verify" not in project.build("second")
+    assert project.digest("second") != project.digest("first")
+
+
+def test_a_damaged_entry_is_found_and_done_again(project):
+    project.build("first")
+    damaged = 0
+    for entry in project.entries():
+        for file in entry.iterdir():
+            data = bytearray(file.read_bytes())
+            if file.suffix in (".weights", ".onnx") and data:
+                data[len(data) // 2] ^= 1
+                file.write_bytes(data)
+                damaged += 1
+    assert damaged > 3
+    taken = project.build("second")
+    assert taken.isdisjoint({"tracing verify", "writing target.int4-32.native.float32.weights"})
+    assert project.digest("second") == project.digest("first")
+    assert "tracing verify" in project.build("third")
+
+
+def test_two_builds_at_once_do_not_harm_each_other(project):
+    names = ("one", "other")
+    running = [
+        subprocess.Popen(project.command(name), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        for name in names
+    ]
+    said = [process.communicate()[1] for process in running]
+    assert [process.returncode for process in running] == [0, 0], said
+    assert project.digest("one") == project.digest("other")
+    assert [path.name for path in (project.cache / "builds").iterdir() if path.name.endswith(".part")] == []
+    assert "tracing verify" in project.build("third")
+
+
+def test_a_cache_that_cannot_be_written_to_costs_a_note(project):
+    project.cache.mkdir()
+    (project.cache / "builds").write_text("in the way")
+    run = subprocess.run(project.command("first"), capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    assert f"note: steps of this build are not kept in {project.cache / 'builds'}: " in run.stderr
+    assert run.stderr.count("note: steps of this build") == 1
+
+
+def test_a_limit_of_none_keeps_nothing(project, monkeypatch):
+    monkeypatch.setenv("SPECCOMPILE_CACHE_LIMIT_GB", "0")
+    assert project.build("first") == set()
+    assert project.build("second") == set()
+    assert not (project.cache / "builds").exists()

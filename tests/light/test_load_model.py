@@ -1,0 +1,70 @@
+"""Checkpoints as they come: dtypes, shards, and heads that are tied or not; against transformers' own loading."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM
+
+from speccompile.models.load import load_model
+from speccompile.models.tokenizer import write_tokenizer
+from speccompile.runtime.chat import read_chat
+from tests import zoo
+
+TEXT = torch.arange(9, 9 + 40 * 6, 6)[None]
+HEAD, TABLE = "lm_head.weight", "model.embed_tokens.weight"
+
+
+@torch.no_grad()
+def assert_as_transformers(folder):
+    """Returns what was loaded, whose logits are those of transformers' own loading into float32."""
+    loaded = load_model(folder, 128)
+    expected = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    torch.testing.assert_close(loaded(input_ids=TEXT).logits, expected(input_ids=TEXT).logits, rtol=0, atol=1e-6)
+    return loaded, expected
+
+
+@pytest.mark.parametrize("key", ["dtype", "torch_dtype"])
+@pytest.mark.parametrize("shard", ["100KB", "1GB"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_every_dtype_in_one_file_or_several(tmp_path, dtype, shard, key):
+    zoo.model("llama").to(dtype).save_pretrained(tmp_path, max_shard_size=shard)
+    path = tmp_path / "config.json"
+    config = json.loads(path.read_text())
+    path.write_text(json.dumps(config | {key: config.pop("dtype")}))
+    assert (len(list(tmp_path.glob("*.safetensors"))) == 1) == (shard == "1GB")
+    assert_as_transformers(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "is_tied"),
+    [("no head", True), ("no table", True), ("equal", True), ("other", True), ("equal", False), ("other", False)],
+)
+def test_a_head_is_tied_where_transformers_ties_it(tmp_path, content, is_tied):
+    """Where both are in the file and differ, a config that ties them is not believed."""
+    zoo.model("llama_tied").save_pretrained(tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    assert HEAD not in tensors
+    if content in ("equal", "no table"):
+        tensors[HEAD] = tensors[TABLE].clone()
+    if content == "other":
+        tensors[HEAD] = tensors[TABLE].flip(0).clone()
+    if content == "no table":
+        del tensors[TABLE]
+    save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"tie_word_embeddings": is_tied}))
+    ties = [each.lm_head.weight is each.model.embed_tokens.weight for each in assert_as_transformers(tmp_path)]
+    assert ties[0] == ties[1] == (is_tied and content != "other")
+
+
+def test_a_chat_template_in_a_file_of_its_own_is_taken_over(tmp_path):
+    tokenizer = zoo.byte_tokenizer()
+    tokenizer.chat_template = "{{ bos_token }}{% for message in messages %}{{ message.content }}{% endfor %}"
+    tokenizer.save_pretrained(tmp_path)
+    assert (tmp_path / "chat_template.jinja").read_text() == tokenizer.chat_template
+    assert "chat_template" not in json.loads((tmp_path / "tokenizer_config.json").read_text())
+    write_tokenizer(tmp_path, tmp_path / "bundle")
+    template, special = read_chat(tmp_path / "bundle" / "tokenizer" / "chat.json")
+    assert (template, special["bos_token"]) == (tokenizer.chat_template, "<s>")
