@@ -21,7 +21,7 @@ from speccompile.lower.stand_in import stand_in
 from speccompile.progress import LOGGER, step
 from speccompile.prove import graphs as graph_proof
 from speccompile.prove.graphs import TRACED
-from speccompile.prove.noise import NOISE
+from speccompile.prove.noise import NOISE, tolerance
 from speccompile.prove.script import Driven, Outputs, drive
 from speccompile.prove.weights import check_weights
 from speccompile.recipe import Plan
@@ -123,9 +123,9 @@ def _proven(
     plan: Plan, engine: ProofEngine, graph: Graph, known: dict[str, Part], folder: Path, level: str
 ) -> list[dict[str, Any]]:
     if engine.lowered.form is CPU or graph.name == STEP:
-        row = _drive(engine, graph, known, folder, level)
+        row = _drive(engine, graph, known, folder, level, _depth(plan))
     else:
-        row = _compare(engine, known[graph.name], folder, level)
+        row = _compare(engine, known[graph.name], folder, level, _depth(plan))
     others, parts_of = row.pop("other_drafts", 0), known if graph.name == STEP else [graph.name]
     if others and all(engine.lowered.numbers(name).has_traced_weights for name in parts_of):
         return [row, _check_drafts(plan, engine, graph, known, folder)]
@@ -150,17 +150,24 @@ def _check_drafts(
     return check_draft(plan, Driven(graph, level, script, outputs, tuple(graphs), features))
 
 
-def _compare(engine: ProofEngine, part: Part, folder: Path, level: str) -> dict[str, Any]:
+def _depth(plan: Plan) -> int:
+    """Layers of the deepest model."""
+    return max(model.facts.layers or 1 for model in (plan.target, *plan.drafter.models))
+
+
+def _compare(engine: ProofEngine, part: Part, folder: Path, level: str, layers: int) -> dict[str, Any]:
     numbers = engine.lowered.numbers(part.graph.name)
     graph, reference = neutral(part.graph, numbers, folder)
     row = compare_graphs(
         folder / reference, folder / engine.entry.files[graph.name], graph, part.script,
-        level=level, tolerance=NOISE[numbers.arithmetic], exact=numbers.arithmetic == TRACED,
+        level=level, tolerance=tolerance(numbers.arithmetic, layers), exact=numbers.arithmetic == TRACED,
     )  # fmt: skip
     return row | {"precision": numbers.word, "other_drafts": row["tokens"] - row["same_tokens"]}
 
 
-def _drive(engine: ProofEngine, graph: Graph, known: dict[str, Part], folder: Path, level: str) -> dict[str, Any]:
+def _drive(
+    engine: ProofEngine, graph: Graph, known: dict[str, Part], folder: Path, level: str, layers: int
+) -> dict[str, Any]:
     parts = list(known.values()) if graph.name == STEP else [known[graph.name]]
     numbers = {part.graph.name: engine.lowered.numbers(part.graph.name) for part in parts}
     running = engine.open(folder, graph.name)
@@ -173,7 +180,7 @@ def _drive(engine: ProofEngine, graph: Graph, known: dict[str, Part], folder: Pa
     expected = parts[0].drive() if len(parts) == 1 and is_traced and word == TRACED else _round(parts, numbers, folder)
     expected = [{name: each for name, each in one.items() if name not in links} for one in expected]
     if word != TRACED:
-        return graph_proof.check_near(outputs, expected, graph.name, level, word)
+        return graph_proof.check_near(outputs, expected, graph.name, level, word, layers)
     return graph_proof.check_same(outputs, expected, graph.name, level, word)
 
 

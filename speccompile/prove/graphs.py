@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from speccompile.errors import ProofError
-from speccompile.prove.noise import NOISE
+from speccompile.prove.noise import NOISE, tolerance
 from speccompile.prove.reference import Logits, sequence_logits
 from speccompile.prove.script import DRAFTED, Driven, Outputs, Script, used
 from speccompile.runtime.engine import Array
@@ -152,19 +152,22 @@ def check_exact(got: Outputs, expected: Outputs, graph: str, level: str) -> dict
     return {"graph": graph, "level": level, "values": compared, "tolerance": 0.0}
 
 
-def check_near(got: Outputs, expected: Outputs, graph: str, level: str, precision: str) -> dict[str, Any]:
+def check_near(
+    got: Outputs, expected: Outputs, graph: str, level: str, precision: str, layers: int = 1
+) -> dict[str, Any]:
     """Two runs of one script in the same reduced precision: numbers within its noise. Raises ProofError.
 
-    Tokens may then differ: the row of the proof counts how many agree.
+    layers: of the model. Tokens may then differ: the row of the proof counts how many agree.
     """
     compared = tokens = same = 0
+    limit = tolerance(precision, layers)
     for where, a, b in _pairs(got, expected, graph, level):
         if a.dtype.kind == "i":
             tokens, same = tokens + a.size, same + int((a == b).sum())
         else:
-            _check_close(a, b, NOISE[precision], where)
+            _check_close(a, b, limit, where)
             compared += a.size
-    row = {"graph": graph, "level": level, "values": compared, "tolerance": NOISE[precision]}
+    row = {"graph": graph, "level": level, "values": compared, "tolerance": limit}
     return row | {"precision": precision, "tokens": tokens, "same_tokens": same}
 
 

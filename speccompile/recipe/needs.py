@@ -1,6 +1,6 @@
 """What a build needs of disk and memory, estimated from the headers of checkpoints before any work.
 
-Weights stream, so what is held does not grow with the model: of its own, a build holds the libraries, some rows of a
+Weights stream, so what is held does not grow with the model: of its own, a build holds the libraries, the largest
 weight, the caches of the proof and a window's scores. What it maps beside that, the system can take away again.
 """
 
@@ -32,12 +32,13 @@ LIBRARIES, RESERVED, THREAD = 500_000_000, 1_200_000_000, 72 << 20
 (the demo with its proof: 0.57 GB held, 2.1 GB of address space), and what each of their threads reserves: a stack of
 8 MiB and an arena of the C library of 64 MiB."""
 
-ROWS, STEPS = 1 << 24, 4
+ROWS, STEPS = 1 << 22, 4
 """Numbers of a weight that are read at once, and how often they are there: as they are stored, in float32, and on their
 way to fewer bits."""
 
-CACHES = 3
-"""How many copies of the caches and the scores the proof holds: an engine's, those that it gives, the reference's."""
+CACHES = 2
+"""How many copies of the caches and the scores the proof holds: an engine's, and those that it gives. So a random Llama
+of 8 B, in int4 with its proof, should hold 3.9 GB; it held 3.5."""
 
 
 @dataclass(frozen=True)
@@ -78,10 +79,16 @@ def needs_of(plan: Plan) -> Needs:
     return Needs(
         bundle=round(_tokenizer_bytes(plan) + graphs + sum(kept.values()) + engines),
         temporary=round(sum(sources.values()) + _left_out_bytes(plan, models)),
-        memory=LIBRARIES + STEPS * 4 * min(ROWS, models.largest) + CACHES * (_cache_bytes(plan) + _score_bytes(plan)),
+        memory=LIBRARIES + _weight_bytes(models.largest) + CACHES * (_cache_bytes(plan) + _score_bytes(plan)),
         mapped=round(max(plan.target.facts.weight_bytes, *(_plan_bytes(plan, models, each) for each in plan.engines))),
         reserved=RESERVED + 2 * available_cores() * THREAD,  # threads of torch and of ONNX Runtime
     )
+
+
+def _weight_bytes(largest: int) -> int:
+    """Of numbers that are read of the largest weight at once: all of it in float32 where ONNX Runtime runs the graph
+    that was traced, else some on their way to fewer bits."""
+    return max(4 * largest, STEPS * 4 * min(ROWS, largest))
 
 
 def largest_graph_bytes(plan: Plan, engine: EnginePlan) -> float:

@@ -93,7 +93,7 @@ def test_the_bundle_of_a_large_model(needs):
 def test_memory_grows_with_caches_not_with_weights(needs):
     """Of 32 layers, 8 heads of 128 numbers, keys and values in float32."""
     short, long = (needs(cache={"max_length": length, "prefill_chunk": 256}) for length in (1024, 8192))
-    assert long.memory - short.memory == 3 * 4 * (8192 - 1024) * 2 * 32 * 8 * 128
+    assert long.memory - short.memory == 2 * 4 * (8192 - 1024) * 2 * 32 * 8 * 128
     assert needs(target={"model": "1b"}, cache={"max_length": 1024, "prefill_chunk": 256}).memory < short.memory
     assert needs(precision={"target": "int4"}).memory == needs().memory
 
