@@ -4,8 +4,6 @@ A row of the table is all that is needed: what a recipe says for a word stands i
 """
 
 import fcntl
-import json
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,17 +11,14 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 import yaml
 from blake3 import blake3
 from transformers import AutoConfig, PreTrainedModel
 
-from speccompile.builder import build, modules, parts
-from speccompile.contract import Graph
+from speccompile.builder import build
 from speccompile.families import WEIGHTED
-from speccompile.lower.files import GRAPHS
-from speccompile.recipe import Plan, load_recipe, make_plan
+from speccompile.recipe import load_recipe, make_plan
 from speccompile.recipe.capabilities import DRAFTER_KEYS
 from speccompile.recipe.drafts import DRAFTS
 from speccompile.recipe.rules import METHOD
@@ -210,38 +205,8 @@ class Workshop:
             if is_new:
                 file = models / f"{folder.name}.yaml"
                 file.write_text(yaml.safe_dump(recipe))
-                plan = make_plan(load_recipe(file))
-                with self._traced_once(plan):
-                    build(plan, folder, prove=False)
+                build(make_plan(load_recipe(file)), folder, prove=False)  # which remembers: tracing takes most of it
         return folder
-
-    @contextmanager
-    def _traced_once(self, plan: Plan) -> Iterator[None]:
-        """A build takes the graphs that another has traced of the same modules: tracing is most of its time."""
-        trace = parts._trace
-
-        def shared(name: str, export: Any, folder: Path) -> Graph:
-            known = self.folder / f"{name}-{_digest(_module(plan, name))}"
-            contract = known / "contract.json"
-            with once(contract) as is_new:
-                if is_new:
-                    contract.write_text(json.dumps(trace(name, export, known).to_json()))
-            shutil.copytree(known / GRAPHS, folder / GRAPHS, dirs_exist_ok=True)
-            return Graph.from_json(json.loads(contract.read_text()))
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(parts, "_trace", shared)
-            yield
-
-
-def _module(plan: Plan, graph: str) -> tuple[object, ...]:
-    """All of a plan that `builder.modules` makes the module of a graph from."""
-    drafter, common = plan.drafter, (plan.target.folder, modules.cache_shape(plan))
-    if graph == "draft":
-        return *common, drafter, plan.verify.parameters.get("fallback")
-    taps = drafter.head.taps if drafter.head else ()
-    shape = (modules.window_tree(plan), modules.window_kind(plan), drafter.tree.depth, drafter.tokens, taps)
-    return *common, *shape, drafter.sample, plan.decoding, plan.verify
 
 
 def _digest(value: object) -> str:

@@ -12,6 +12,7 @@ from transformers import AutoModelForCausalLM
 from speccompile.builder import build
 from speccompile.builder.calibration import calibrated_ranges
 from speccompile.builder.parts import compile_parts
+from speccompile.builder.steps import Steps
 from speccompile.errors import CheckpointError
 from speccompile.lower.files import GRAPHS
 from speccompile.lower.forms import form_of, numbers_of
@@ -92,10 +93,10 @@ def test_activations_are_calibrated_on_what_the_target_gives(tmp_path):
     engine = "engines: [{backend: tensorrt_rtx, compute_capability: '8.9', precision: {target: w8a8, drafter: w8a8}}]"
     plan = plan_of(tmp_path, HEAD, "tokens: 2", engine)
     (tmp_path / "parts").mkdir()
-    verify, draft = (part.graph for part in compile_parts(plan, tmp_path / "parts", prove=False))
+    verify, draft = (part.graph for part in compile_parts(plan, tmp_path / "parts", Steps(), prove=False))
     prompts = [list(range(5, 25)), [7, 9, 200] * 5]
     numbers = numbers_of(form_of(plan.engines[0]), plan.engines[0].precision, "drafter")
-    ranges = calibrated_ranges(draft, numbers, tmp_path / "parts", prompts, verify)
+    ranges = calibrated_ranges(draft, numbers, tmp_path / "parts", prompts, verify, Steps())
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "target", attn_implementation="eager")
     features = np.concatenate([eager_taps(model, prompt, plan.drafter.head.taps) for prompt in prompts])
     found = [pair for pair in ranges.values() if np.allclose(pair, (features.min(), features.max()), rtol=1e-3)]
