@@ -93,7 +93,7 @@ def test_biased_acceptance_ends_the_build(cli, recipe, tmp_path, monkeypatch):
 
     monkeypatch.setattr(Speculative, "forward", biased)
     monkeypatch.setattr(distribution_proof, "SMALL_SAMPLES", 2000)
-    code, out, err = cli("build", recipe, "--output", tmp_path / "bundle")
+    code, out, err = cli("build", recipe, "--output", tmp_path / "bundle", "--no-cache")
     assert (code, out) == (3, "")
     assert re.search(
         r"^error: drafter model \(chain, drawn drafts\), temperature [\d.]+.*: \d+ samples \(first two\) are not "

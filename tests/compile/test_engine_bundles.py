@@ -88,7 +88,7 @@ def test_a_fused_step_is_built_beside_verify(cli, recipe, tmp_path, monkeypatch,
     precision = "{target: float16, drafter: float16}" if "model" in drafter else "{target: float16}"
     engines = f"{{backend: tensorrt_rtx, compute_capability: ['8.6', '12.0'], precision: {precision}}}"
     folder = recipe("{backend: onnxruntime}", engines, rest=f"drafter: {drafter}\ngraphs: fused")
-    code, _, err = cli("build", folder, "--output", tmp_path / "out")
+    code, _, err = cli("build", folder, "--output", tmp_path / "out", "--no-cache")
     assert code == 0, err
     bundle = Bundle.open(tmp_path / "out")
     proven = [row["level"] for row in open_bundle(tmp_path / "out").proof["graphs"] if row["graph"] == "step"]
@@ -122,7 +122,7 @@ def test_a_step_whose_parts_are_put_together_wrong_is_not_proven(cli, recipe, tm
     monkeypatch.setattr("speccompile.builder.lowered.compose_step", wired)
     engine = "{backend: tensorrt_rtx, compute_capability: '8.9', precision: {target: float16}}"
     folder = recipe(engine, rest="drafter: {kind: prompt_lookup, tokens: 3}\ngraphs: fused")
-    code, _, err = cli("build", folder, "--output", tmp_path / "out")
+    code, _, err = cli("build", folder, "--output", tmp_path / "out", "--no-cache")
     assert code == 3
     assert re.search(
         r"^error: step, tensorrt against eager, next_window after window [78]: \[\[.*\]\], expected \[\[", err
@@ -134,7 +134,7 @@ def test_a_scale_of_another_column_is_not_proven(cli, recipe, tmp_path, monkeypa
     """Both forms of the graph would have it, and agree."""
     right = kernels.scales
     monkeypatch.setattr(kernels, "scales", lambda weight, *rest: right(weight[:, ::-1], *rest))
-    code, _, err = cli("build", recipe(RTX % ("int4", "float16")), "--output", tmp_path / "out")
+    code, _, err = cli("build", recipe(RTX % ("int4", "float16")), "--output", tmp_path / "out", "--no-cache")
     assert code == 3
     assert "verify in int4: weight " in err
     assert not (tmp_path / "out").exists()
