@@ -10,16 +10,17 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
 from huggingface_hub import split_torch_state_dict_into_shards
 from torch import Tensor
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 CONFIG: dict[str, Any] = {
     "num_hidden_layers": 24,
@@ -76,21 +77,35 @@ CHUNK = 1 << 22  # numbers drawn at a time, each chunk from a generator of its o
 
 
 def write(folder: Path, config: LlamaConfig, dtype: str, shard_size: str) -> None:
-    """Write the model to a new folder; config.json comes last, so that what an interruption leaves is no model."""
+    """Write the model to a new folder."""
+    write_model(folder, *_empty(config, DTYPES[dtype][1]), dtype, shard_size)
+
+
+def write_model(
+    folder: Path,
+    model: PreTrainedModel,
+    tensors: dict[str, Tensor],
+    dtype: str,
+    shard_size: str,
+    constants: Mapping[str, float] = MappingProxyType({}),
+) -> None:
+    """Write a model's tensors, here without storage, drawn at random, to a new folder; config.json comes last, so that
+    what an interruption leaves is no model. constants: end of a name -> what such a tensor is filled with."""
     folder.mkdir(parents=True, exist_ok=True)
     if left := sorted(folder.glob("*.safetensors*")):
         raise SystemExit(f"{folder}: expected a folder without a model, it has {left[0].name}")
-    model, tensors = _empty(config, DTYPES[dtype][1])
+    n_parameters = sum(tensor.numel() for tensor in tensors.values())
     shards = split_torch_state_dict_into_shards(tensors, max_shard_size=shard_size)
     total, done = sum(tensor.nbytes for tensor in tensors.values()), 0
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for file, names in shards.filename_to_tensors.items():
-            for written in _write_shard(folder / file, {name: tensors[name] for name in sorted(names)}, dtype, pool):
+            its = {name: tensors[name] for name in sorted(names)}
+            for written in _write_shard(folder / file, its, dtype, pool, constants):
                 done += written
                 _say(f"\r{folder}: {done / 1e9:.2f} of {total / 1e9:.2f} GB")
-    _say(f"\r{folder}: {model.num_parameters() / 1e9:.3f} B parameters in {total / 1e9:.2f} GB\n")
+    _say(f"\r{folder}: {n_parameters / 1e9:.3f} B parameters in {total / 1e9:.2f} GB\n")
     if shards.is_sharded:
-        metadata = {"total_parameters": model.num_parameters(), **shards.metadata}
+        metadata = {"total_parameters": n_parameters, **shards.metadata}
         index = {"metadata": metadata, "weight_map": shards.tensor_to_filename}
         text = json.dumps(index, indent=2, sort_keys=True) + "\n"
         (folder / "model.safetensors.index.json").write_text(text)
@@ -108,7 +123,9 @@ def _empty(config: LlamaConfig, dtype: torch.dtype) -> tuple[LlamaForCausalLM, d
     return model, dict(model.named_parameters(remove_duplicate=True))
 
 
-def _write_shard(path: Path, tensors: dict[str, Tensor], dtype: str, pool: ThreadPoolExecutor) -> Iterator[int]:
+def _write_shard(
+    path: Path, tensors: dict[str, Tensor], dtype: str, pool: ThreadPoolExecutor, constants: Mapping[str, float]
+) -> Iterator[int]:
     """Write one safetensors file. Yields the bytes of each chunk when it is written."""
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     end = 0
@@ -124,7 +141,8 @@ def _write_shard(path: Path, tensors: dict[str, Tensor], dtype: str, pool: Threa
         first -= end
 
         def write_chunk(name: str, index: int) -> int:
-            data = _numbers(name, tensors[name], index, DTYPES[dtype][1])
+            constant = next((value for end, value in constants.items() if name.endswith(end)), None)
+            data = _numbers(name, tensors[name], index, DTYPES[dtype][1], constant)
             place = first + header[name]["data_offsets"][0] + index * CHUNK * data.itemsize
             view = data.view(torch.uint8).numpy()
             assert os.pwrite(file.fileno(), view, place) == view.nbytes, f"{path}: the disk is full"
@@ -134,9 +152,11 @@ def _write_shard(path: Path, tensors: dict[str, Tensor], dtype: str, pool: Threa
         yield from pool.map(lambda chunk: write_chunk(*chunk), chunks)
 
 
-def _numbers(name: str, tensor: Tensor, index: int, dtype: torch.dtype) -> Tensor:
-    """The chunk `index` of a tensor: ones for a norm, else normal(0, SCALE)."""
+def _numbers(name: str, tensor: Tensor, index: int, dtype: torch.dtype, constant: float | None) -> Tensor:
+    """The chunk `index` of a tensor: ones for a norm, else normal(0, SCALE); or a constant."""
     count = min(CHUNK, tensor.numel() - index * CHUNK)
+    if constant is not None:
+        return torch.full((count,), constant, dtype=dtype)
     if tensor.ndim == 1:
         return torch.ones(count, dtype=dtype)
     seed = int.from_bytes(sha256(f"{name}:{index}".encode()).digest()[:8], "little")

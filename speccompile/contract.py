@@ -13,6 +13,8 @@ One round, in the order of its graphs; a bundle without drafts has the first alo
     verify: window, n_given, n_total, length, logit_rows, caches  ->  path, n_path, logits, caches'
     draft:  path, n_path, length, catch_up, caches                ->  window', n_total', caches'
 
+or, where no graph drafts and there are drafts all the same, the host writes window', n_total' and parents' itself;
+
 or fused into one, which drafts into buffers of its own that the host copies (autoregressive decoding runs verify):
 
     step:   window, n_given, n_total, length, logit_rows, catch_up, all caches
@@ -29,13 +31,18 @@ n_path          int64 [B]               accepted tokens, the given included
 logits          float32 [B, logit_rows, V]  optional: bound only when somebody asks for it
 catch_up        int64 [catch_up]        0, 1, ..: the drafter catches up over this many tokens, the bonus token last
 pairs           int64 [catch_up]        the same, of a drafter whose rows pair what the target computed at a token with
-                                        the token behind it; where a text is given in chunks, each chunk then begins
-                                        with the last token of the one before, whose row was completed by a guess
-tokens          int64 [B, S]            all committed tokens and the bonus token (prompt_lookup); float32 [B, 1, S, 1]
+                                        the token behind it; where a text is given in chunks, the host writes the
+                                        next token into path[b, n_path[b]] between verify and draft; to a step, which
+                                        has completed the row by a guess, it gives each chunk's last token once more
+tokens          int64 [B, S]            all committed tokens and the bonus token (lookups); float32 [B, 1, S, 1]
                                         where an engine updates only caches in place
 target.key.0 .. float [B, G, S, D]      caches, one pair a layer; `drafter.` for the drafter's own; float32, float16 or
                                         bfloat16, as the engine's precision says. A draft may read the target's, as
                                         the round's commit leaves them
+target.conv.0 .. float32 [B, 1, K - 1, C]   of a convolution over K tokens: the last rows of its input; and
+target.state.0 .. float32 [B, H, K, V]  of a recurrence: what a layer carries from token to token, whatever their
+                                        number. Read before the window, written as it is after the accepted tokens;
+                                        where length is 0 it counts as zeros, whatever it holds
 next_..                                 what a step drafts: see COPIED
 
 With N drafts a round, the window of decoding is N + 1 wide. Its last given token is node 0 of a tree, the root, and the
@@ -61,6 +68,10 @@ draft_probs     float32 [B, N, C]       and their probabilities, which add up to
 What a drafter reads of the target beside tokens:
 
 features        float32 [B, window, F]  its taps at the accepted tokens, in the order of the path
+successors      int64 [B, logit_rows, K]  the target's K best tokens behind each row of logits, the best first
+row_tokens      int64 [B, logit_rows]   the token at each of these rows, accepted or not; -1 where there is none
+kept.table ..   any                     what a drafter has learned: states that are kept from one generation to the
+                                        next, of all rows together; they begin with zeros, and no token depends on them
 
 New tokens of a round in row b: path[b, n_given[b] : n_path[b] + 1]. The host then adds n_path to length.
 
@@ -86,6 +97,17 @@ COPIED = {
 }
 """What a draft gives -> the buffer in which the next round reads it. `draft` writes there; `step`, which may write an
 output before it has read all inputs, writes to a buffer of the output's own name, and the host copies."""
+
+KEPT = "kept."
+"""What the names of states begin with that outlive a generation. Nobody falls behind who has not read something: they
+may be old, or another text's, and nothing but the number of accepted drafts changes."""
+
+CARRIED = ("conv", "state")
+"""Kinds of states that have no row for every token: a token must not be given to them twice."""
+
+NEXT = "next."
+"""What the names of buffers begin with in which an engine writes states, kept or carried, that it does not update in
+place: it puts them where they are read when the graph has run."""
 
 CANDIDATES = 64
 """C: a draft is drawn among so many of the best tokens. What the others lose is a draft now and then, no exactness."""
@@ -125,7 +147,14 @@ class Graph:
     def aliases(self) -> dict[str, str]:
         """Output name -> input name, for every state that is updated in place."""
         read = {tensor.buffer: tensor.name for tensor in self.inputs}
-        return {tensor.name: read[tensor.buffer] for tensor in self.outputs if tensor.role == "state"}
+        states = (tensor for tensor in self.outputs if tensor.role == "state" and not tensor.buffer.startswith(NEXT))
+        return {tensor.name: read[tensor.buffer] for tensor in states}
+
+    @property
+    def copied(self) -> dict[str, str]:
+        """Buffer -> the buffer into which the engine copies it when the graph has run."""
+        states = (tensor.buffer for tensor in self.outputs if tensor.role == "state")
+        return {name: name.removeprefix(NEXT) for name in states if name.startswith(NEXT)}
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self) | {"aliases": self.aliases}
@@ -140,21 +169,36 @@ class Graph:
         return cls(data["name"], tensors(data["inputs"]), tensors(data["outputs"]))
 
 
+def is_carried(buffer: str) -> bool:
+    """Whether a buffer is a state that is carried from token to token: `target.conv.0`, `drafter.1.state.3`."""
+    return any(part in CARRIED for part in buffer.split("."))
+
+
+def carries(graphs: Iterable[Graph], part: str) -> bool:
+    """Whether a part, of `PARTS`, has such states in these graphs of a round."""
+    names = (tensor.buffer.removeprefix(NEXT) for graph in graphs for tensor in graph.outputs)
+    return any(name.startswith(f"{part}.") and is_carried(name) for name in names)
+
+
 def with_cache_dtypes(graph: Graph, dtypes: Mapping[str, str]) -> Graph:
     """The graph of an engine whose caches hold other numbers: `dtypes` by part, as in {"target": "float16"}."""
 
     def converted(tensor: Tensor) -> Tensor:
         part = tensor.buffer.partition(".")[0]
-        is_cache = tensor.role == "state" and tensor.dtype == "float32"
+        is_cache = tensor.role == "state" and tensor.dtype == "float32" and not is_carried(tensor.buffer)
         return replace(tensor, dtype=dtypes[part]) if is_cache and part in dtypes else tensor
 
     return Graph(graph.name, tuple(map(converted, graph.inputs)), tuple(map(converted, graph.outputs)))
 
 
 def with_float_states(graph: Graph) -> Graph:
-    """The graph of an engine that updates in place only what looks like a cache: tokens are float32 [B, 1, S, 1]."""
+    """The graph of an engine that updates in place only what looks like a cache: tokens are float32 [B, 1, S, 1], and
+    states that are kept or carried, any of whose numbers may change, are written beside those that are read."""
+    written = {tensor.name for tensor in graph.outputs}
 
     def converted(tensor: Tensor) -> Tensor:
+        if tensor.buffer.startswith(KEPT) or is_carried(tensor.buffer):
+            return replace(tensor, buffer=f"{NEXT}{tensor.buffer}") if tensor.name in written else tensor
         if tensor.role != "state" or tensor.dtype != "int64":
             return tensor
         batch, size = tensor.shape

@@ -9,6 +9,7 @@ SpeccompileError                exit 1   failed for a named reason
 ├── BundleError                 exit 1   a folder that is not a bundle, or not the one that was built
 ├── EngineError                 exit 1   an engine library that is missing or refuses a graph
 ├── BuildError                  exit 1   a step of the build that failed (output folder, disk, export)
+├── TrainingError               exit 1   a training that cannot go on (its loss, the disk, another one in its folder)
 └── ProofError                  exit 3   the compiled loop does not give the reference's tokens
 
 A message says what was received, what was expected and where. The hint says what to change; the command line prints
@@ -60,6 +61,10 @@ class EngineError(SpeccompileError):
 
 class BuildError(SpeccompileError):
     """A step of the build failed."""
+
+
+class TrainingError(SpeccompileError):
+    """A training that cannot go on."""
 
 
 class ProofError(SpeccompileError):

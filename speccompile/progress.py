@@ -25,6 +25,17 @@ def step(title: str) -> Iterator[None]:
 
 
 @contextmanager
+def quiet() -> Iterator[None]:
+    """Within, only warnings are logged."""
+    before = LOGGER.level
+    LOGGER.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        LOGGER.setLevel(before)
+
+
+@contextmanager
 def counted(
     title: str, total: float, unit: str, *, clock: Callable[[], float] = time.perf_counter
 ) -> Iterator[Callable[[float], None]]:
@@ -43,7 +54,7 @@ def counted(
             if now - latest < INTERVAL:
                 return
             latest = now
-            LOGGER.info("%s: %s%s", title, _amounts(done, total, unit), _time_left(now - start, done, total))
+            LOGGER.info("%s: %s%s", title, _amounts(done, total, unit), time_left(now - start, done, total))
 
     yield advance
 
@@ -55,8 +66,9 @@ def _amounts(done: float, total: float, unit: str) -> str:
     return f"{done / scale:.{digits}f} of {total / scale:.{digits}f} {name}"
 
 
-def _time_left(seconds: float, done: float, total: float) -> str:
-    """At the rate so far, rounded up: a step must not outlast what was said of it. Nothing before anything is done."""
+def time_left(seconds: float, done: float, total: float) -> str:
+    """ ", .. left" at the rate so far, rounded up: a step must not outlast what was said of it. Nothing before anything
+    is done."""
     if not 0 < done < total:
         return ""
     left = math.ceil(seconds * (total - done) / done)

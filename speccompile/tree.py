@@ -111,6 +111,16 @@ def from_branching(factors: Sequence[int]) -> Tree:
     return Tree(tuple(parents))
 
 
+def from_children(*counts: Sequence[int]) -> Tree:
+    """counts: depth by depth, how many children each node has; nodes behind those named have none."""
+    parents, level = [ROOT], [0]
+    for each in counts:
+        start = len(parents)
+        parents += [node for node, count in zip(level, each, strict=False) for _ in range(count)]
+        level = list(range(start, len(parents)))
+    return Tree(tuple(parents))
+
+
 def from_paths(paths: Sequence[Sequence[int]]) -> Tree:
     """The tree of Medusa's notation: [0, 2] is the third best token after the best one. In any order."""
     if not paths or not all(paths):

@@ -5,6 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# How long an example takes is the machine's affair.
+settings.register_profile("speccompile", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("speccompile")
 
 
 @pytest.fixture(scope="session")

@@ -6,13 +6,25 @@ from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForImageTextToText, Gemma3Config, Mistral3Config, PreTrainedModel, Qwen3_5Config
+from torch import nn
+from transformers import (
+    AutoModel,
+    AutoModelForImageTextToText,
+    Gemma3Config,
+    Gemma3nConfig,
+    Gemma3nVisionConfig,
+    Gemma4Config,
+    Mistral3Config,
+    PreTrainedConfig,
+    PreTrainedModel,
+    Qwen3_5Config,
+)
 
 from tests import zoo
 
 VISION = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
           "image_size": 28, "patch_size": 14}  # fmt: skip
-NAMES = ("gemma3", "mistral3", "ministral3", "qwen3_5")
+NAMES = ("gemma3", "gemma3n", "gemma4", "mistral3", "ministral3", "qwen3_5")
 
 PUBLISHED = {
     "model.language_model.": "language_model.model.",
@@ -20,8 +32,23 @@ PUBLISHED = {
     "model.multi_modal_projector.": "multi_modal_projector.",
     "lm_head.": "language_model.lm_head.",
 }
-"""transformers' own names -> those of Gemma 3 and Mistral 3 as Google and Mistral published them. For Qwen 3.5 they
+"""transformers' own names -> those of Gemma 3 and Mistral 3 as Google and Mistral published them. For the others they
 are the same."""
+
+
+class Gemma3nVision(PreTrainedModel):
+    """Stands for Gemma 3n's vision tower, which comes from a library that text needs not."""
+
+    config_class = Gemma3nVisionConfig
+
+    def __init__(self, config: Gemma3nVisionConfig) -> None:
+        super().__init__(config)
+        for index in range(8):
+            self.register_module(f"block{index}", nn.Linear(4, 4, bias=False))
+        self.post_init()
+
+
+AutoModel.register(Gemma3nVisionConfig, Gemma3nVision, exist_ok=True)
 
 
 def model(name: str, **settings: Any) -> PreTrainedModel:
@@ -34,11 +61,19 @@ def model(name: str, **settings: Any) -> PreTrainedModel:
     return built.eval()
 
 
-def _config(name: str, settings: dict[str, Any]) -> Gemma3Config | Mistral3Config | Qwen3_5Config:
+def _config(name: str, settings: dict[str, Any]) -> PreTrainedConfig:
     if name == "gemma3":
         text = zoo.config("gemma3_text", **settings).to_dict()
         vision = {"model_type": "siglip_vision_model"} | VISION
         return Gemma3Config(text_config=text, vision_config=vision, mm_tokens_per_image=4, image_token_index=5)
+    if name == "gemma3n":
+        text = zoo.config("gemma3n_text", **settings).to_dict()
+        audio = {"conf_num_hidden_layers": 1, "hidden_size": 16, "conf_num_attention_heads": 2}
+        return Gemma3nConfig(text_config=text, vision_config={"hidden_size": 16}, audio_config=audio)
+    if name == "gemma4":
+        text = zoo.config("gemma4_text", **settings).to_dict()
+        vision = {"num_key_value_heads": 2, "head_dim": 8, "position_embedding_size": 16} | VISION
+        return Gemma4Config(text_config=text, vision_config=vision, image_token_id=5, audio_token_id=6)
     if name == "qwen3_5":
         vision = {"hidden_size": 16, "intermediate_size": 16, "depth": 1, "num_heads": 2, "out_hidden_size": 64,
                   "patch_size": 4, "num_position_embeddings": 16}  # fmt: skip
@@ -69,7 +104,7 @@ def save(built: PreTrainedModel, folder: Path, layout: str = "saved", *, tokeniz
     built.save_pretrained(folder)
     if layout != "saved":
         inner = built.state_dict()
-        names = PUBLISHED if layout == "published" and built.config.model_type != "qwen3_5" else {}
+        names = PUBLISHED if layout == "published" and built.config.model_type in ("gemma3", "mistral3") else {}
         is_tied = built.config.tie_word_embeddings
         tensors = {renamed(name, names): tensor.clone().contiguous() for name, tensor in inner.items()
                    if not (is_tied and name == "lm_head.weight")}  # fmt: skip

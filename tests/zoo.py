@@ -23,6 +23,8 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
+from tests.zoo_hybrid import HYBRIDS
+
 # At these sizes a second thread costs more than it gives, and six times as much on a busy machine.
 torch.set_num_threads(1)
 
@@ -59,8 +61,33 @@ MULTIPLIERS = {
     "logits_scaling": 0.5,
 }
 
-SCALED_EMBEDDINGS = ("biogpt", "gemma", "gemma2", "gemma3", "gemma3_text", "recurrent_gemma", "xglm")
+LATENT = {
+    "num_key_value_heads": 4,
+    "q_lora_rank": 24,
+    "kv_lora_rank": 16,
+    "qk_rope_head_dim": 8,
+    "qk_nope_head_dim": 12,
+    "v_head_dim": 16,
+}
+"""Sizes of latent attention, all of them different where they can be."""
+
+SCALED_EMBEDDINGS = (
+    "biogpt", "gemma", "gemma2", "gemma3", "gemma3_text", "gemma3n_text", "gemma4_text", "recurrent_gemma", "xglm"
+)  # fmt: skip
 """Families that multiply embeddings by the root of their size: a large tied embedding would only echo its token."""
+UNSCALED_SCORES = ("gemma3n_text", "gemma4_text")
+"""Families whose norms alone scale the scores: with weights around one, softmax would see little but the best key."""
+
+PER_LAYER = {
+    "num_hidden_layers": 4,
+    "num_kv_shared_layers": 2,
+    "sliding_window": WINDOW,
+    "vocab_size_per_layer_input": VOCABULARY,
+    "hidden_size_per_layer_input": 8,
+    "final_logit_softcapping": 2.0,
+}
+"""Gemma 3n and 4: the last layers have no keys and values, and an embedding more for all layers."""
+GLOBAL = {"layer_types": 2 * [SLIDING, FULL], "global_head_dim": 24, "num_global_key_value_heads": 1}
 
 
 @dataclass(frozen=True)
@@ -144,27 +171,19 @@ ROWS: dict[str, Row] = {
     # Other families, in the order of the alphabet.
     "apertus": _works("apertus"),
     "arcee": _works("arcee"),
-    "bamba": _refused(
-        "bamba", "layer 0 of type linear", attn_layer_indices=[1], mamba_n_heads=4, mamba_d_state=8, mamba_chunk_size=16
-    ),
+    "aria_text": _works("aria_text", moe_num_experts=4, moe_topk=2, moe_num_shared_experts=1),
+    "bamba": _works("bamba", attn_layer_indices=[1], mamba_n_heads=4, mamba_d_state=8, mamba_chunk_size=16),
+    "bart": _works("bart", decoder_layers=2, decoder_attention_heads=4, decoder_ffn_dim=96, forced_eos_token_id=None),
     "biogpt": _works("biogpt"),
     "bloom": _refused("bloom", "2 of its 2 layers do not go through"),
     "codegen": _refused("codegen", "2 of its 2 layers do not go through", rotary_dim=8),
     "cohere2": _works("cohere2", sliding_window=WINDOW, layer_types=[SLIDING, FULL], logit_scale=0.5),
-    "deepseek_v3": _refused(
-        "deepseek_v3",
-        "DeepseekV3Attention changes keys or values",
-        num_key_value_heads=4,
-        q_lora_rank=24,
-        kv_lora_rank=16,
-        qk_rope_head_dim=8,
-        qk_nope_head_dim=8,
-        v_head_dim=16,
-        n_group=2,
-        topk_group=1,
-        first_k_dense_replace=1,
+    "deepseek_v2": _works("deepseek_v2", **LATENT, n_group=2, topk_group=1, first_k_dense_replace=1),
+    "deepseek_v3": _works("deepseek_v3", **LATENT, n_group=2, topk_group=1, first_k_dense_replace=1),
+    "deepseek_v32": _refused(
+        "deepseek_v32", "choose the rows that they attend to", **LATENT, n_group=2, topk_group=1, index_head_dim=16
     ),
-    "diffllama": _refused("diffllama", "DiffLlamaAttention changes keys or values"),
+    "diffllama": _works("diffllama", num_key_value_heads=4, num_attention_heads=8),
     "dots1": _works("dots1", n_shared_experts=1, first_k_dense_replace=1),
     "ernie4_5": _works("ernie4_5"),
     "exaone4": _works("exaone4", sliding_window=WINDOW, layer_types=[SLIDING, FULL]),
@@ -179,33 +198,53 @@ ROWS: dict[str, Row] = {
         bias=True,
     ),
     "gemma": _works("gemma"),
+    "gemma3n_text": _works(
+        "gemma3n_text",
+        **PER_LAYER,
+        layer_types=GLOBAL["layer_types"],
+        laurel_rank=8,
+        activation_sparsity_pattern=[0.5, 0.0, 0.0, 0.0],
+    ),
+    "gemma4_text": _works("gemma4_text", **PER_LAYER, **GLOBAL, attention_k_eq_v=True, use_double_wide_mlp=True),
+    "gemma4_text_moe": _works(
+        "gemma4_text",
+        **(PER_LAYER | {"hidden_size_per_layer_input": 0, "num_kv_shared_layers": 0, "num_hidden_layers": 2}),
+        **(GLOBAL | {"layer_types": [SLIDING, FULL]}),
+        enable_moe_block=True,
+        top_k_experts=2,
+    ),
     "gpt_bigcode": _works("gpt_bigcode"),
     "gpt_neo": _refused(
         "gpt_neo", "2 of its 2 layers do not go through", attention_types=[[["global", "local"], 1]], window_size=WINDOW
     ),
-    "gpt_oss": _refused("gpt_oss", "GptOssAttention passes s_aux to its attention", sliding_window=WINDOW),
+    "gpt_oss": _works("gpt_oss", sliding_window=WINDOW),
     "gptj": _refused("gptj", "2 of its 2 layers do not go through", rotary_dim=8),
+    "glm4_moe_lite": _works("glm4_moe_lite", **LATENT, n_group=2, topk_group=1, first_k_dense_replace=1),
     "granitemoe": _works("granitemoe", **MULTIPLIERS),
     "helium": _works("helium"),
     "hunyuan_v1_dense": _works("hunyuan_v1_dense"),
     "hunyuan_v1_moe": _works("hunyuan_v1_moe", moe_topk=2),
-    "jamba": _refused(
-        "jamba", "layer 0 of type linear_attention", attn_layer_period=2, attn_layer_offset=1, use_mamba_kernels=False
-    ),
-    "lfm2": _refused("lfm2", "layer 0 of type conv", layer_types=["conv", FULL], block_multiple_of=8),
-    "mamba": _refused("mamba", "2 of its 2 layers keep a state", state_size=8),
-    "minimax": _refused("minimax", "layer 1 of type linear_attention", block_size=16),
+    "hrm_text": _works("hrm_text"),
+    "jamba": _works("jamba", attn_layer_period=2, attn_layer_offset=1),
+    "jetmoe": _works("jetmoe"),
+    "lfm2": _works("lfm2", layer_types=["conv", FULL], block_multiple_of=8),
+    "llama4_text": _works("llama4_text", intermediate_size_mlp=96),
+    "llama4_chunked": _works("llama4_text", intermediate_size_mlp=96, attention_chunk_size=WINDOW),
+    "mamba": _works("mamba", state_size=8, expand=1),
+    "mimo_v2_flash": _works("mimo_v2_flash", sliding_window=WINDOW),
+    "minicpm3": _works("minicpm3", **LATENT, scale_emb=1, dim_model_base=64),
+    "minimax": _works("minimax", block_size=16),
     "mpt": _refused("mpt", "2 of its 2 layers do not go through"),
     "nemotron": _works("nemotron"),
     "olmo": _works("olmo"),
     "olmo3": _works("olmo3", sliding_window=WINDOW, layer_types=[SLIDING, FULL]),
     "persimmon": _works("persimmon"),
     "phimoe": _works("phimoe"),
-    "recurrent_gemma": _refused(
-        "recurrent_gemma", "2 of its 3 layers keep a state", num_hidden_layers=3, attention_window_size=WINDOW
-    ),
+    "recurrent_gemma": _works("recurrent_gemma", num_hidden_layers=3, attention_window_size=WINDOW),
+    "roberta": _refused("roberta", "given the positions 0, 1, ..", is_decoder=True),
     "seed_oss": _works("seed_oss"),
     "xglm": _refused("xglm", "2 of its 2 layers do not go through"),
+    **{model_type: _works(model_type, **settings) for model_type, settings in HYBRIDS.items()},
 }
 
 
@@ -226,10 +265,14 @@ def config(name: str, **settings: Any) -> PreTrainedConfig:
 
 def model(name: str, seed: int = 0, **settings: Any) -> PreTrainedModel:
     """A float32 model in evaluation mode with eager attention; equal seeds give equal weights. settings: its."""
+    return lively(config(name, **settings), seed)
+
+
+def lively(configuration: PreTrainedConfig, seed: int = 0, family: type = AutoModelForCausalLM) -> PreTrainedModel:
+    """The same of any configuration. family: transformers' class for what it is to be made as."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        configuration = config(name, **settings)
-        built = AutoModelForCausalLM.from_config(configuration, dtype=torch.float32, attn_implementation="eager")
+        built = family.from_config(configuration, dtype=torch.float32, attn_implementation="eager")
         enliven(built)
     return built.eval()
 
@@ -245,6 +288,11 @@ def enliven(built: PreTrainedModel) -> None:
             parameter.normal_(std=1.7 / min(parameter.shape[-2:]) ** 0.5)
         elif parameter.unique().numel() == 1:  # a norm's weight or a bias; what varies already has a meaning
             parameter.add_(torch.randn_like(parameter), alpha=0.25)
+    for name, tensor in built.state_dict().items():
+        if name.endswith("layer_scalar"):
+            tensor.fill_(0.8)
+        if name.endswith("q_norm.weight") and built.config.model_type in UNSCALED_SCORES:
+            tensor.mul_(0.6)
 
 
 def byte_tokenizer(eos: int | None = None) -> PreTrainedTokenizerFast:

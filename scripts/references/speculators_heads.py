@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Compare EAGLE-3 and P-EAGLE heads with the speculators library, which trains them: its own folders, its own numbers.
 
-    python -m venv FOLDER && FOLDER/bin/pip install -e . openai datasets
+    python -m venv FOLDER && FOLDER/bin/pip install -e .[compile] openai datasets loguru pytest
     FOLDER/bin/pip install --no-deps speculators==0.9.0 hs-connectors==0.9.0   # it declares an older transformers
     FOLDER/bin/python scripts/references/speculators_heads.py                  # exit code 1 where the logits differ
 
 Heads with random weights are saved by speculators and read as a recipe would. Its logits, of every step after every row
 of a random text, are compared with those of the family's reference, and of its module as the graph is made of it.
+The other way round, heads that `speccompile train` leaves are loaded by speculators, in the same environment:
+`FOLDER/bin/python -m pytest tests/train/test_speculators.py`.
 """
 
 import sys

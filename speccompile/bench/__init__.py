@@ -1,7 +1,8 @@
 """Speculative beside autoregressive decoding, measured in one run. No torch: it measures a bundle as it is shipped."""
 
+from speccompile.bench.html import check_page
 from speccompile.bench.measure import Case, measure
-from speccompile.bench.page import check_page, write_page
+from speccompile.bench.page import write_page
 from speccompile.bench.report import Report, make_report
 from speccompile.bench.run import run_bench
 from speccompile.bench.table import write_table

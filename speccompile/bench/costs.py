@@ -105,7 +105,8 @@ def _host(bundle: Bundle, context: int) -> float:
 
     A bundle that knows no end-of-sequence token, over the same buffers, cannot end before its first round.
     """
-    endless = Bundle(replace(bundle.manifest, eos_token_ids=()), bundle.engine, bundle.entry, bundle.text, None)
+    manifest = replace(bundle.manifest, eos_token_ids=())
+    endless = Bundle(manifest, bundle.engine, bundle.entry, bundle.text, None, bundle.proposer)
     prompt, new = context_tokens(bundle.manifest, context), min(NEW_TOKENS, bundle.manifest.max_length - context)
     generations = [endless.generate(prompt, max_new_tokens=new, adaptive=False) for _ in range(GENERATIONS)]
     return median(host_seconds(one) / one.rounds for one in generations)

@@ -42,10 +42,11 @@ def make_groups(cases: Sequence[Case]) -> tuple[Group, ...]:
     found: dict[str, list[Case]] = {}
     for case in cases:
         found.setdefault(case.group, []).append(case)
-    return (*(_group(name, members) for name, members in found.items()), _group(OVERALL, cases))
+    return (*(make_group(name, members) for name, members in found.items()), make_group(OVERALL, cases))
 
 
-def _group(name: str, cases: Sequence[Case]) -> Group:
+def make_group(name: str, cases: Sequence[Case]) -> Group:
+    """Some questions together."""
     ours = _way([case.speculative for case in cases]) if cases[0].speculative else None
     theirs = _way([case.autoregressive for case in cases])
     speedup = ours.tokens_per_second / theirs.tokens_per_second if ours else None

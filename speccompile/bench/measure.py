@@ -56,26 +56,38 @@ def measure(
     max_new_tokens: int = 128,
     repeats: int = 3,
     chat: Chat | None = None,
+    baseline: Bundle | None = None,
+    first_run: int = 0,
+    learning: bool = False,
     **options: Any,
 ) -> list[Case]:
     """Generate for every prompt, `repeats` times both ways, in alternating order, after a warm-up.
 
     A bundle without a drafter runs autoregressively only. chat: the template in which the turns of questions are
-    written, plain text by default; each way continues its own answers. options: others of `Bundle.generate_batch`;
-    every generation has the same. Raises PromptError, with their numbers, for prompts that the bundle cannot take, and
-    UsageError for less than one repeat; both before any work.
+    written, plain text by default; each way continues its own answers. baseline: the bundle that decodes
+    autoregressively, of the same target; by default the same one. first_run: how often all was run before, which
+    decides the order. options: others of `Bundle.generate_batch`; every generation has the same.
+
+    A drafter that learns begins every question with nothing learned; with `learning`, the first question alone, and
+    goes on with what the others have taught it, as in use: for a single repeat, as it would know the answers in others.
+
+    Raises PromptError, with their numbers, for prompts that the bundle cannot take, and UsageError for less than one
+    repeat; both before any work.
     """
     if repeats < 1:
         raise UsageError(f"repeats is {repeats}: expected at least 1")
     questions = [each if isinstance(each, Question) else _question(each) for each in prompts]
-    runs = _Runs(bundle, Writer(bundle, chat, max_new_tokens), {"max_new_tokens": max_new_tokens} | options)
+    writer = Writer(bundle, chat, max_new_tokens)
+    options = {"max_new_tokens": max_new_tokens} | options
+    runs = _Runs(bundle, baseline or bundle, writer, options, learning=learning)
     runs.check(questions)
     with step("warm-up"):
         runs.both(questions[0], 1)
+        bundle.reset()
     cases = []
     for number, question in enumerate(questions, 1):
         with step(f"prompt {number} of {len(questions)}"):
-            pairs = [runs.both(question, number, run=number + repeat) for repeat in range(repeats)]
+            pairs = [runs.both(question, number, run=number + first_run + repeat) for repeat in range(repeats)]
         ours, theirs = (tuple(pair[way] for pair in pairs if way in pair) for way in (False, True))
         cases.append(Case(number, ours, theirs, question.group))
     return cases
@@ -93,8 +105,11 @@ def host_seconds(generation: Generation) -> float:
 
 
 class _Runs:
-    def __init__(self, bundle: Bundle, writer: Writer, options: dict[str, Any]) -> None:
-        self._bundle, self._writer, self._options = bundle, writer, options
+    def __init__(
+        self, bundle: Bundle, baseline: Bundle, writer: Writer, options: dict[str, Any], *, learning: bool
+    ) -> None:
+        self._bundles, self._writer, self._options = {False: bundle, True: baseline}, writer, options
+        self._learning = learning
         self._ways = [False, True] if bundle.speculative else [True]
 
     def check(self, questions: Sequence[Question]) -> None:
@@ -116,13 +131,17 @@ class _Runs:
         return {way: self._answers(question, number, way) for way in ordered}
 
     def _answers(self, question: Question, number: int, autoregressive: bool) -> Answers:
+        if not self._learning:
+            self._bundles[False].reset()  # a drafter that learns would have seen this very answer in the repeat before
         answers: list[Timed] = []
         for turn in range(len(question.turns)):
             try:
                 ids = self._writer.token_ids(question, [str(given.generation.text) for given in answers])
             except PromptError as error:  # tokens of an answer, read as text, may be more
                 raise PromptError(f"prompt {number}, turn {turn + 1}: {error}", hint=error.hint) from error
-            answers.append(generate_timed(self._bundle, ids, autoregressive=autoregressive, **self._options))
+            answers.append(
+                generate_timed(self._bundles[autoregressive], ids, autoregressive=autoregressive, **self._options)
+            )
         return tuple(answers)
 
 

@@ -1,110 +1,35 @@
-"""A report as one HTML page: tables, and plots that are part of it. It loads nothing and runs no script."""
+"""A report as one HTML page."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 from speccompile.bench.budget import Budget
 from speccompile.bench.groups import Group
+from speccompile.bench.html import Table, make_html, write_html
 from speccompile.bench.plots import bar_chart, line_chart
 from speccompile.bench.report import Report
 from speccompile.bench.roofline import Roofline
 from speccompile.bench.table import ROWS, cell, equality_lines, head_lines
 from speccompile.bench.ways import QUANTILES, Way
-from speccompile.errors import EngineError, SpeccompileError, UsageError
-
-Table = list[tuple[str, ...]]
-"""Rows of texts, the first one the head."""
 
 _WIDEST = 16
 """Of the windows in a plot, where decoding has none that are wider."""
 
-_PAGE = """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width">
-<title>{{ report.bundle }}: speculative beside autoregressive decoding</title>
-<style>
-body { font: 15px/1.5 system-ui, sans-serif; color: #1c2733; background: #fff; max-width: 84em; margin: 2em auto;
-  padding: 0 1em }
-table { border-collapse: collapse }
-th, td { padding: 0.15em 0.9em; text-align: right; border-bottom: 1px solid #dfe3e8 }
-th:first-child, td:first-child { text-align: left }
-.plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(26em, 1fr)); gap: 1em 2em }
-h1, h2 { font-weight: 600 }
-h2 { font-size: 1.1em; margin: 1.4em 0 0.4em }
-svg { width: 100%; font-family: inherit; fill: #1c2733 }
-</style>
-</head>
-<body>
-<h1>{{ report.bundle }}</h1>
-<p>{% for line in head %}{{ line }}<br>
-{% endfor %}</p>
-<p>{% for line in equality %}{{ line }}<br>
-{% endfor %}</p>
-<div class="plots">
-{% for title, plot in plots.items() %}<section>
-<h2>{{ title }}</h2>
-{{ plot | safe }}
-</section>
-{% endfor %}</div>
-{% for title, rows in tables.items() %}<h2>{{ title }}</h2>
-<table>
-<tr>{% for text in rows[0] %}<th>{{ text }}</th>{% endfor %}</tr>
-{% for row in rows[1:] %}<tr>{% for text in row %}<td>{{ text }}</td>{% endfor %}</tr>
-{% endfor %}</table>
-{% endfor %}</body>
-</html>
-"""
-
-
-def check_page(path: Path) -> None:
-    """Raise UsageError where `write_page` could not write, EngineError without the jinja2 package: before the work that
-    the page is about."""
-    folder = path.parent
-    if path.is_dir() or not folder.is_dir():
-        reason = "it is a folder" if path.is_dir() else f"there is no folder '{folder}'"
-        raise UsageError(
-            f"--html: received '{path}', expected a file in a folder that exists: {reason}",
-            hint="make the folder, or give another file",
-        )
-    try:
-        import jinja2  # noqa: F401
-    except ImportError:
-        raise EngineError(
-            "--html needs the Python package jinja2, which is not installed", hint="pip install jinja2, or leave it out"
-        ) from None
-
 
 def write_page(report: Report, path: Path) -> None:
     """Write the page, whole or not at all. Raises SpeccompileError where it cannot be written."""
-    page = make_page(report)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        unfinished.write_text(page, encoding="utf-8")
-        unfinished.replace(path)
-    except OSError as error:
-        unfinished.unlink(missing_ok=True)
-        raise SpeccompileError(
-            f"{path}: the page could not be written: {error.strerror}", hint="give another file with --html"
-        ) from error
+    write_html(make_page(report), path)
 
 
 def make_page(report: Report) -> str:
     """The page's text."""
-    from jinja2 import Environment
-
-    return (
-        Environment(autoescape=True)
-        .from_string(_PAGE)
-        .render(
-            report=report,
-            head=head_lines(report),
-            equality=list(equality_lines(report)) if report.speculative else [],
-            plots=dict(_plots(report)),
-            tables={title: table for title, table in _tables(report) if len(table) > 1},
-        )
+    return make_html(
+        report.bundle,
+        f"{report.bundle}: speculative beside autoregressive decoding",
+        head=head_lines(report),
+        notes=list(equality_lines(report)) if report.speculative else [],
+        plots=dict(_plots(report)),
+        tables=dict(_tables(report)),
     )
 
 

@@ -1,11 +1,12 @@
 """Plots as SVG text, drawn here: a page with them needs no script, no font and no network."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape
 from math import ceil, floor, log10
 
 WIDTH, HEIGHT = 640, 300
 LEFT, RIGHT, TOP, BOTTOM = 64, 16, 36, 48
+ROW = 22
 COLOURS = ("#1f5fa8", "#d9822b", "#6b7a8f")
 """Of the series in their order: told apart by people who do not see red and green alike."""
 
@@ -55,6 +56,61 @@ def line_chart(series: Mapping[str, Points], title: str, x_title: str, marks: Ma
     return _chart([*_y_axis(scale), *parts, *_legend(list(series))], title)
 
 
+def bar_rows(rows: Mapping[str, float | None], title: str, mark: float | None = None) -> str:
+    """Bars below each other, each with its name and number. mark: a value with a line through all of them."""
+    names, values = list(rows), [value or 0.0 for value in rows.values()]
+    left = _room_for(names)
+    top = max([*values, mark or 0.0], default=1) or 1
+
+    def x(value: float) -> float:
+        return left + value / top * (WIDTH - left - 3 * RIGHT)
+
+    parts = []
+    for place, (name, value) in enumerate(rows.items()):
+        y = TOP + place * ROW
+        parts.append(_text(left - 8, y + 15, name, "end"))
+        if value is not None:
+            parts.append(
+                f'<rect x="{left}" y="{y + 3}" width="{x(value) - left:.1f}" height="{ROW - 6}" fill="{COLOURS[0]}"/>'
+            )
+            parts.append(_text(x(value) + 4, y + 15, _number(value), "start"))
+    if mark is not None:
+        line = f'x1="{x(mark):.1f}" x2="{x(mark):.1f}" y1="{TOP}" y2="{TOP + len(names) * ROW}"'
+        parts.append(f'<line {line} stroke="{COLOURS[1]}" stroke-dasharray="5 4"/>')
+    return _chart(parts, title, TOP + len(names) * ROW + 8)
+
+
+def heat_map(columns: Sequence[str], rows: Mapping[str, Sequence[float | None]], title: str) -> str:
+    """Numbers in rows and columns, the darker the higher in all of them; the highest of a column has a frame."""
+    left = _room_for(rows)
+    wide = (WIDTH - left - RIGHT) / max(len(columns), 1)
+    known = [value for row in rows.values() for value in row if value is not None]
+    low, high = min(known, default=0), max(known, default=1)
+    best = [max((row[place] or 0 for row in rows.values()), default=0) for place in range(len(columns))]
+    # Every other name stands lower: they are wider than their columns.
+    parts = [
+        _text(left + (place + 0.5) * wide, TOP + 15 + place % 2 * 14, column, "middle")
+        for place, column in enumerate(columns)
+    ]
+    for index, (name, row) in enumerate(rows.items(), 1):
+        y = TOP + 14 + index * ROW
+        parts.append(_text(left - 8, y + 15, name, "end"))
+        for place, value in enumerate(row):
+            if value is None:
+                continue
+            share = (value - low) / (high - low) if high > low else 1.0
+            frame = f' stroke="{COLOURS[1]}" stroke-width="2"' if value == best[place] else ""
+            box = f'x="{left + place * wide + 2:.1f}" y="{y + 2}" width="{wide - 4:.1f}" height="{ROW - 4}"'
+            parts.append(f'<rect {box} fill="{COLOURS[0]}" fill-opacity="{0.05 + 0.45 * share:.2f}"{frame}/>')
+            parts.append(_text(left + (place + 0.5) * wide, y + 15, f"{value:.2f}", "middle"))
+    return _chart(parts, title, TOP + 14 + (len(rows) + 1) * ROW + 8)
+
+
+def _room_for(names: Iterable[str]) -> int:
+    """Where to begin beside these names."""
+    return 16 + 7 * max(map(len, names), default=0)
+
+
 class _Scale:
     """Numbers to places. Values begin at zero and end at a round number."""
 
@@ -101,9 +157,9 @@ def _legend(names: Sequence[str]) -> Iterator[str]:
         yield _text(x + 14, 19, names[index], "start")
 
 
-def _chart(parts: Sequence[str], title: str) -> str:
+def _chart(parts: Sequence[str], title: str, height: int = HEIGHT) -> str:
     label: Callable[[str], str] = escape
-    opening = f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{label(title)}" font-size="12">'
+    opening = f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{label(title)}" font-size="12">'
     return "\n".join([opening, _text(8, 19, title, "start"), *parts, "</svg>"])
 
 

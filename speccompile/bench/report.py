@@ -141,7 +141,7 @@ def make_report(
         roofline=make_roofline(around.reading, manifest, graphs, context, ours, theirs) if around.reading else None,
         equal_prompts=len(cases) - len(differences) if comparable else None,
         differences=differences,
-        versions=_versions(bundle.entry.backend),
+        versions=library_versions(bundle.entry.backend),
     )
 
 
@@ -172,7 +172,7 @@ def _ratio(pairs: Iterable[tuple[Generation, Generation]], rate: Callable[[Gener
     return known_median(ours / theirs for ours, theirs in rates if ours and theirs)
 
 
-def _versions(backend: str) -> dict[str, str]:
+def library_versions(backend: str) -> dict[str, str]:
     """Those of the libraries that took part. backend: the engine's, which is also the name of its module."""
     names = (*LIBRARIES, backend)
     used = {name: str(sys.modules[name].__version__) for name in names if name in sys.modules}

@@ -99,10 +99,13 @@ def make_roofline(
 
 
 def _runs(graphs: Container[str], drafting: float) -> dict[str, float]:
-    """Graph -> how often it runs in a round, on average. drafting: the share of rounds that draft."""
-    if not drafting:
-        return {"verify": 1.0}
-    return {"step": drafting, "verify": 1 - drafting} if "step" in graphs else {"verify": 1.0, "draft": drafting}
+    """Graph -> how often it runs in a round, on average. drafting: the share of rounds that draft.
+
+    Where the host drafts there is no graph of it.
+    """
+    if drafting and "step" in graphs:
+        return {"step": drafting, "verify": 1 - drafting}
+    return {"verify": 1.0, "draft": drafting} if drafting and "draft" in graphs else {"verify": 1.0}
 
 
 def _weight_bytes(manifest: Manifest, graph: str, reads: WeightReads, window: int) -> int:

@@ -9,12 +9,9 @@ from speccompile.bench.costs import curve_widths, measure_costs
 from speccompile.bench.measure import measure
 from speccompile.bench.report import Report, Surroundings, make_report, mean_context
 from speccompile.bench.roofline import measure_reading
-from speccompile.bundle import open_bundle
-from speccompile.bundle.manifest import CHAT
 from speccompile.bundle.prompts import Question
 from speccompile.progress import step
 from speccompile.runtime import Bundle
-from speccompile.runtime.chat import read_chat
 from speccompile.system import available_cores
 
 COST_REPEATS = 7
@@ -39,18 +36,16 @@ def run_bench(
     """
     with step(f"opening {folder}"):
         bundle = Bundle.open(folder, engine=engine, threads=threads)
-    opened = open_bundle(folder, verify=False)
-    chat = read_chat(opened.path(CHAT)) if CHAT in opened.hashes.files else None
     if sampling.get("seed") is None and sampling.get("temperature") and bundle.manifest.decoding == "sampling":
         sampling["seed"] = 0
     options = {"max_new_tokens": max_new_tokens, "adaptive": adaptive} | sampling
-    cases = measure(bundle, questions, repeats=repeats, chat=chat, **options)
+    cases = measure(bundle, questions, repeats=repeats, chat=bundle.chat_template, **options)
     memory = bundle.engine.memory()  # before costs bind wider windows
     context = max(1, min(mean_context(cases), bundle.manifest.max_length - 2))
     widths = curve_widths(bundle.manifest, on_device=bundle.entry.provider != "cpu")
     asks = any(question.category is not None for question in questions)
     around = Surroundings(
-        conversation=(TEMPLATE if chat else PLAIN) if asks else None,
+        conversation=(TEMPLATE if bundle.chat_template else PLAIN) if asks else None,
         memory=memory,
         costs=measure_costs(bundle, widths, context=context, repeats=COST_REPEATS),
         context=context,

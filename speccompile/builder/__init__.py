@@ -15,6 +15,7 @@ from speccompile.builder.interrupts import Interrupts
 from speccompile.builder.lowered import Lowered, lower_all, lower_traced
 from speccompile.builder.lowered_proof import proof_engine, prove_graphs, prove_weights, say_losses
 from speccompile.builder.parts import Part, compile_parts
+from speccompile.builder.proposals import put_index
 from speccompile.builder.quality import measure_quality, quality_texts
 from speccompile.builder.records import make_lock, make_manifest
 from speccompile.builder.steps import Steps
@@ -61,6 +62,7 @@ def build(
             write_tokenizer(plan.target.folder, folder)
         else:
             warn_without_tokenizer(plan.target.folder)
+        put_index(plan, folder)
         prompts = proof_prompts(plan, folder) if prove or is_calibrated(plan) else []
         texts = quality_texts(plan, folder, prompts) if prove else []
         parts = compile_parts(plan, folder, steps, prove=prove)

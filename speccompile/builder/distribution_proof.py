@@ -10,6 +10,7 @@ from speccompile.builder.lowered_proof import ProofEngine, proof_engine
 from speccompile.builder.memory import release
 from speccompile.builder.modules import drafter_contents, model_contents
 from speccompile.builder.parts import compile_parts
+from speccompile.builder.proposals import proof_proposer
 from speccompile.builder.records import make_manifest
 from speccompile.builder.small_model import small_plan
 from speccompile.builder.steps import Steps, graph_contents
@@ -93,7 +94,8 @@ def _prove(
     threads: int | None = None,
 ) -> list[dict[str, Any]]:
     """Against transformers in float32. Other precisions have other weights: against the engine's own logits."""
-    bundle = Bundle(manifest, OnnxRuntimeEngine(folder, engine.entry, threads), engine.entry, None, None)
+    proposer = proof_proposer(folder, manifest)
+    bundle = Bundle(manifest, OnnxRuntimeEngine(folder, engine.entry, threads), engine.entry, None, None, proposer)
     drawn = distribution.draw_all(bundle, distribution.make_prompt(bundle, prompt), request)
     if engine.entry.precision["target"] != "float32":
         return distribution.check(manifest, drawn, engine_reference(bundle))

@@ -22,7 +22,7 @@ from speccompile.progress import LOGGER, step
 from speccompile.prove import graphs as graph_proof
 from speccompile.prove.graphs import TRACED
 from speccompile.prove.noise import NOISE, tolerance
-from speccompile.prove.script import Driven, Outputs, drive
+from speccompile.prove.script import Driven, Outputs, Script, drive, overlapped, run_alone
 from speccompile.prove.weights import check_weights
 from speccompile.recipe import Plan
 from speccompile.runtime.engine import Array
@@ -142,12 +142,16 @@ def _check_drafts(
     entry = replace(engine.entry, files=files, graphs=tuple(graphs))
     outputs = drive(LinkedEngine(folder, entry), script, graphs)
     release()
-    features: tuple[Array, ...] = ()
+    links: tuple[dict[str, Array], ...] = ()
     if reads_target(plan) and graph.name == STEP:  # which hands them on inside: they are those of its two graphs
         numbers = {name: engine.lowered.numbers(name) for name in known}
-        both = _round(list(known.values()), numbers, folder)
-        features = tuple(each["features"] for each in both if "features" in each)
-    return check_draft(plan, Driven(graph, level, script, outputs, tuple(graphs), features))
+        names = {tensor.name for tensor in verify.outputs if tensor.role == "link"}
+        if plan.drafter.successors:  # which of two that are as good is the better, the engine's own arithmetic decides
+            both = run_alone(engine.open(folder, verify.name), script, engine.entry.graphs, verify.name)
+        else:
+            both = _round(list(known.values()), numbers, folder, overlapped(script, graphs))
+        links = tuple({name: one[name] for name in names} for one in both if names and names <= one.keys())
+    return check_draft(plan, Driven(graph, level, script, outputs, tuple(graphs), links))
 
 
 def _depth(plan: Plan) -> int:
@@ -177,14 +181,18 @@ def _drive(
     # What its two graphs hand on to each other stays inside a step.
     links = {t.name for part in parts for t in part.graph.outputs if t.role == "link"} if graph.name == STEP else set()
     is_traced = all(each.word == TRACED for each in numbers.values())
-    expected = parts[0].drive() if len(parts) == 1 and is_traced and word == TRACED else _round(parts, numbers, folder)
+    expected = (
+        parts[0].drive()
+        if len(parts) == 1 and is_traced and word == TRACED
+        else _round(parts, numbers, folder, overlapped(script, [graph]))
+    )
     expected = [{name: each for name, each in one.items() if name not in links} for one in expected]
     if word != TRACED:
         return graph_proof.check_near(outputs, expected, graph.name, level, word, layers)
     return graph_proof.check_same(outputs, expected, graph.name, level, word)
 
 
-def _round(parts: list[Part], numbers: dict[str, Numbers], folder: Path) -> Outputs:
-    """What the neutral graphs give in the engine's numbers, run one after the other."""
+def _round(parts: list[Part], numbers: dict[str, Numbers], folder: Path, script: Script) -> Outputs:
+    """What the neutral graphs give for a script in the engine's numbers, run one after the other."""
     engine = neutral_engine([neutral(part.graph, numbers[part.graph.name], folder) for part in parts], folder)
-    return drive(engine, parts[0].script, [part.graph for part in parts])
+    return drive(engine, script, [part.graph for part in parts])

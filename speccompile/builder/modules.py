@@ -1,12 +1,13 @@
 """From the plan to the torch modules of the round, with their models loaded and probed."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
 from speccompile.builder.steps import Steps, contents
 from speccompile.checkpoints.objects import CONFIG
-from speccompile.families import module_of
+from speccompile.families import FAMILIES, module_of
+from speccompile.families.cascades import cascaded
 from speccompile.families.site import Site
 from speccompile.models.load import load_model
 from speccompile.models.probe import behind_hook, probe
@@ -55,7 +56,8 @@ def script_tree(plan: Plan) -> Tree | None:
 
 def judges_any_chain(plan: Plan) -> bool:
     """Whether the target's graph is the same whatever is drafted: it compares what it is given with its own choices."""
-    return window_kind(plan) == "chain" and plan.decoding == "greedy" and plan.verify.method == "exact"
+    is_plain = plan.decoding == "greedy" and plan.verify.method == "exact" and not plan.drafter.successors
+    return window_kind(plan) == "chain" and is_plain
 
 
 def proof_tree(plan: Plan) -> Tree | None:
@@ -82,20 +84,27 @@ def make_verify(plan: Plan, decoder: Decoder) -> Verify:
         draws=plan.drafter.sample,
     )  # fmt: skip
     shape = Branches(tree, nodes, depth) if has_branches else Chain()
-    return Verify(decoder, shape, acceptance, plan.drafter.head.taps if plan.drafter.head else ())
+    taps = plan.drafter.head.taps if plan.drafter.head else ()
+    return Verify(decoder, shape, acceptance, taps, plan.drafter.successors)
+
+
+def drafts_in_graph(plan: Plan) -> bool:
+    """Whether there are drafts, and they do not come from the host."""
+    return plan.drafter.tokens > 0 and not FAMILIES[plan.drafter.kind].by_host
 
 
 def make_drafter(plan: Plan, steps: Steps | None = None) -> Drafter | None:
-    """The drafter's part of the round, None without a drafter."""
-    if not plan.drafter.tokens:
+    """The drafter's part of the round, None where no graph drafts."""
+    if not drafts_in_graph(plan):
         return None
-    drafter: Drafter = module_of(plan.drafter.kind, "drafter").make(site_of(plan, steps))
-    return drafter
+    site = site_of(plan, steps)
+    return cascaded(module_of(plan.drafter.kind, "drafter").make(site), plan, site.shape)
 
 
 def site_of(plan: Plan, steps: Steps | None = None) -> Site:
     """Where the drafter of a plan, and its reference, find what they are made of."""
-    return Site(plan, cache_shape(plan), partial(load_decoder, steps=steps or Steps()))
+    own = replace(plan, drafter=plan.drafter.own)
+    return Site(own, cache_shape(plan), partial(load_decoder, steps=steps or Steps()))
 
 
 def load_decoder(model: ModelPlan, role: str, shape: CacheShape, steps: Steps) -> Decoder:

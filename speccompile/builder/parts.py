@@ -48,13 +48,15 @@ def compile_parts(plan: Plan, folder: Path, steps: Steps, *, prove: bool) -> lis
     link_checkpoints(plan, folder)
     draft = trace_draft(plan, folder, steps)
     release()
-    verify, longest = trace_verify(plan, draft.width if draft else DraftWidth(), folder, steps)
+    tokens = plan.drafter.tokens
+    verify, longest = trace_verify(plan, draft.width if draft else DraftWidth(tokens, tokens + 1), folder, steps)
     release()
     if draft and shares_weights(plan):
         share_weights(folder / neutral_file(draft.graph), folder / neutral_file(verify))
     script = scripts.make_script(
         plan.target.facts.vocabulary_size, plan.batch_size, plan.max_length, plan.prefill_chunk,
         max(longest, draft.longest_window if draft else 0), script_tree(plan), plan.common_tokens,
+        repeats=plan.drafter.inner is not None or plan.drafter.cascade is not None,
     )  # fmt: skip
     if not prove:
         graphs = [(verify, 0)] + ([(draft.graph, draft.catch_up)] if draft else [])
@@ -119,14 +121,13 @@ class _Proof:
 
 def _check_verify(plan: Plan, outputs: scripts.Outputs, script: scripts.Script, graph: Graph) -> list[dict[str, Any]]:
     model = load_model(plan.target.folder, plan.max_length)
-    has_tree = any(tensor.name == "nodes" for tensor in graph.outputs)
-    eager = graph_proof.eager_logits(model, script)
-    rows = [graph_proof.check_verify(outputs, script, eager, all_given=has_tree)]
+    eager, limit = graph_proof.eager_logits(model, script), graph_proof.noise_of(graph)
+    rows = [graph_proof.check_verify(outputs, script, eager, limit, all_given=scripts.all_given([graph]))]
     if plan.drafter.head is not None and plan.drafter.head.taps:
         taps = plan.drafter.head.taps
         features = [graph_proof.eager_taps(model, text[:-1], taps) for text in script.texts]
-        rows.append(graph_proof.check_features(outputs, script, features))
-    return [*rows, graph_proof.check_nodes(model, outputs, script)] if script.tree else rows
+        rows.append(graph_proof.check_features(outputs, script, features, limit))
+    return [*rows, graph_proof.check_nodes(model, outputs, script, limit)] if script.tree else rows
 
 
 def _check_draft(

@@ -12,7 +12,9 @@ from speccompile.builder.steps import PACKAGES
 from speccompile.bundle.contents import content_hash
 from speccompile.bundle.manifest import FORMAT, TOKENIZER, Manifest
 from speccompile.families.head import HeadPlan
+from speccompile.index.files import HEADER, read_header
 from speccompile.recipe import ModelPlan, Plan
+from speccompile.recipe.plan import RetrievalPlan
 
 
 def make_manifest(plan: Plan, parts: list[Part], folder: Path) -> Manifest:
@@ -57,4 +59,13 @@ def make_lock(plan: Plan) -> dict[str, Any]:
         }
         for role, model in models.items()
     }
+    inputs |= _index_lock(plan.drafter.retrieval)
     return {"inputs": inputs, "versions": {"speccompile": __version__} | {name: version(name) for name in PACKAGES}}
+
+
+def _index_lock(retrieval: RetrievalPlan | None) -> dict[str, Any]:
+    if retrieval is None or retrieval.folder is None:
+        return {}
+    names = [HEADER, *read_header(retrieval.folder).files]
+    files = {name: content_hash(retrieval.folder / name) for name in names}
+    return {"index": {"reference": retrieval.reference, "commit": None, "files": files}}

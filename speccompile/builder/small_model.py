@@ -14,7 +14,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from speccompile.families import module_of
 from speccompile.recipe import EnginePlan, ModelPlan, Plan
-from speccompile.recipe.plan import PrecisionPlan
+from speccompile.recipe.plan import LayersPlan, PrecisionPlan
 from speccompile.tree import Tree
 
 VOCABULARY, MAX_LENGTH, BATCH_SIZE, LAYERS, HIDDEN = 24, 64, 128, 2, 32
@@ -31,7 +31,7 @@ def small_plan(plan: Plan, folder: Path) -> Plan:
         _saved(each, _noisy(target, count, seed), folder / f"drafter.{seed}")
         for seed, (each, count) in enumerate(zip(drafter.models, rows, strict=True), 1)
     )
-    layers = () if not drafter.layers else (0,) if drafter.reads_caches else (LAYERS - 1,)
+    layers = drafter.layers and LayersPlan(_first_or_last(drafter.layers.attention), _first_or_last(drafter.layers.mlp))
     words = PrecisionPlan("float32", "float32" if plan.engines[0].precision.drafter else None, None)
     head = drafter.head and module_of(drafter.kind, "reference").small(
         drafter.head, HIDDEN, size, LAYERS, folder / "head"
@@ -59,6 +59,11 @@ def _vocabulary_size(plan: Plan) -> int:
     tree = plan.drafter.tree
     branching = Tree(tree.parents).branching if tree.parents else 0
     return max(VOCABULARY, 2 * branching, 2 * (tree.top_k or 0))
+
+
+def _first_or_last(layers: tuple[int, ...]) -> tuple[int, ...]:
+    """The first layer where it is among some, else the last, if there are any."""
+    return (0,) if 0 in layers else (LAYERS - 1,) if layers else ()
 
 
 def _padding(target: ModelPlan, drafter: ModelPlan) -> int:

@@ -12,6 +12,7 @@ from speccompile.builder.lowered import form_and_precision
 from speccompile.builder.lowered_proof import ProofEngine
 from speccompile.builder.memory import release
 from speccompile.builder.modules import drafter_contents, model_contents, site_of
+from speccompile.builder.proposals import proof_proposer
 from speccompile.builder.steps import Steps, graph_contents
 from speccompile.bundle.manifest import TOKENIZER, Manifest
 from speccompile.bundle.prompts import read_prompts
@@ -89,7 +90,7 @@ def prove_tokens(
         title = f"proving tokens of {engine.lowered.name} against transformers"
         row["transformers"] = steps.result(title, key, against)
         rows.append(row)
-    if plan.drafter.head is None:
+    if plan.drafter.head is None or not plan.drafter.head.taps:  # without features there is no other reading of them
         return rows, None
 
     def probe() -> dict[str, Any] | None:
@@ -108,6 +109,9 @@ def _prove_engine(
     lowered, entry = engine.lowered, engine.entry
     title, names = f"proving tokens on {lowered.name}", [graph.name for graph in entry.graphs]
     asked = {"prompts": prompts, "max_new_tokens": plan.prove.max_new_tokens, "precision": entry.precision}
+    proposed = {} if plan.drafter.retrieval is None else {"retrieval": plan.drafter.retrieval.to_json()}
+    if proposed and plan.drafter.cascade is not None:
+        proposed["cascade"] = plan.drafter.cascade.to_json()
     whole = manifest.to_json()
 
     def decode_alone(bundle: Bundle) -> list[dict[str, Any]]:
@@ -115,7 +119,7 @@ def _prove_engine(
 
     def prove() -> dict[str, Any]:
         with step(title):
-            bundle = Bundle(manifest, engine.open(folder, *names), entry, None, None)
+            bundle = Bundle(manifest, engine.open(folder, *names), entry, None, None, proof_proposer(folder, manifest))
             speculative = tokens.written(bundle, prompts, plan.prove.max_new_tokens, False)
             same = {name: whole[name] for name in _OF_THE_TARGET}
             key = asked | {"files": graph_contents(folder, entry.files["verify"]), "manifest": same}
@@ -131,7 +135,7 @@ def _prove_engine(
 
     decided = {name: value for name, value in whole.items() if name not in ("name", "plan", "engines")}
     found = steps.result(
-        title, asked | {"files": graph_contents(folder, *entry.files.values()), "manifest": decided}, prove
+        title, asked | proposed | {"files": graph_contents(folder, *entry.files.values()), "manifest": decided}, prove
     )
     stands_for = [planned.name for planned in plan.engines if form_and_precision(planned) == lowered.identity]
     row: dict[str, Any] = {"engine": lowered.name, "engines": stands_for, "executed_by": "onnxruntime cpu"}

@@ -8,6 +8,7 @@ from typing import Any
 from speccompile.builder.modules import (
     cache_shape,
     drafter_contents,
+    drafts_in_graph,
     judges_any_chain,
     load_decoder,
     make_drafter,
@@ -17,11 +18,12 @@ from speccompile.builder.modules import (
 )
 from speccompile.builder.steps import Steps
 from speccompile.contract import Graph
+from speccompile.families.head import HeadPlan
 from speccompile.lower.export import Exported, export_draft, export_verify
 from speccompile.lower.files import GRAPHS, write_neutral
 from speccompile.lower.signatures import DraftWidth
 from speccompile.progress import counted, step
-from speccompile.recipe import Plan
+from speccompile.recipe import ModelPlan, Plan
 from speccompile.step.decoder import Decoder
 from speccompile.weights.graph import link_file
 
@@ -50,7 +52,8 @@ class TracedDraft:
 def link_checkpoints(plan: Plan, folder: Path) -> None:
     """Let graphs in `folder` name the files of all models by their content."""
     (folder / GRAPHS).mkdir(exist_ok=True)
-    models = (plan.target, *plan.drafter.models)
+    head = plan.drafter.head
+    models: list[ModelPlan | HeadPlan] = [plan.target, *plan.drafter.models, *([head] if head else [])]
     files = sorted({m.folder / file for m in models for file in m.files if file.suffix == ".safetensors"})
     sizes = sum(file.stat().st_size for file in files)
     with step("reading what the checkpoints are"), counted("reading the checkpoints", sizes, "bytes") as advance:
@@ -59,8 +62,8 @@ def link_checkpoints(plan: Plan, folder: Path) -> None:
 
 
 def trace_draft(plan: Plan, folder: Path, steps: Steps) -> TracedDraft | None:
-    """Into `folder`. None without a drafter."""
-    if not plan.drafter.tokens:
+    """Into `folder`. None where no graph drafts."""
+    if not drafts_in_graph(plan):
         return None
 
     def make() -> dict[str, Any]:

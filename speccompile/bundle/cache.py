@@ -50,6 +50,12 @@ def user_folder(name: str) -> Path:
     return caches / "speccompile" / name
 
 
+def cache_folder(name: str) -> Path:
+    """$SPECCOMPILE_CACHE_DIR/<name>, or speccompile/<name> in the user's folder for caches."""
+    folder = os.environ.get(FOLDER)
+    return Path(folder) / name if folder else user_folder(name)
+
+
 def default_limit() -> float:
     """$SPECCOMPILE_CACHE_LIMIT_GB in bytes, 20 GB by default. Raises UsageError when it is no number."""
     return read_number(LIMIT, 20, zero=True) * 1e9

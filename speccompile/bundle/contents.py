@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from speccompile.bundle.cache import default_limit
+from speccompile.bundle.cache import cache_folder, default_limit
 from speccompile.bundle.hashes import new_hasher
-from speccompile.bundle.records import Records, records_folder
+from speccompile.bundle.records import Records
 from speccompile.errors import BundleError
 
 YOUNG = 2.0
@@ -27,7 +27,7 @@ Advance = Callable[[int], object]
 
 def default_folder() -> Path:
     """Of this module's records."""
-    return records_folder("hashes")
+    return cache_folder("hashes")
 
 
 @dataclass(frozen=True)

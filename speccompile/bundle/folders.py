@@ -1,10 +1,11 @@
-"""Folders that several processes use at once: locks that end with their process, files that are on the disk, and one
-folder in the place of another.
+"""Files and folders that several processes use at once: locks that end with their process, files that are on the disk,
+and one file or folder in the place of another.
 """
 
 import ctypes
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 _AT_FDCWD = -100
@@ -36,6 +37,22 @@ def sync(*paths: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Make `content` what the file holds: whoever reads it meanwhile finds the old content or the new, whole.
+
+    It is written beside the file, under a hidden name with the process id. Raises OSError where that cannot be written
+    or moved; the file is then as it was, and nothing beside it.
+    """
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        part.write_bytes(content)
+        part.replace(path)
+    except BaseException:
+        with suppress(OSError):  # it was never made, or the disk has gone
+            part.unlink()
+        raise
 
 
 def replace_folder(folder: Path, output: Path) -> None:

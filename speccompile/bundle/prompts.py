@@ -1,4 +1,5 @@
-"""Prompt files, one JSON object a line: prompts, or questions with turns as Spec-Bench and MT-Bench have them.
+"""Prompt files, one JSON object a line: prompts, or questions with turns as Spec-Bench, MT-Bench and SPEED-Bench have
+them.
 
 Keys beside those that say what to generate from are nobody's business here, and left alone. Images and the like are
 refused: without them a prompt would be another.
@@ -20,6 +21,12 @@ QUESTION = '{"question_id": 81, "category": "writing", "turns": ["text", ..]}'
 MT_BENCH = ("writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities")
 """Categories of MT-Bench (Zheng et al. 2023), which Spec-Bench (Xia et al. 2024) takes together as one task."""
 
+SPEED_BENCH = "sub_category"
+"""A key that SPEED-Bench (Abramovich et al. 2026) alone has. Some of its categories are called as MT-Bench's."""
+
+UNRESOLVED = "FULL BENCHMARK DATA SHOULD BE FETCHED"
+"""What turns of SPEED-Bench begin with as it is published, where their text is another dataset's."""
+
 PLAIN = "prompts"
 """The group of prompts that are no questions."""
 
@@ -35,18 +42,20 @@ T = TypeVar("T")
 class Question:
     """What is asked in one conversation. Each turn continues it; a prompt is a single one.
 
-    category: as the file says, None for a prompt. Only prompts may be token ids.
+    category: as the file says, None for a prompt. Only prompts may be token ids. speed_bench: of that benchmark, whose
+    categories are tasks of their own.
     """
 
     turns: tuple[str | list[int], ...]
     category: str | None = None
+    speed_bench: bool = False
 
     @property
     def group(self) -> str:
         """The task of Spec-Bench, "prompts" for a prompt: what results are put together by."""
         if self.category is None:
             return PLAIN
-        return "mt_bench" if self.category in MT_BENCH else self.category
+        return "mt_bench" if self.category in MT_BENCH and not self.speed_bench else self.category
 
 
 def read_prompts(path: Path) -> list[str | list[int]]:
@@ -60,7 +69,8 @@ def read_prompts(path: Path) -> list[str | list[int]]:
 def read_questions(path: Path) -> list[Question]:
     """The questions and prompts of a file in order, as `read_prompts`.
 
-    A question is a line of Spec-Bench's or MT-Bench's question.jsonl.
+    A question is a line of Spec-Bench's or MT-Bench's question.jsonl, or of SPEED-Bench written as such lines, whose
+    questions have texts as ids.
     """
     return _read(path, _question)
 
@@ -97,7 +107,7 @@ def _prompt(line: str, path: Path, number: int) -> str | list[int]:
             raise _wrong(path, number, "no token ids", "one token id or more", "remove the line or add ids")
     hint = "write each line as one JSON object with one of the two keys"
     if isinstance(data, dict) and "turns" in data:
-        hint = "questions with turns are for `speccompile bench`: write their first turns as prompts"
+        hint = "questions with turns are for `speccompile bench` and `compare`: write their first turns as prompts"
     raise _wrong(path, number, _shortened(line), FORMS, hint)
 
 
@@ -110,7 +120,8 @@ def _question(line: str, path: Path, number: int) -> Question:
         case {"category": str(category), "turns": [_, *_] as turns} if (
             category and data.keys() >= _KEYS and all(isinstance(turn, str) for turn in turns)
         ):
-            return Question(tuple(_checked(turn, path, number) for turn in turns), category)
+            said = tuple(_resolved(_checked(turn, path, number), path, number) for turn in turns)
+            return Question(said, category, SPEED_BENCH in data or isinstance(data["question_id"], str))
     hint = "a question has these keys, and one turn or more"
     raise _wrong(path, number, _shortened(line), QUESTION, hint)
 
@@ -155,6 +166,15 @@ def _checked(prompt: str, path: Path, number: int) -> str:
         hint = "remove the lone surrogate (an escape from \\ud800 to \\udfff without its other half)"
         raise _wrong(path, number, "text that is not Unicode", "text that UTF-8 can hold", hint) from None
     return prompt
+
+
+def _resolved(turn: str, path: Path, number: int) -> str:
+    if not turn.startswith(UNRESOLVED):
+        return turn
+    raise _wrong(
+        path, number, "a turn of SPEED-Bench that stands for another dataset's text", "that text",
+        "prepare the benchmark with its own prepare_data.py, then write it as lines of JSON",
+    )  # fmt: skip
 
 
 def _is_token_id(value: Any) -> bool:

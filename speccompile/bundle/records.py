@@ -12,19 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from speccompile.bundle.cache import FOLDER, Entry, user_folder
+from speccompile.bundle.cache import Entry
 from speccompile.bundle.hashes import read_json
 from speccompile.bundle.manifest import canonical_json
 from speccompile.errors import BundleError
 
 _NAME = re.compile(r"[0-9a-f]{64}\.(json|\d+(-[0-9a-f]{8})?\.part)")
 """Files of ours. Whatever else lies there is left alone."""
-
-
-def records_folder(name: str) -> Path:
-    """$SPECCOMPILE_CACHE_DIR/<name>, or speccompile/<name> in the user's folder for caches."""
-    folder = os.environ.get(FOLDER)
-    return Path(folder) / name if folder else user_folder(name)
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,14 @@
 """Steps of builds that are kept, so that a build need not do them again: see `speccompile.builder.steps`."""
 
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from speccompile.bundle.cache import FOLDER, FolderCache, default_limit, user_folder
+from speccompile.bundle.cache import FolderCache, cache_folder, default_limit
 
 
 def default_folder() -> Path:
     """$SPECCOMPILE_CACHE_DIR/builds, or speccompile/builds in the user's folder for caches."""
-    folder = os.environ.get(FOLDER)
-    return Path(folder) / "builds" if folder else user_folder("builds")
+    return cache_folder("builds")
 
 
 @dataclass(frozen=True)

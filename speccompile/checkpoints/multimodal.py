@@ -2,8 +2,8 @@
 
 config.json describes the decoder in `text_config`. Tensors lie in one of two layouts, among those of vision towers and
 projectors: `language_model.model.*` with `language_model.lm_head`, as Gemma 3 and Mistral 3 are published and
-transformers 5 writes them again, or `model.language_model.*` with `lm_head`, as Qwen 3.5 is and transformers wrote all
-of them from 4.52 on. A causal language model of the decoder alone has `model.*` and `lm_head`.
+transformers 5 writes them again, or `model.language_model.*` with `lm_head`, as Gemma 3n, Gemma 4 and Qwen 3.5 are and
+transformers wrote all of them from 4.52 on. A causal language model of the decoder alone has `model.*` and `lm_head`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,7 +16,7 @@ from speccompile.errors import CheckpointError, UnsupportedModelError
 
 TEXT = "text_config"
 
-TYPES = ("gemma3", "mistral3", "qwen3_5")
+TYPES = ("gemma3", "gemma3n", "gemma4", "mistral3", "qwen3_5")
 """`model_type` of those whose decoder, on text, is known to say what the whole model says."""
 
 PREFIXES = {

@@ -11,8 +11,8 @@ from pathlib import Path
 from speccompile.checkpoints.weights import StoredTensor
 from speccompile.errors import CheckpointError
 
-_TABLE = re.compile(r"(?:.*\.)?(?:embed_tokens|wte|embed_in|word_embeddings)\.weight")
-"""What architectures call the table of tokens."""
+_TABLE = re.compile(r"(?:.*\.)?(?:embed_tokens|wte|embed_in|word_embeddings|lm_head)\.weight")
+"""What architectures call the table of tokens, and the head, which may lack the rows of tokens that are never said."""
 
 _LAYER = re.compile(r"(?:.*?\.)?(?:layers|h|blocks)\.(\d+)\.")
 

@@ -36,6 +36,11 @@ SOURCES = ("--prompt", "--prompt-file", "--token-ids")
 @click.option(
     "--fixed-draft-length", is_flag=True, help="Verify all drafts in every round, also while they do not pay."
 )
+@click.option(
+    "--state", metavar="FILE", type=click.Path(path_type=Path),
+    help="Go on from what the drafter learned and kept here, where the file is there, and keep it here at the end.",
+)  # fmt: skip
+@click.option("--reset", is_flag=True, help="With --state: begin with nothing learned, whatever the file holds.")
 @click.option("--engine", metavar="NAME", help="Engine of the bundle; by default the first that can run here.")
 @click.option("--threads", type=click.IntRange(min=1), help="Threads; by default one a core that this process may use.")
 @click.option("--no-verify", is_flag=True, help="Do not compare the files with their recorded hashes.")
@@ -51,6 +56,8 @@ def command(
     as_json: bool,
     num_return_sequences: int,
     fixed_draft_length: bool,
+    state: Path | None,
+    reset: bool,
     **options: Any,
 ) -> None:
     """Generate text with BUNDLE.
@@ -63,6 +70,9 @@ def command(
     Rounds verify as many drafts as pay by the times measured here, and none while drafting does not, which never
     changes a token: where drafts are drawn (at a temperature above 0), or the bundle's method is approximate, every
     round has all of them.
+
+    Some drafters learn while they draft (token_recycling). What they know is gone with the process unless --state
+    names a file for it. It never changes a token, only how many drafts are accepted.
 
     \b
     The JSON object, one a line where there are several sequences, has the keys
@@ -93,21 +103,37 @@ def command(
       speccompile generate build/demo --prompt 'def ' --temperature 1 --num-return-sequences 4
       speccompile generate build/demo --prompt 'def ' --logprobs --json | jq .logprobs
       speccompile generate build/demo --prompt 'def ' --fixed-draft-length
+      speccompile generate build/recycling --prompt 'def ' --state learned.safetensors
     """
     options["adaptive"] = not fixed_draft_length
     given = _prompt(dict(zip(SOURCES, (prompt, prompt_file, token_ids), strict=True)), chat=options["chat"])
     if options["logprobs"] and not as_json:
         raise UsageError("received --logprobs without --json, expected both", hint="add --json")
+    if reset and state is None:
+        raise UsageError("received --reset without --state, expected both", hint="add --state FILE")
     from speccompile.runtime import Bundle
 
     with step(f"opening {folder}"):
         bundle = Bundle.open(folder, engine=engine, threads=threads, verify=not no_verify)
+    if state is not None:
+        _begin(bundle, state, reset=reset)
     if as_json or num_return_sequences != 1:
         generations = bundle.generate_batch([given], num_return_sequences=num_return_sequences, **options)
         for number, generation in enumerate(generations, 1):
             _write(_as_json(generation) if as_json else _numbered(generation, number, len(generations)))
     else:
         _show(bundle, given, options)
+    if state is not None:
+        bundle.save_kept(state)
+
+
+def _begin(bundle: "Bundle", state: Path, *, reset: bool) -> None:
+    """Read what was kept, where there is anything. Raises UsageError before any work where nothing could be."""
+    bundle.kept.check()
+    if not state.parent.is_dir():
+        raise UsageError(f"--state {state}: there is no folder {state.parent}", hint="create it, or give another file")
+    if state.exists() and not reset:
+        bundle.load_kept(state)
 
 
 def _prompt(sources: dict[str, str | None], *, chat: bool) -> "Prompt":

@@ -1,7 +1,7 @@
 """`speccompile inspect`: what a bundle holds."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -177,7 +177,19 @@ def _drafts(manifest: "Manifest") -> str:
     if not manifest.tokens:
         return "none"
     tree = "a chain" if manifest.tree == "chain" else f"a {manifest.tree} tree of depth {manifest.depth}"
-    return f"{manifest.tokens} a round, {tree}, {'drawn' if manifest.sample else 'the best'}"
+    found = f"{manifest.tokens} a round, {tree}, {'drawn' if manifest.sample else 'the best'}"
+    return "; ".join([found, *_looked_up(manifest.plan.get("drafter", {}))])
+
+
+def _looked_up(drafter: Mapping[str, Any]) -> Iterator[str]:
+    """What is looked up for the drafter, behind its drafts, and in their place."""
+    if inner := drafter.get("inner"):
+        yield f"{inner['kind']} drafts {inner['tokens']} for each of the drafter's {inner['passes']} passes"
+    cascade = drafter.get("cascade") or {}
+    if then := cascade.get("then"):
+        yield f"{then['kind']} drafts {then['tokens']} behind the drafter's"
+    if gate := cascade.get("gate"):
+        yield f"{gate['kind']} drafts {gate['tokens']} in their place where it matches {gate['match']} tokens or more"
 
 
 def _here_row(engine: str, found: "Exactness | None") -> tuple[str, ...]:

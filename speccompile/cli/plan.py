@@ -1,17 +1,22 @@
 """`speccompile plan`."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from speccompile.cli.heads import found_rows
+from speccompile.cli.training_rows import training_rows
+from speccompile.errors import SpeccompileError
 
 if TYPE_CHECKING:
     from speccompile.recipe import EnginePlan, ModelPlan, Plan, Recipe
     from speccompile.recipe.needs import Needs
+    from speccompile.recipe.plan import DrafterPlan
     from speccompile.recipe.room import Room
+    from speccompile.recipe.training_plan import TrainingPlan
 
 Row = tuple[str, str, str]
 
@@ -34,26 +39,70 @@ def command(recipe: Path, overrides: tuple[str, ...], as_json: bool) -> None:
                build/<name> would be; memory, the lowest limit
       lacking  [text]: of what there is less than needed; build refuses
                where it is less than nine tenths
+
+    \b
+    Where the recipe has a section train, the object has the key
+      training  what train would do; null where it would refuse, and why is
+                then in notes
+    Before the drafter is there, training and notes are its only keys.
     """
     from speccompile.recipe import load_recipe, make_plan
+    from speccompile.recipe.drafter import is_untrained
     from speccompile.recipe.needs import needs_of
     from speccompile.recipe.room import find_room, shortages
 
     written = load_recipe(recipe, overrides)
+    training, refused = _training(written)
+    if is_untrained(written):
+        if training is None:
+            raise refused or AssertionError("it is planned or refused")
+        _show_training_alone(written, training, as_json=as_json)
+        return
     plan = make_plan(written)
     needs, room = needs_of(plan), find_room(Path("build") / plan.name)
     lacking = [str(error) for error in shortages(needs, room)]
     if as_json:
         found = {"folder": str(room.folder), "disk": room.disk, "memory": room.memory}
         data = plan.to_json() | {"needs": needs.to_json(), "room": found, "lacking": lacking}
+        if written.train is not None:
+            data |= {"training": training.to_json() if training else None}
+            data["notes"] += [f"train would refuse: {refused}"] if refused else []
         click.echo(json.dumps(data, indent=2, ensure_ascii=False))
         return
-    lines = [*_table(plan, written, needs, room), *(f"note: {note}" for note in (*plan.notes, *lacking))]
-    click.echo("\n".join(lines))
+    notes = [*plan.notes, *lacking, *([f"train would refuse: {refused}"] if refused else [])]
+    rows = _rows(plan, written, needs, room)
+    if training is not None:
+        rows, notes = [*rows, *training_rows(written, training)], [*notes, *training.notes]
+    _show(rows, notes)
 
 
-def _table(plan: "Plan", recipe: "Recipe", needs: "Needs", room: "Room") -> list[str]:
-    """Lines: key, value and who decided it, in columns."""
+def _training(recipe: "Recipe") -> "tuple[TrainingPlan | None, SpeccompileError | None]":
+    """What train would do, or why it would not; neither where the recipe says nothing of it."""
+    from speccompile.recipe.training import plan_training
+
+    try:
+        return (None if recipe.train is None else plan_training(recipe)), None
+    except SpeccompileError as error:
+        return None, error
+
+
+def _show_training_alone(recipe: "Recipe", training: "TrainingPlan", *, as_json: bool) -> None:
+    notes = [*training.notes, f"what build would do is planned when the drafter is there: {training.output} is not yet"]
+    if as_json:
+        click.echo(json.dumps({"training": training.to_json(), "notes": notes}, indent=2, ensure_ascii=False))
+        return
+    head = [_row(recipe, "name", recipe.name), *_model_rows(recipe, "target", training.target)]
+    _show([*head, *training_rows(recipe, training)], notes)
+
+
+def _show(rows: list[Row], notes: list[str]) -> None:
+    """Lines: key, value and who decided it, in columns; then the notes."""
+    widths = [max(len(row[column]) for row in rows) for column in range(2)]
+    lines = [f"{key:{widths[0]}}  {value:{widths[1]}}  {source}" for key, value, source in rows]
+    click.echo("\n".join([*lines, *(f"note: {note}" for note in notes)]))
+
+
+def _rows(plan: "Plan", recipe: "Recipe", needs: "Needs", room: "Room") -> list[Row]:
     decided: list[tuple[str, object]] = [
         ("decoding", plan.decoding),
         ("graphs", plan.graphs),
@@ -66,7 +115,7 @@ def _table(plan: "Plan", recipe: "Recipe", needs: "Needs", room: "Room") -> list
         ("prove.held_out", plan.prove.held_out_reference or ("(the prompts)" if plan.prove.prompts else "(none)")),
         ("prove.max_new_tokens", plan.prove.max_new_tokens),
     ]
-    rows: list[Row] = [
+    return [
         _row(recipe, "name", plan.name),
         *_model_rows(recipe, "target", plan.target),
         *_drafter_rows(recipe, plan),
@@ -74,8 +123,6 @@ def _table(plan: "Plan", recipe: "Recipe", needs: "Needs", room: "Room") -> list
         *_engine_rows(recipe, plan),
         *_needs_rows(needs, room),
     ]
-    widths = [max(len(row[column]) for row in rows) for column in range(2)]
-    return [f"{key:{widths[0]}}  {value:{widths[1]}}  {source}" for key, value, source in rows]
 
 
 def _needs_rows(needs: "Needs", room: "Room") -> list[Row]:
@@ -126,16 +173,43 @@ def _drafter_rows(recipe: "Recipe", plan: "Plan") -> list[Row]:
     if drafter.threshold is not None:
         rows.append(_row(recipe, "drafter.threshold", drafter.threshold))
     if drafter.layers:
-        rows.append(_row(recipe, "drafter.layers", ", ".join(map(str, drafter.layers))))
+        rows.append(_row(recipe, "drafter.layers", drafter.layers))
     if drafter.tokens:
         rows += _tree_rows(recipe, plan)
+    if drafter.retrieval and drafter.retrieval.asked and not drafter.cascade:
+        fewest, most, occurrences = drafter.retrieval.asked
+        rows.append(_row(recipe, "drafter.index", drafter.retrieval.reference))
+        rows.append(_row(recipe, "drafter.match", f"{fewest} to {most} tokens"))
+        rows.append(_row(recipe, "drafter.occurrences", occurrences))
     if drafter.ngram:
         rows.append(_row(recipe, "drafter.ngram", drafter.ngram))
-    return rows
+    if drafter.suffix:
+        found = asdict(drafter.suffix).items()
+        shown = {name: str(value).lower() if isinstance(value, bool) else value for name, value in found}
+        rows += [_row(recipe, f"drafter.{name}", value) for name, value in shown.items()]
+    return rows + _cascade_rows(recipe, drafter)
+
+
+def _cascade_rows(recipe: "Recipe", drafter: "DrafterPlan") -> list[Row]:
+    """What is looked up for the drafter, behind its drafts, and in their place; and all drafts together."""
+    cascade, keys = drafter.cascade, ("kind", "tokens", "ngram")
+    rows = (
+        [(f"drafter.drafter.{key}", getattr(drafter.inner, key)) for key in (*keys, "passes", "lenience")]
+        if drafter.inner
+        else []
+    )
+    if cascade and cascade.then:
+        rows += [(f"drafter.then.{key}", getattr(cascade.then, key)) for key in keys]
+    if cascade and cascade.gate:
+        rows += [(f"drafter.gate.{key}", getattr(cascade.gate, key)) for key in (*keys, "match")]
+        rows += [("drafter.gate.index", drafter.retrieval.reference)] if drafter.retrieval else []
+    found = [_row(recipe, key, value) for key, value in rows]
+    return [*found, ("  drafts of a round", f"at most {drafter.tokens}", "drafter")] if cascade else found
 
 
 def _tree_rows(recipe: "Recipe", plan: "Plan") -> list[Row]:
-    drafter, tree = plan.drafter, plan.drafter.tree
+    drafter = plan.drafter.own
+    tree = drafter.tree
     key, value, source = _row(recipe, "drafter.tokens", drafter.tokens)
     if len(drafter.models) > 1:
         value += f" ({len(drafter.models)} models)"

@@ -23,6 +23,10 @@ OPTIONS = (
 )  # fmt: skip
 
 
+NAMES = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed")
+"""What they are called in Python, in their order."""
+
+
 def sampling_options(command: F) -> F:
     """Options of the names that `Bundle.generate_batch` knows. Bundles with `decoding: greedy` refuse them."""
     for option in reversed(OPTIONS):

@@ -48,6 +48,12 @@ class Counts(click.ParamType):
 @click.option(
     "--write", "file", metavar="FILE", type=click.Path(path_type=Path), help="Write the choice as a new recipe."
 )
+@click.option(
+    "--search-seconds",
+    metavar="S",
+    type=click.FloatRange(min=0),
+    help="Of layer_skip: for its layers, 0 to keep the recipe's; default 120.",
+)
 @click.option("--check", is_flag=True, help="Build the choice, run it as bench does, and compare.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(recipe: Path, overrides: tuple[str, ...], file: Path | None, as_json: bool, **options: Any) -> None:
@@ -62,6 +68,11 @@ def command(recipe: Path, overrides: tuple[str, ...], file: Path | None, as_json
     --threads is for `generate` and `bench`. The engine is the first of the recipe that is onnxruntime on cpu. With
     --drafts or --tree, those alone are tried. A recipe that samples is tuned for temperature 0 unless --temperature
     says otherwise. --write keeps no comments; relative paths lead to the same places.
+
+    Where the drafter is some of the target's layers (layer_skip), they are searched first, attention and MLP halves
+    apart: what the target wrote for the prompts is read once by each set that is tried, behind the target's own keys
+    and values, which shows what its chains would have accepted; three bundles tell what a half costs. Halves are left
+    out one by one, always that without which most tokens per second are expected, for at most --search-seconds.
 
     Predicted is what `bench --fixed-draft-length` calls tokens/s without prefill. All times are scaled to those of
     decoding without drafts, as a machine that does other things too is not always as fast. Of chains only the
@@ -96,6 +107,12 @@ def command(recipe: Path, overrides: tuple[str, ...], file: Path | None, as_json
                    tokens per second and multiples of those without drafts;
                    errors as a share. The machine may be slower or faster
                    than it was: the speedup tells less of that.
+      layers       null, or {choice, own, costs, threads, blocks, judged,
+                   seconds, complete}: choice and own (the recipe's) are
+                   {layers, accepted_at_depth, drafts, tokens_per_second};
+                   costs are seconds: {base, attention, mlp} of a pass of a
+                   draft, {verify} by width, {host}; blocks: places of the text
+                   that each of `judged` sets was tried at
 
     \b
     Examples:

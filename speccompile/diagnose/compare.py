@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 
-from speccompile.contract import Graph, Tensor
+from speccompile.contract import KEPT, Graph, Tensor, is_carried
 from speccompile.diagnose.quiet import quiet
 from speccompile.diagnose.windows import Array, Window, meaningful, windows
 from speccompile.errors import EngineError, ProofError
@@ -155,7 +155,7 @@ def _reference(runner: Any, graph: Graph, fed: list[Window]) -> tuple[list[dict[
     with closing(_run(runner, (window.feed | states for window in fed))) as runs:
         for window, outputs in zip(fed, runs, strict=True):
             most = max(window.committed)
-            before.append({name: _rows(whole)[..., :most, :].copy() for name, whole in states.items()})
+            before.append({name: _rows(whole)[..., : _used(name, most), :].copy() for name, whole in states.items()})
             found.append(meaningful(graph, window, outputs))
             states |= {read: outputs[written] for written, read in graph.aliases.items()}
     return found, before
@@ -176,6 +176,11 @@ def _candidate(
     with closing(_run(runner, feeds)) as runs:
         for window, outputs in zip(fed, runs, strict=True):
             yield meaningful(graph, window, outputs)
+
+
+def _used(state: str, most: int) -> int | None:
+    """How many rows of a state mean something; None for all: what is kept or carried has none of a text's."""
+    return None if state.startswith(KEPT) or is_carried(state) else most
 
 
 def _empty(tensor: Tensor) -> Array:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from speccompile.contract import Graph
+from speccompile.contract import KEPT, Graph, is_carried
 from speccompile.prove import script as scripts
 from speccompile.prove.script import Script
 
@@ -42,7 +42,12 @@ def meaningful(graph: Graph, window: Window, outputs: Mapping[str, Array]) -> di
     for row, (fed, committed) in enumerate(zip(window.fed, window.committed, strict=True)):
         for tensor in graph.outputs:
             got = outputs[tensor.name]
-            if tensor.role == "state":
+            if tensor.buffer.startswith(KEPT):  # of all rows together
+                found[tensor.name] = got.astype(tensor.dtype)
+                continue
+            if is_carried(tensor.buffer):
+                got = got.reshape(tensor.concrete_shape({}))[row]
+            elif tensor.role == "state":
                 got = used(got.reshape(tensor.concrete_shape({}))[row], committed + fed)
             elif fed:
                 got = got[row]

@@ -23,7 +23,8 @@ class Dialect:
     architectures: fnmatch patterns, of which the config's `architectures` match one (none: any). keys: dotted keys that
     the config has, or such keys with their value, as in "speculators_model_type=eagle3"; lacks: keys that it has not.
     tensors: fnmatch patterns that each match some tensor; without: that match none. names: regular expression of a
-    published name -> ours, where \\1 is a group; None for what a head has no use for here.
+    published name -> ours, where \\1 is a group; None for what a head has no use for here. within: it may lie among the
+    tensors of a whole model, which is then what the folder holds unless the recipe asks for this kind.
 
     A row with `refused` is one that is recognised and not compiled: the reason.
     """
@@ -36,6 +37,7 @@ class Dialect:
     without: tuple[str, ...] = ()
     names: Mapping[str, str | None] | None = None
     refused: str | None = None
+    within: bool = False
 
     def evidence(self, folder: HeadFolder) -> str | None:
         """By what this dialect is recognised in a folder, in words; None where it is another."""

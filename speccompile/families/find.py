@@ -15,7 +15,6 @@ AUTO = "auto"
 
 LATER = (
     Dialect("PARD-2", keys=("spd_type=pard2",), refused="what it reads of the target comes later"),
-    Dialect("Gemma-4 assistant", ("Gemma4Assistant*",), refused="it reads the target's caches, which comes later"),
     Dialect("JetSpec", keys=("jetspec_config",), refused="trees from one pass of a causal block come later"),
     Dialect("JetSpec", keys=("causal_head",), refused="trees from one pass of a causal block come later"),
     Dialect("ReDrafter", keys=("exit_dim",), refused="recurrent drafters come later"),
@@ -24,10 +23,6 @@ LATER = (
     Dialect("Domino", ("*Domino*",), refused="its GRU head is not compiled"),
     Dialect("Laguna DFlash", ("*Laguna*",), refused="its fused projections and gates are not compiled"),
     Dialect("DeepSeek-V4 MTP", ("DeepseekV4*",), refused="its hyper-connections are not compiled"),
-    Dialect("multi-token prediction (MTP)", ("*MTP*",), refused="the target's own MTP layers come later"),
-    Dialect(
-        "multi-token prediction (MTP)", tensors=("mtp_layers.*",), refused="the target's own MTP layers come later"
-    ),
 )
 """What is recognised and not compiled: name, and why."""
 
@@ -42,7 +37,7 @@ def find_head(folder: HeadFolder) -> Found | None:
     if later is not None:
         raise _refused(folder, *later)
     for kind in HEADS:
-        found = find_dialect(FAMILIES[kind].dialects, folder)
+        found = find_dialect([each for each in FAMILIES[kind].dialects if not each.within], folder)
         if found is not None:
             if found[0].refused:
                 raise _refused(folder, *found)
@@ -58,6 +53,8 @@ def read_head(path: Path, request: HeadRequest) -> HeadPlan:
     own = find_dialect(family.dialects, folder)
     if own is None or own[0].refused:
         other = find_head(folder)
+        if other is None and own is None and family.lacking is not None:
+            raise family.lacking(folder, request)
         received = (
             f"a folder of drafter.kind {other[0]} (dialect {other[1].name}: {other[2]})" if other else _shown(folder)
         )

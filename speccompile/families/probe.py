@@ -134,7 +134,7 @@ def _hits(
         tokens = texts[number].tokens
         fed = Fed(tokens[: place + 1], features[number][:place], tokens[1 : place + 1])
         logits = teacher(fed, tokens[place + 1 : place + depth])
-        for step in range(depth):
+        for step in range(min(depth, len(logits))):
             right[step] += int(logits[step].argmax()) == tokens[place + 1 + step]
     return Hits(tuple(right), len(places))
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
+from speccompile.families.cascades import drafted_for
 from speccompile.families.head import HeadPlan
 from speccompile.families.weights import Ends
 from speccompile.models.load import load_model
@@ -19,8 +20,8 @@ from speccompile.tree import Tree
 
 @dataclass(frozen=True)
 class Site:
-    """plan: whole; shape: of the caches; load: a model behind the attention hook, by the role that messages name;
-    model: the target in eager torch, where it is loaded anyway."""
+    """plan: whole, but for what is drafted beside the drafter; shape: of the caches; load: a model behind the attention
+    hook, by the role that messages name; model: the target in eager torch, where it is loaded anyway."""
 
     plan: Plan
     shape: CacheShape
@@ -62,6 +63,8 @@ class Site:
 def token_by_token(site: Site, reader: Reader, fallback: float | None = None) -> Drafter:
     """The drafter that the plan asks for, of any shape, by a reader. fallback: as of `FixedDrafter`."""
     drafter = site.plan.drafter
+    if drafter.inner is not None:
+        return drafted_for(reader, drafter.tokens, drafter.inner, site.shape)
     if drafter.tree.parents is None:
         assert drafter.tree.top_k is not None, "dynamic trees have it"
         return DynamicDrafter(reader, drafter.tree.depth, drafter.tree.top_k, drafter.tokens)

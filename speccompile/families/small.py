@@ -13,11 +13,14 @@ from speccompile.families.layers import LayerShape
 from speccompile.families.target import NORM
 
 WEIGHTS = "model.safetensors"
+IDS = ("d2t", "masked_embedding.token_ordering")
 
 
-def write_small(shapes: Mapping[str, tuple[int, ...]], folder: Path, vocabulary_size: int) -> dict[str, TensorSource]:
+def write_small(
+    shapes: Mapping[str, tuple[int, ...]], folder: Path, vocabulary_size: int, given: Mapping[str, Tensor] | None = None
+) -> dict[str, TensorSource]:
     """Random tensors of these normalised names and shapes in a file of the folder, wide enough that no distribution is
-    flat; `d2t` spreads over the vocabulary. Returns where they lie."""
+    flat; `d2t` spreads over the vocabulary; given: some of them as they are. Returns where they lie."""
     random, tensors = torch.Generator().manual_seed(2), dict[str, Tensor]()
     for name, shape in shapes.items():
         if name == "d2t":
@@ -27,9 +30,9 @@ def write_small(shapes: Mapping[str, tuple[int, ...]], folder: Path, vocabulary_
             tensors[name] = torch.ones(shape) if name.endswith("weight") else torch.zeros(shape)
         else:
             tensors[name] = 1.5 * torch.randn(shape, generator=random) / shape[-1] ** 0.5
-    folder.mkdir(parents=True)
-    save_file(tensors, folder / WEIGHTS)
-    dtypes = {name: "I64" if name == "d2t" else "F32" for name in shapes}
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(tensors | dict(given or {}), folder / WEIGHTS)
+    dtypes = {name: "I64" if name in IDS else "F32" for name in shapes}
     return {name: TensorSource(WEIGHTS, name, tuple(shape), dtypes[name]) for name, shape in shapes.items()}
 
 

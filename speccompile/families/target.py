@@ -1,13 +1,22 @@
 """Whether a head was made for the target, and where in the target the things lie that it reads."""
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from speccompile.errors import CheckpointError, RecipeError
 from speccompile.families.dialects import Keys
 from speccompile.families.head import HeadFolder, HeadRequest
 
+if TYPE_CHECKING:
+    from speccompile.recipe.refusal import Origin
+
 NORM = "norm.output"
 """What the final norm gives: the hidden state that the target's head reads."""
+
+
+def final_norm(layers: int) -> tuple[str, ...]:
+    """The tap of heads that read what the target's own head reads."""
+    return (NORM,)
 
 
 def check_sizes(keys: Keys, request: HeadRequest, hidden: int | None, vocabulary: int | None) -> None:
@@ -98,19 +107,25 @@ def chosen_taps(folder: HeadFolder, request: HeadRequest, taps: tuple[str, ...],
         raise CheckpointError(f"{folder.config_file}: received {received}", hint=hint)
     layers = target_layers(request)
     for tap in request.taps:
-        check_tap(tap, layers, request)
+        check_tap(tap, layers, request.origin)
     return found
 
 
-def check_tap(tap: str, layers: int, request: HeadRequest) -> None:
+def check_tap(
+    tap: str,
+    layers: int,
+    origin: "Origin",
+    key: str = "drafter.taps",
+    example: str = "layers.2.input, layers.16.input, layers.29.input",
+) -> None:
     """Raises RecipeError for a tap of the recipe that is no place in a target of so many layers."""
     parts = tap.split(".")
     is_layer = len(parts) == 3 and parts[0] == "layers" and parts[1].isdecimal() and parts[2] in ("input", "output")
     if tap == NORM or (is_layer and int(parts[1]) < layers):
         return
-    error: RecipeError = request.origin.refusal(
-        "drafter.taps", f"'{tap}'", f"layers.<0 to {layers - 1}>.input, layers.<0 to {layers - 1}>.output or {NORM}",
-        "for example `taps: [layers.2.input, layers.16.input, layers.29.input]`",
+    error: RecipeError = origin.refusal(
+        key, f"'{tap}'", f"layers.<0 to {layers - 1}>.input, layers.<0 to {layers - 1}>.output or {NORM}",
+        f"for example `taps: [{example}]`",
     )  # fmt: skip
     raise error
 

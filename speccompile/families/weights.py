@@ -1,6 +1,6 @@
 """Weights of heads -> torch: the head's own by their normalised names, and the ends of the target that it shares."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
@@ -10,10 +10,11 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from torch.nn import functional
 
-from speccompile.errors import CheckpointError
-from speccompile.families.head import OFFSETS, VOCABULARY_MAPS, HeadPlan
+from speccompile.errors import CheckpointError, UnsupportedModelError
+from speccompile.families.head import OFFSETS, VOCABULARY_MAPS, HeadPlan, TensorSource
 from speccompile.models.load import first_line
 from speccompile.step.draft.vocabulary import ListedTokens
+from speccompile.step.layers import find_norm
 
 Network = TypeVar("Network", bound=nn.Module)
 
@@ -61,6 +62,10 @@ class Ends:
     def head(self) -> Head:
         return self._both[1]
 
+    def norm(self) -> Tensor | None:
+        """float32 [H]: by what the final norm multiplies, where it is one over root mean squares; None for others."""
+        return norm_scale(self._load())
+
     @cached_property
     def _both(self) -> tuple[Embedding, Head]:
         model = self._load()
@@ -68,6 +73,25 @@ class Ends:
         bias = getattr(head, "bias", None)
         embed = Embedding(model.get_input_embeddings().weight.data)
         return embed, Head(head.weight.data, None if bias is None else bias.data)
+
+
+@torch.no_grad()
+def norm_scale(model: nn.Module) -> Tensor | None:
+    """As `Ends.norm`. Some norms keep one less than they multiply by, which their code alone says: so they are asked
+    what they make of ones. One that takes the mean away makes nothing of them."""
+    try:
+        norm = find_norm(model)
+    except UnsupportedModelError:
+        return None
+    weight = next(norm.parameters(recurse=False), None)
+    if weight is None:
+        return None
+    ones = torch.ones(1, 1, weight.shape[-1], dtype=weight.dtype, device=weight.device)
+    scale = norm(ones)[0, 0]
+    if not scale.any() or not torch.allclose(norm(-ones)[0, 0], -scale):
+        return None
+    found = weight.data if torch.allclose(scale, weight.data, rtol=1e-3) else scale  # which is rounded
+    return found.detach().float().cpu().clone()
 
 
 def load_head(network: Network, head: HeadPlan) -> Network:
@@ -86,25 +110,25 @@ def load_head(network: Network, head: HeadPlan) -> Network:
 
 def read_tensors(head: HeadPlan) -> dict[str, Tensor]:
     """All tensors of a head in the dtypes of their files, by normalised names. Raises CheckpointError."""
-    opened, found = _opened(head), {}
+    found = read_sources(head.folder, head.tensors)
     for name, source in head.tensors.items():
-        tensor = opened[source.file][source.name]
+        tensor = found[name]
         if tensor.is_floating_point() and not tensor.isfinite().all():
             raise CheckpointError(
                 f"{head.folder / source.file}: received tensor '{source.name}' with NaN or infinite values, expected "
                 "numbers",
                 hint="copy or download the file again; a head that was trained with NaN drafts nothing",
             )
-        found[name] = tensor
     return found
 
 
-def _opened(head: HeadPlan) -> dict[str, dict[str, Tensor]]:
-    """Those tensors of its files that are the head's: it may lie in the shards of a whole model."""
+def read_sources(folder: Path, sources: Mapping[str, TensorSource]) -> dict[str, Tensor]:
+    """Tensors of a folder's files, as they lie there. Raises CheckpointError."""
     names: dict[str, set[str]] = {}
-    for source in head.tensors.values():
+    for source in sources.values():
         names.setdefault(source.file, set()).add(source.name)
-    return {file: _open(head.folder / file, wanted) for file, wanted in sorted(names.items())}
+    opened = {file: _open(folder / file, wanted) for file, wanted in sorted(names.items())}
+    return {name: opened[source.file][source.name] for name, source in sources.items()}
 
 
 def _open(path: Path, names: Iterable[str]) -> dict[str, Tensor]:

@@ -5,7 +5,7 @@ import onnx_ir as ir
 from speccompile.contract import Graph, Tensor
 
 STEP = "step"
-_PASSED_ON = ("path", "n_path", "features")
+_PASSED_ON = ("path", "n_path", "features", "successors", "row_tokens")
 
 
 def step_graph(verify: Graph, draft: Graph) -> Graph:
@@ -26,8 +26,8 @@ def step_graph(verify: Graph, draft: Graph) -> Graph:
 def compose_step(verify: ir.Model, draft: ir.Model, graph: Graph) -> ir.Model:
     """The `step` graph out of both; they are used up. `graph`: its contract, as `step_graph` gives it.
 
-    The draft reads the path, its length and its features from the verification, and shares the inputs and the weights
-    that both have.
+    The draft reads the path, its length and what else is handed on from the verification, and shares the inputs and the
+    weights that both have.
     """
     made = {value.name: value for value in (*verify.graph.inputs, *verify.graph.outputs)}
     for value in list(draft.graph.inputs):

@@ -16,12 +16,14 @@ import torch
 from onnx_ir.passes import common
 from torch import Tensor, nn
 from torch._guards import detect_fake_mode
-from torch.utils._sympy.functions import Mod, PythonMod
+from torch.utils._sympy.functions import Max, Min, Mod, PythonMod
 
 from speccompile.contract import Graph
 from speccompile.contract import Tensor as Spec
 from speccompile.errors import UnsupportedModelError
 from speccompile.lower import neutral
+from speccompile.lower.complex_views import real_axis_moves
+from speccompile.lower.known import fold_known
 from speccompile.lower.signatures import DraftWidth, draft_graph, verify_graph
 from speccompile.models.load import first_line
 from speccompile.step.draft import Accepted, Drafter
@@ -108,9 +110,11 @@ def translation() -> dict[Any, Any]:
     neutral.register_schemas()
     domain = onnxscript.values.Opset(neutral.DOMAIN, 1)
 
-    def attend(query, key_rows, value_rows, key_cache, value_cache, length, positions, bias, scale, softcap, window):
-        return domain.Attend(query, key_rows, value_rows, key_cache, value_cache, length, positions, bias,
-                             scale=scale, softcap=softcap, window=window)  # fmt: skip
+    def attend(query, key_rows, value_rows, key_cache, value_cache, length, positions, bias, scale, softcap, window,
+               sinks=None, is_latent=False):  # fmt: skip
+        inputs = [query, key_rows, value_rows, key_cache, value_cache, length, positions, bias]
+        op = getattr(domain, neutral.attend_name(is_latent=is_latent, has_sinks=sinks is not None))
+        return op(*inputs, *([] if sinks is None else [sinks]), scale=scale, softcap=softcap, window=window)
 
     def commit(buffer, rows, length, axis):
         return domain.Commit(buffer, rows, length, axis=axis)
@@ -124,9 +128,37 @@ def translation() -> dict[Any, Any]:
     return {
         torch.ops.speccompile.attend.default: attend,
         torch.ops.speccompile.commit.default: commit,
+        **_states(domain),
         torch.ops.speccompile.nucleus.default: nucleus,
         torch.ops.speccompile.draw.default: draw,
         torch.ops.transformers.grouped_mm_fallback.default: _grouped_matmul,
+    }
+
+
+def _states(domain: onnxscript.values.Opset) -> dict[Any, Any]:
+    """Of these, the operators of layers that carry a state."""
+
+    def convolve(rows, state, weight):
+        return domain.Convolve(rows, state, weight)
+
+    def shift(rows, state, length, count):
+        return domain.Shift(rows, state, length, count)
+
+    def recur(query, key, value, decay, beta, state, length):
+        if beta is None:
+            return domain.Recur(query, key, value, decay, state, length)
+        return domain.RecurDelta(query, key, value, decay, beta, state, length)
+
+    def advance(key, value, decay, beta, state, length, count):
+        if beta is None:
+            return domain.Advance(key, value, decay, state, length, count)
+        return domain.AdvanceDelta(key, value, decay, beta, state, length, count)
+
+    return {
+        torch.ops.speccompile.convolve.default: convolve,
+        torch.ops.speccompile.shift.default: shift,
+        torch.ops.speccompile.recur.default: recur,
+        torch.ops.speccompile.advance.default: advance,
     }
 
 
@@ -166,6 +198,7 @@ def _traced(graph: Graph, module: _Flat) -> torch.onnx.ONNXProgram:
         # A branch on a width is followed at the widths of the trace, and would then be followed at every other.
         if program._guards_code and not _holds_always(program):
             raise _untraceable(graph, module, f"it branches on the width of the window ({program._guards_code[0]})")
+        real_axis_moves(program)
         # onnxscript's default rewrites take most of the time and hardly ever fire; a backend's passes do what matters.
         return torch.onnx.export(
             program, dynamo=True, opset_version=neutral.OPSET, optimize=False, verbose=False,
@@ -179,14 +212,18 @@ def _traced(graph: Graph, module: _Flat) -> torch.onnx.ONNXProgram:
 
 
 def _holds_always(program: torch.export.ExportedProgram) -> bool:
-    """Whether all that a trace took for granted is so at every width. torch cannot tell that (4 * w + 16) % (w + 4) is
-    0, which views of w + 4 tokens ask; sympy can."""
+    """Whether all that a trace took for granted is so at every width, of one token or more. torch cannot tell that
+    (4 * w + 16) % (w + 4) is 0, which views of w + 4 tokens ask, nor that min(64, 64 * w) is 64; sympy can."""
     fake = detect_fake_mode([node.meta.get("val") for node in program.graph.nodes])
-    return fake is not None and all(
-        guard.expr.replace(lambda each: isinstance(each, Mod | PythonMod), lambda each: sympy.Mod(*each.args))
-        is sympy.true
-        for guard in fake.shape_env.guards
-    )
+    return fake is not None and all(_of_any_width(guard.expr) is sympy.true for guard in fake.shape_env.guards)
+
+
+def _of_any_width(expression: sympy.Basic) -> sympy.Basic:
+    """torch's guard in sympy's own terms, its sizes 1 + n."""
+    sizes = {size: 1 + sympy.Dummy(integer=True, nonnegative=True) for size in expression.free_symbols}
+    for ours, theirs in ((Mod, sympy.Mod), (PythonMod, sympy.Mod), (Min, sympy.Min), (Max, sympy.Max)):
+        expression = expression.replace(ours, theirs)
+    return expression.subs(sizes)
 
 
 def _program(graph: Graph, module: _Flat) -> torch.export.ExportedProgram:
@@ -200,6 +237,7 @@ def _program(graph: Graph, module: _Flat) -> torch.export.ExportedProgram:
             strict=False,
         )
     sys.stderr.write(said.getvalue())
+    fold_known(program)
     return program
 
 

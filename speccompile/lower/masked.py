@@ -6,13 +6,21 @@ from speccompile.lower.pass_list import TIDY, Pass, run_passes
 from speccompile.lower.passes.attend_masked import attend_masked
 from speccompile.lower.passes.cast_like import cast_like
 from speccompile.lower.passes.commit_integers import commit_integers
+from speccompile.lower.passes.commit_kept import commit_kept
 from speccompile.lower.passes.commit_scatter import commit_scatter
+from speccompile.lower.passes.convolve_slices import convolve_slices
 from speccompile.lower.passes.draw_blocks import draw_blocks
 from speccompile.lower.passes.fold_constants import fold_constants
+from speccompile.lower.passes.inline_states import inline_states
 from speccompile.lower.passes.nucleus_bisected import nucleus_bisected
+from speccompile.lower.passes.whole_slices import whole_slices
 
 PASSES: tuple[Pass, ...] = (
+    ("whole_slices", whole_slices, "TensorRT would lose the sizes of all that is computed from them"),
     ("attend_masked", attend_masked, "no size comes from data; TensorRT fuses it into one flash attention a layer"),
+    ("convolve_slices", convolve_slices, "TensorRT slices nothing inside a Scan, and a convolution has few taps"),
+    ("inline_states", inline_states, "a recurrence token by token, in one order whatever the window"),
+    ("commit_kept", commit_kept, "what outlives a generation is written beside what was read"),
     ("commit_integers", commit_integers, "tokens are updated in place too, which TensorRT does for floats alone"),
     ("commit_scatter", commit_scatter, "the one form that TensorRT updates in place"),
     ("cast_like", cast_like, "TensorRT wants to know the type"),

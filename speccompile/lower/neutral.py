@@ -1,4 +1,4 @@
-"""The neutral ops in ONNX: `speccompile::Attend`, `Commit`, `Nucleus` and `Draw`.
+"""The neutral ops in ONNX: `speccompile::Attend`, `Commit`, `Nucleus` and `Draw`; those of states: `neutral_states`.
 
 They are ONNX functions: their bodies say, in standard ops, what the ops mean, so a neutral graph runs in any runtime
 (slowly: over the full static buffer). Backends replace them by what is fast there.
@@ -8,6 +8,8 @@ import onnx
 import onnx.defs
 import onnx.parser
 import onnx_ir as ir
+
+from speccompile.lower import neutral_states
 
 DOMAIN = "speccompile"
 OPSET = 24
@@ -30,16 +32,41 @@ VISIBLE = """
 `column` holds their numbers, `first` the number 0.
 """
 
-# Scores of committed columns behind the length, or out of the attention window, get -1e30: step/ops.py, HIDDEN.
-_ATTEND = (
-    """
-<domain: "speccompile", opset_import: ["" : 24]>
-Attend <scale: float, softcap: float, window: int>
-    (query, key_rows, value_rows, key_cache, value_cache, length, positions, bias) => (context)
-{
-    keys = Concat <axis = 2> (key_cache, key_rows)
-    values = Concat <axis = 2> (value_cache, value_rows)
+ATTENDS = ("Attend", "AttendSinks", "AttendLatent", "AttendLatentSinks")
+"""The neutral op `attend`: without sinks and with them, over keys and values and over latent rows."""
 
+CACHED = "query, key_rows, value_rows, key_cache, value_cache, length, positions, bias"
+SINKS = 8
+"""Where sinks stand among the inputs of an Attend that has them."""
+
+
+def attend_name(*, is_latent: bool, has_sinks: bool) -> str:
+    """One of ATTENDS."""
+    return ATTENDS[2 * is_latent + has_sinks]
+
+
+def is_attend(op: str) -> bool:
+    """Whether it is one of ATTENDS."""
+    return op in ATTENDS
+
+
+def is_latent(op: str) -> bool:
+    """Whether one of ATTENDS is over latent rows: its context is as wide as a row of keys, not of values."""
+    return op in ATTENDS[2:]
+
+
+KEYS = """
+    keys = Concat <axis = 2> ({key_cache}, key_rows)
+    values = Concat <axis = 2> ({value_cache}, value_rows)
+"""
+LATENT_KEYS = """
+    values = Concat <axis = 2> ({key_cache}, key_rows)
+    tails = Concat <axis = 2> ({value_cache}, value_rows)
+    keys = Concat <axis = 3> (values, tails)
+"""
+"""Of the op over keys and values, and over latent rows."""
+
+_SPREAD = """
     batch = Shape <start = 0, end = 1> (query)
     heads = Shape <start = 1, end = 2> (query)
     tokens = Shape <start = 2, end = 3> (query)
@@ -79,6 +106,11 @@ Attend <scale: float, softcap: float, window: int>
     capped = Mul (bent, divisor)
     scores = Where (is_capped, capped, scaled)
 
+"""
+
+# Scores of committed columns behind the length, or out of the attention window, get -1e30: step/ops.py, HIDDEN.
+_BIASED = (
+    """
     first = Constant <value_int = 0> ()
     step = Constant <value_int = 1> ()
     rows_1d = Shape <start = 2, end = 3> (key_cache)
@@ -95,12 +127,39 @@ Attend <scale: float, softcap: float, window: int>
     committed_full = Expand (committed_bias, per_query)
     full_bias = Concat <axis = 3> (committed_full, bias)
     biased = Add (scores, full_bias)
-    weights_f = Softmax <axis = -1> (biased)
-    weights = CastLike (weights_f, head_values)
-    context = MatMul (weights, head_values)
-}
 """
 )
+
+_SOFTMAX = """
+    weights_f = Softmax <axis = -1> (biased)
+"""
+_SINK_SOFTMAX = """
+    sinks_f = CastLike (sinks, biased)
+    to_heads = Constant <value_ints = [1, -1, 1, 1]> ()
+    sinks_4d = Reshape (sinks_f, to_heads)
+    per_sink = Concat <axis = 0> (batch, heads, tokens, one_1d)
+    sink = Expand (sinks_4d, per_sink)
+    with_sink = Concat <axis = 3> (biased, sink)
+    all_weights = Softmax <axis = -1> (with_sink)
+    none_1d = Constant <value_ints = [0]> ()
+    last_1d = Constant <value_ints = [3]> ()
+    weights_f = Slice (all_weights, none_1d, columns, last_1d)
+"""
+
+
+def _attend(is_latent: bool, has_sinks: bool) -> str:
+    name, inputs = attend_name(is_latent=is_latent, has_sinks=has_sinks), CACHED + ", sinks" * has_sinks
+    keys = (LATENT_KEYS if is_latent else KEYS).format(key_cache="key_cache", value_cache="value_cache")
+    return f"""
+<domain: "speccompile", opset_import: ["" : 24]>
+{name} <scale: float, softcap: float, window: int> ({inputs}) => (context)
+{{
+    {keys} {_SPREAD} {_BIASED} {_SINK_SOFTMAX if has_sinks else _SOFTMAX}
+    weights = CastLike (weights_f, head_values)
+    context = MatMul (weights, head_values)
+}}
+"""
+
 
 _COMMIT = """
 <domain: "speccompile", opset_import: ["" : 24]>
@@ -200,7 +259,10 @@ Draw (weights, threshold, uniforms) => (tokens)
 
 def functions() -> list[onnx.FunctionProto]:
     """The neutral ops as ONNX functions."""
-    return [onnx.parser.parse_function(text) for text in (_ATTEND, _COMMIT, _NUCLEUS, _DRAW)]
+    head = f'<domain: "{DOMAIN}", opset_import: ["" : {OPSET}]>\n'
+    attends = [_attend(is_latent, has_sinks) for is_latent in (False, True) for has_sinks in (False, True)]
+    texts = [*attends, _COMMIT, _NUCLEUS, _DRAW, *(head + text for text in neutral_states.TEXTS.values())]
+    return [onnx.parser.parse_function(text) for text in texts]
 
 
 def add_functions(model: ir.Model) -> None:
@@ -213,11 +275,13 @@ def add_functions(model: ir.Model) -> None:
 
 _FLOATS = ["tensor(float)", "tensor(float16)", "tensor(bfloat16)"]
 _TYPES = {"T": _FLOATS, "C": [*_FLOATS, "tensor(int64)"], "F": ["tensor(float)"], "I": ["tensor(int64)"]}
+_ATTEND_ATTRIBUTES = {"scale": "FLOAT", "softcap": "FLOAT", "window": "INT"}
 _SIGNATURES = {
-    "Attend": ("T T T T T I I F", "T", {"scale": "FLOAT", "softcap": "FLOAT", "window": "INT"}),
+    **{name: ("T T T T T I I F" + " T" * name.endswith("Sinks"), "T", _ATTEND_ATTRIBUTES) for name in ATTENDS},
     "Commit": ("C C I", "C", {"axis": "INT"}),
     "Nucleus": ("F I F F", "F F", {}),
     "Draw": ("F F F", "I", {}),
+    **neutral_states.SIGNATURES,
 }
 """Types of inputs and outputs, and attributes. F: float32 in every precision, as masks and probabilities are."""
 

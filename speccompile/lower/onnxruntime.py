@@ -7,8 +7,10 @@ from speccompile.lower.pass_list import TIDY, Pass, run_passes, shared
 from speccompile.lower.passes.argmax_blocks import argmax_blocks
 from speccompile.lower.passes.argmax_wanted import argmax_wanted
 from speccompile.lower.passes.attend_kernel import attend_kernel
+from speccompile.lower.passes.bare_normalization import bare_normalization
 from speccompile.lower.passes.cast_like import cast_like
 from speccompile.lower.passes.commit_scatter import commit_scatter
+from speccompile.lower.passes.convolve_tail import convolve_tail
 from speccompile.lower.passes.draw_blocks import draw_hot_blocks
 from speccompile.lower.passes.flat_products import flat_products
 from speccompile.lower.passes.fold_constants import fold_constants
@@ -26,14 +28,24 @@ from speccompile.lower.passes.partial_rotary_embedding import partial_rotary_emb
 from speccompile.lower.passes.rms_normalization import rms_normalization
 from speccompile.lower.passes.rotary_embedding import rotary_embedding
 from speccompile.lower.passes.rotary_tables import rotary_tables
+from speccompile.lower.passes.softplus import logarithm, softplus
+from speccompile.lower.passes.state_kernels import state_kernels
 from speccompile.lower.passes.topk_blocks import topk_blocks
+from speccompile.lower.passes.turned_twice import turned_twice
+from speccompile.lower.passes.whole_slices import whole_slices
 
 PASSES: tuple[Pass, ...] = (
     ("attend_kernel", attend_kernel, "no copy of the cache, and one order of summation whatever the window"),
     ("commit_scatter", commit_scatter, "in place under IOBinding"),
+    ("state_kernels", state_kernels, "a state is read once, and tokens are taken in one order whatever the window"),
     ("cast_like", cast_like, "else computed every round, with a warning on loading"),
     ("fold_constants", fold_constants, "the passes behind look for numbers"),
+    ("whole_slices", whole_slices, "the rest of a convolution that looked behind the window"),
     ("rms_normalization", rms_normalization, "one node for seven"),
+    ("bare_normalization", bare_normalization, "one node for six, and one order of summation on every processor"),
+    ("softplus", softplus, "one node for six, and a number's bits do not depend on those beside it"),
+    ("logarithm", logarithm, "a number's bits do not depend on those beside it"),
+    ("convolve_tail", convolve_tail, "one node for five"),
     ("layer_normalization", layer_normalization, "Cohere writes it out"),
     ("rotary_embedding", rotary_embedding, "one node for seven"),
     (
@@ -51,6 +63,7 @@ PASSES: tuple[Pass, ...] = (
     ("norm_kernels", norm_kernels, "a residual sum is read once less; the same bits on every processor"),
     ("gate_kernels", gate_kernels, "one node for three, or five where the projections are one"),
     ("merge_reshapes", merge_reshapes, "a drafter's passes are windows of one, whose heads need no moving"),
+    ("turned_twice", turned_twice, "convolutions have their channels before their tokens, states behind"),
     ("gather_rows", gather_rows, "20 us instead of 210 for the row of 152000 that is drawn from"),
     ("argmax_wanted", argmax_wanted, "sampling rows do without: 60 us less at a vocabulary of 152000"),
     ("argmax_blocks", argmax_blocks, "7.5 us instead of 29 over 32000 logits"),

@@ -13,23 +13,23 @@ from speccompile.step.window import Branches
 @dataclass(frozen=True)
 class DraftWidth:
     """What `verify` must know of the drafts. tokens: N; nodes: of the window of decoding, the root among them, N + 1
-    unless the drafter has further rows; candidates: C, 0 for drafts that are certain."""
+    unless the drafter has further rows; candidates: C, 0 for drafts that are certain; successors: K, which it reads."""
 
     tokens: int = 0
     nodes: int = 1
     candidates: int = 0
+    successors: int = 0
 
     @classmethod
     def of(cls, drafter: Drafter) -> "DraftWidth":
-        return cls(drafter.tokens, drafter.tokens + drafter.extra_rows + 1, drafter.candidates)
+        return cls(drafter.tokens, drafter.tokens + drafter.extra_rows + 1, drafter.candidates, drafter.successors)
 
 
 def verify_graph(verify: Verify, width: DraftWidth, *, is_sampling: bool) -> Graph:
     """The contract of the `verify` graph, for drafts of this width."""
     shape = verify.decoder.shape
     batch, vocabulary = shape.batch_size, verify.decoder.model.config.vocab_size
-    caches = _states([(f"target.{('key', 'value')[i % 2]}.{i // 2}", "float32", s)
-                      for i, s in enumerate(verify.decoder.cache_shapes())])  # fmt: skip
+    caches = _states([(f"target.{name}", "float32", each) for name, each in verify.decoder.cache_shapes().items()])
     inputs = [
         _io("window", (batch, "window")),
         _io("n_given", (batch,)),
@@ -54,6 +54,8 @@ def verify_graph(verify: Verify, width: DraftWidth, *, is_sampling: bool) -> Gra
             inputs.append(_io("parents", (batch, width.nodes)))
     if verify.taps:
         outputs.append(Spec("features", "float32", (batch, "window", verify.n_features), "features", "link"))
+    if verify.successors:
+        outputs += _ranked(batch, verify.successors)
     return Graph("verify", (*inputs, *caches), (*outputs, *map(_updated, caches)))
 
 
@@ -70,6 +72,8 @@ def draft_graph(drafter: Drafter, batch: int, n_features: int = 0) -> Graph:
         inputs.append(Spec(name, "int64", ("catch_up",), name, "index"))
     if drafter.taps:
         inputs.append(Spec("features", "float32", (batch, "window", n_features), "features", "link"))
+    if drafter.successors:
+        inputs += _ranked(batch, drafter.successors)
     outputs = [_io("next_window", (batch, width.nodes)), _io("next_total", (batch,))]
     if drafter.shape is None:
         outputs.append(_io("next_parents", (batch, width.nodes)))
@@ -78,6 +82,13 @@ def draft_graph(drafter: Drafter, batch: int, n_features: int = 0) -> Graph:
         outputs += _proposals(("next_ids", "next_probs"), batch, width)
     outputs = [replace(spec, buffer=COPIED[spec.name]) for spec in outputs]
     return Graph("draft", (*inputs, *states, *borrowed), (*outputs, *map(_updated, states)))
+
+
+def _ranked(batch: int, successors: int) -> list[Spec]:
+    shapes: dict[str, tuple[int | str, ...]] = {
+        "successors": (batch, "logit_rows", successors), "row_tokens": (batch, "logit_rows")
+    }  # fmt: skip
+    return [Spec(name, "int64", shape, name, "link") for name, shape in shapes.items()]
 
 
 def _settings(batch: int) -> list[Spec]:

@@ -1,5 +1,6 @@
 """Load a checkpoint folder with transformers: safetensors only, no remote code, nothing missing."""
 
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -7,15 +8,19 @@ import torch
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
+from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
 from speccompile.checkpoints.quantization import KEYS
 from speccompile.errors import CheckpointError, UnsupportedModelError
 from speccompile.models.text_decoder import text_decoder
 from speccompile.progress import LOGGER
+from speccompile.replaced import replaced
 from speccompile.weights.checkpoint import checkpoint_sources
 from speccompile.weights.tensor import WeightTensor
+
+_WRONG = (KeyError, OSError, RuntimeError, SafetensorError, TypeError, ValueError)
+"""What transformers and safetensors raise over weights that are not those of a config."""
 
 
 def load_model(folder: Path, max_length: int) -> nn.Module:
@@ -26,11 +31,32 @@ def load_model(folder: Path, max_length: int) -> nn.Module:
     a method that is not read and for position scaling that would change within `max_length`; CheckpointError for
     weights that are missing or unreadable.
     """
+    model, unused = assemble(folder, *read_model(folder), max_length)
+    if unused:
+        LOGGER.warning(
+            "%s: %d tensors are not part of the model and left out, first %s", folder, len(unused), unused[0]
+        )
+    return model
+
+
+def read_model(folder: Path) -> tuple[PretrainedConfig, dict[str, Tensor]]:
+    """The config of the causal LM in `folder`, and its tensors by the names there, weights unread; of a multimodal
+    checkpoint those of its text decoder, by the names of a causal LM. Raises as `load_model`."""
     config = _config(folder)
     try:
-        decoder, tensors = text_decoder(config, _tensors(folder))
-        model, report = _model_over(tensors, decoder)
-    except (KeyError, OSError, RuntimeError, SafetensorError, TypeError, ValueError) as error:
+        return text_decoder(config, _tensors(folder))
+    except _WRONG as error:
+        raise _unreadable(folder, config, error) from error
+
+
+def assemble(
+    folder: Path, config: PretrainedConfig, tensors: dict[str, Tensor], max_length: int
+) -> tuple[nn.Module, list[str]]:
+    """The causal LM of a config over tensors from `folder`, as `load_model` gives it, and names of tensors that are no
+    part of it. Raises as `load_model`."""
+    try:
+        model, report = _model_over(tensors, config)
+    except _WRONG as error:
         raise _unreadable(folder, config, error) from error
     lacking = sorted(report["missing_keys"]) + sorted(str(key) for key in report["mismatched_keys"])
     if lacking:
@@ -38,13 +64,8 @@ def load_model(folder: Path, max_length: int) -> nn.Module:
             f"{folder}: the checkpoint lacks {len(lacking)} tensors of {type(model).__name__}, first {lacking[0]}",
             hint="check that every shard is there and that config.json belongs to these weights",
         )
-    unused = sorted(report["unexpected_keys"])
-    if unused:
-        LOGGER.warning(
-            "%s: %d tensors are not part of the model and left out, first %s", folder, len(unused), unused[0]
-        )
     freeze_positions(model, max_length)
-    return model.eval().requires_grad_(False)
+    return model.eval().requires_grad_(False), sorted(report["unexpected_keys"])
 
 
 def _tensors(folder: Path) -> dict[str, Tensor]:
@@ -61,11 +82,25 @@ def _model_over(tensors: dict[str, Tensor], config: PretrainedConfig) -> tuple[n
     """transformers' model over some tensors, renamed and put together as it does with those of a folder; its report."""
     with torch.device("meta"):  # the class, and the config of the part that is a causal language model
         empty = AutoModelForCausalLM.from_config(config)
-    model, report = type(empty).from_pretrained(
-        None, config=empty.config, state_dict=tensors, dtype=torch.float32, attn_implementation="eager",
-        output_loading_info=True,
-    )  # fmt: skip
+    with _as_loaded():
+        model, report = type(empty).from_pretrained(
+            None, config=empty.config, state_dict=tensors, dtype=torch.float32, attn_implementation="eager",
+            output_loading_info=True,
+        )  # fmt: skip
     return model, report
+
+
+def _as_loaded() -> AbstractContextManager[None]:
+    """Inside, transformers makes up no part of a module whose tensors are all in the checkpoint. It does where the code
+    of a class writes into them (Youtu's row of padding, Zaya's last bias)."""
+    known = PreTrainedModel._initialize_weights
+
+    def initialize(model: PreTrainedModel, module: nn.Module, is_custom_code: bool = False) -> None:
+        held = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
+        if not held or not all(getattr(tensor, "_is_hf_initialized", False) for tensor in held):
+            known(model, module, is_custom_code)
+
+    return replaced(PreTrainedModel, "_initialize_weights", initialize)
 
 
 def _config(folder: Path) -> PretrainedConfig:

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 
 #include "errors.h"
 
@@ -72,6 +73,25 @@ Graph Graph::from_json(const Json& data) { return {data["name"].text(), tensors(
 
 const Tensor* Graph::input(const std::string& name) const { return named(inputs, name); }
 const Tensor* Graph::output(const std::string& name) const { return named(outputs, name); }
+
+bool is_carried(const std::string& buffer) {
+  const std::string dotted = "." + buffer + ".";
+  return dotted.find(".conv.") != std::string::npos || dotted.find(".state.") != std::string::npos;
+}
+
+bool carries(const std::vector<Graph>& graphs, const std::string& part) {
+  const auto is_its = [&](const Tensor& tensor) {
+    const std::string name = copied_to(tensor).empty() ? tensor.buffer : copied_to(tensor);
+    return name.rfind(part, 0) == 0 && is_carried(name);
+  };
+  return std::any_of(graphs.begin(), graphs.end(),
+                     [&](const Graph& graph) { return std::any_of(graph.outputs.begin(), graph.outputs.end(), is_its); });
+}
+
+std::string copied_to(const Tensor& output) {
+  const bool is_copied = output.role == "state" && output.buffer.rfind(kNext, 0) == 0;
+  return is_copied ? output.buffer.substr(std::strlen(kNext)) : "";
+}
 
 size_t item_size(const std::string& dtype) {
   const Number* found = number(dtype);

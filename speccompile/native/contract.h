@@ -13,6 +13,12 @@ namespace spc {
 // Version of the contract. A runtime refuses bundles with another one.
 constexpr int kContract = 3;
 
+// What the names of states begin with that outlive a generation.
+constexpr const char* kKept = "kept.";
+// What the names of buffers begin with in which an engine writes such states, where it does not update them in place: it puts
+// them where they are read when the graph has run.
+constexpr const char* kNext = "next.";
+
 using Shape = std::vector<int64_t>;
 using Widths = std::map<std::string, int64_t>;
 
@@ -46,6 +52,15 @@ struct Graph {
   const Tensor* input(const std::string& name) const;
   const Tensor* output(const std::string& name) const;
 };
+
+// Whether a buffer is a state that is carried from token to token, "target.conv.0", "drafter.1.state.3": it has no row for every
+// token, so a token must not be given to it twice.
+bool is_carried(const std::string& buffer);
+// Whether a part, "target." or "drafter.", has such states in these graphs of a round.
+bool carries(const std::vector<Graph>& graphs, const std::string& part);
+
+// The buffer into which an engine copies this one when the graph has run; "" where it does not.
+std::string copied_to(const Tensor& output);
 
 // Bytes of a number; 0 for a dtype that the runtime does not know.
 size_t item_size(const std::string& dtype);

@@ -4,7 +4,6 @@ A case is one row of one window. The latest are looked at first: their caches ho
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +16,6 @@ from speccompile.prove.noise import LOSS, NOISE
 from speccompile.prove.reference import Logits, sequence_logits
 from speccompile.prove.script import Driven, Window
 from speccompile.runtime.engine import Array
-from speccompile.step.layers import skipping
 from speccompile.tree import Tree, merged_places
 
 
@@ -34,6 +32,10 @@ class Fed:
 Teacher = Callable[[Fed, list[int]], Logits]
 """What was fed, and drafts after it -> float32 [1 + drafts, V]: the logits after the bonus token and after each draft,
 -inf for tokens that the drafter does not have."""
+
+View = Callable[["Case"], "Case | None"]
+"""A case -> what of it the drafter drafted itself, None where nothing did. Raises ProofError for what is wrong with the
+rest."""
 
 Confidence = Callable[[Fed, list[int]], Array]
 """The same -> float32 [1 + drafts]: how sure a drafter with a head for it is of the draft after each of them."""
@@ -63,12 +65,11 @@ class Case:
         return found
 
 
-def teacher(model: nn.Module, skipped: Sequence[int] = ()) -> Teacher:
-    """transformers eager, without some of its layers where a drafter skips them."""
+def teacher(model: nn.Module) -> Teacher:
+    """transformers eager."""
 
     def logits(fed: Fed, drafts: list[int]) -> Logits:
-        with skipping(model, skipped) if skipped else nullcontext():
-            return sequence_logits(model, [*fed.known, *drafts])[-1 - len(drafts) :]
+        return sequence_logits(model, [*fed.known, *drafts])[-1 - len(drafts) :]
 
     return logits
 
@@ -84,9 +85,9 @@ def cases(driven: Driven) -> Iterator[Case]:
             fed = Fed(known, *pairs[number][row]) if pairs else Fed(known)
             case = Case(where, row, fed, window, outputs)
             if n == 0:
-                _check_equal(case, "the number of tokens in the next window", int(case.outputs["next_total"][row]), 1)
+                check_equal(case, "the number of tokens in the next window", int(case.outputs["next_total"][row]), 1)
             else:
-                _check_equal(case, "the next window's first token", case.tokens[0], known[-1])
+                check_equal(case, "the next window's first token", case.tokens[0], known[-1])
                 yield case
 
 
@@ -95,7 +96,7 @@ def _paired(driven: Driven) -> list[list[tuple[Array, list[int]]]]:
     committed, which in the middle of a text are the target's own guess. Empty without features."""
     found: list[list[tuple[Array, list[int]]]] = []
     for _, window, outputs in driven.runs():
-        features = driven.features[len(found)] if driven.features else outputs.get("features")
+        features = (driven.links[len(found)] if driven.links else outputs).get("features")
         if features is None:
             return []
         before = found[-1] if found else [(features[row, :0], []) for row in range(len(window.fed))]
@@ -117,24 +118,26 @@ def check_tree(
     fallback: float | None = None,
     late: int = 0,
     sure: Confidence | None = None,
+    view: View | None = None,
 ) -> dict[str, Any]:
     """Children of every node of a constant tree, a chain included: the best tokens, in the order of their rank, or
     where the graph says from what they were drawn, drawn right. Raises ProofError.
 
     teachers: one, or one for each of several drafters that draft this tree and are merged. max_length: of a sequence,
     behind which drafts mean nothing. fallback: the probability below which a draft ends a chain; late: drafts that are
-    kept from there on. sure: what says that probability, by default the best token's own.
+    kept from there on. sure: what says that probability, by default the best token's own. view: where others drafted
+    beside it.
     """
     places = [[0, *its] for its in merged_places([tree] * len(teachers))]
     compared = spent = 0
-    for case in cases(driven):
+    for case in filter(None, map(view, cases(driven)) if view else cases(driven)):
         if spent >= FORWARDS:
             break
         n_drafts = int(case.outputs["next_total"][case.row]) - 1
         if fallback is None:
-            _check_equal(case, "the number of drafts", n_drafts, tree.drafts * len(teachers))
+            check_equal(case, "the number of drafts", n_drafts, tree.drafts * len(teachers))
         elif n_drafts < late:
-            _check_equal(case, "the number of drafts", n_drafts, late)
+            check_equal(case, "the number of drafts", n_drafts, late)
         for each, its in zip(teachers, places, strict=True):
             tokens = [case.tokens[place] for place in its]
             confidence = None if sure is None else sure(case.fed, tokens[1 : tree.drafts])
@@ -145,7 +148,7 @@ def check_tree(
                     if fallback is not None and node + late < tree.drafts:
                         probability = _softmax(row).max() if confidence is None else confidence[node]
                         _check_stop(case, node + late, row, n_drafts, fallback, float(probability))
-    return _report(driven, compared)
+    return report(driven, compared)
 
 
 def _lineages(
@@ -179,7 +182,7 @@ def _check_children(case: Case, node: int, logits: Logits, tokens: list[int], tr
     best = np.argsort(-logits, kind="stable")[: len(children)]
     for rank, (child, expected) in enumerate(zip(children, best, strict=True)):
         margin = float(abs(logits[expected] - logits[child]))
-        if not margin <= _loss(logits):
+        if not margin <= loss(logits):
             raise ProofError(
                 f"{case.where}: child {rank} of node {node} is token {child}, transformers' is {expected}; "
                 f"their logits lie {margin:.3g} apart",
@@ -192,7 +195,7 @@ def _check_stop(case: Case, node: int, logits: Logits, n_drafts: int, fallback: 
     """In a chain: the draft behind node `node` is among the window's `n_drafts` only where what decides that, by these
     logits or beside them, is sure enough."""
     surplus = float(np.log(max(probability, TINY)) - np.log(max(fallback, TINY)))
-    is_kept, tolerance = node < n_drafts, 2 * _loss(logits)
+    is_kept, tolerance = node < n_drafts, 2 * loss(logits)
     if node <= n_drafts and not (surplus >= -tolerance if is_kept else surplus <= tolerance):
         raise ProofError(
             f"{case.where}: draft {node + 1} is {'kept' if is_kept else 'left out'}, transformers gives it the "
@@ -227,13 +230,13 @@ def check_dynamic(driven: Driven, each: Teacher, depth: int, top_k: int, max_len
                     hint=HINT,
                 )
             compared += len(paths)
-    return _report(driven, compared)
+    return report(driven, compared)
 
 
 def _paths(case: Case) -> list[tuple[int, ...]]:
     """The tokens from the root to every draft. Raises ProofError for parents that make no tree, and for equal paths."""
     parents, tokens = case.outputs["next_parents"][case.row].tolist(), case.tokens
-    _check_equal(case, "the number of drafts", int(case.outputs["next_total"][case.row]), len(tokens))
+    check_equal(case, "the number of drafts", int(case.outputs["next_total"][case.row]), len(tokens))
     if parents[0] != -1 or not all(0 <= parent < node for node, parent in enumerate(parents[1:], 1)):
         raise ProofError(
             f"{case.where}: parents {parents}, expected -1 and then nodes before their children", hint=HINT
@@ -258,7 +261,7 @@ def _grown(each: Teacher, fed: Fed, depth: int, top_k: int) -> tuple[dict[tuple[
         level: dict[tuple[int, ...], float] = {}
         for path in front:
             logits = each(fed, list(path))[-1]
-            tolerance = max(tolerance, 2 * depth * _loss(logits))
+            tolerance = max(tolerance, 2 * depth * loss(logits))
             ordered = np.argsort(-logits, kind="stable")
             is_clear &= _gap(logits[ordered], top_k) > tolerance
             probabilities = _softmax(logits)
@@ -281,14 +284,17 @@ def _softmax(logits: Logits) -> Array:
     return weights / weights.sum()
 
 
-def _loss(logits: Logits) -> float:
+def loss(logits: Logits) -> float:
+    """How far two right computations of these logits may lie apart."""
     return LOSS[TRACED] * max(float(np.abs(logits[np.isfinite(logits)]).max()), 1.0)
 
 
-def _check_equal(case: Case, what: str, got: int, expected: int) -> None:
+def check_equal(case: Case, what: str, got: int, expected: int) -> None:
+    """Raises ProofError where they differ."""
     if got != expected:
         raise ProofError(f"{case.where}: {what} is {got}, expected {expected}", hint=HINT)
 
 
-def _report(driven: Driven, compared: int) -> dict[str, Any]:
+def report(driven: Driven, compared: int) -> dict[str, Any]:
+    """The row of the proof, of so many values that were compared."""
     return {"graph": driven.graph.name, "level": driven.level, "values": compared, "tolerance": NOISE[TRACED]}

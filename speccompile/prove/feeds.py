@@ -30,6 +30,8 @@ def make_input(tensor: Tensor, shape: tuple[int, ...], step: int, path: Array, t
         "accept_uniforms": lambda: random.random(shape, np.float32),
         "draft_uniforms": lambda: random.random(shape, np.float32),
         "features": lambda: random.standard_normal(shape, np.float32),
+        "successors": lambda: np.resize(path, shape),
+        "row_tokens": lambda: np.resize(path, shape),
         "history": lambda: np.resize(path[:, :1], shape),
         "parents": lambda: np.broadcast_to(np.array(tree.parents), shape),
         "draft_ids": lambda: _candidates(shape, path, tree),

@@ -11,8 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from speccompile.contract import KEPT, PARTS, Graph, carries
 from speccompile.errors import ProofError
-from speccompile.prove.noise import NOISE, tolerance
+from speccompile.prove.noise import CARRIED_NOISE, NOISE, tolerance
 from speccompile.prove.reference import Logits, sequence_logits
 from speccompile.prove.script import DRAFTED, Driven, Outputs, Script, used
 from speccompile.runtime.engine import Array
@@ -34,10 +35,18 @@ def eager_logits(model: nn.Module, script: Script) -> list[Logits]:
         return [sequence_logits(model, text[:-1]) for text in script.texts]
 
 
-def check_verify(outputs: Outputs, script: Script, eager: Sequence[Logits], *, all_given: bool) -> dict[str, Any]:
+def noise_of(graph: Graph) -> float:
+    """How far a traced graph may be from transformers: more where states carry rounding from token to token."""
+    return CARRIED_NOISE if carries([graph], PARTS[0]) else NOISE[TRACED]
+
+
+def check_verify(
+    outputs: Outputs, script: Script, eager: Sequence[Logits], limit: float, *, all_given: bool
+) -> dict[str, Any]:
     """Logits of every window of text against the eager ones. Raises ProofError naming window, row and difference.
 
-    all_given: every token of a window is given, and only the last one's logits are computed.
+    limit: of the difference, relative to the largest value, or to one. all_given: every token of a window is given, and
+    only the last one's logits are computed.
     """
     compared = 0
     for step, (width, fed, committed) in enumerate(script.windows()):
@@ -45,13 +54,13 @@ def check_verify(outputs: Outputs, script: Script, eager: Sequence[Logits], *, a
             if fed[row]:
                 expected = eager[row][start : start + width][-1 if all_given else 0 :]
                 got = outputs[step]["logits"][row][: len(expected)]
-                _check_close(got, expected, NOISE[TRACED], f"verify, window {step}, row {row}")
+                _check_close(got, expected, limit, f"verify, window {step}, row {row}")
                 compared += expected.size
-    return {"graph": "verify", "level": EAGER, "values": compared, "tolerance": NOISE[TRACED]}
+    return {"graph": "verify", "level": EAGER, "values": compared, "tolerance": limit}
 
 
 @torch.no_grad()
-def check_nodes(model: nn.Module, outputs: Outputs, script: Script) -> dict[str, Any]:
+def check_nodes(model: nn.Module, outputs: Outputs, script: Script, limit: float) -> dict[str, Any]:
     """Logits of every node of the script's first tree against eager ones over the text and the way to the node."""
     assert script.tree is not None
     compared, step = 0, len(script.widths) + 1  # behind the text and the states
@@ -62,9 +71,9 @@ def check_nodes(model: nn.Module, outputs: Outputs, script: Script) -> dict[str,
             text = script.texts[row][: script.rounds_at] + [tokens[node] for node in lineage]
             expected = sequence_logits(model, text)[-len(lineage) :]
             got = outputs[step]["logits"][row, lineage]
-            _check_close(got, expected, NOISE[TRACED], f"verify, row {row}, nodes {lineage}")
+            _check_close(got, expected, limit, f"verify, row {row}, nodes {lineage}")
             compared += expected.size
-    return {"graph": "verify", "level": f"{EAGER}, nodes", "values": compared, "tolerance": NOISE[TRACED]}
+    return {"graph": "verify", "level": f"{EAGER}, nodes", "values": compared, "tolerance": limit}
 
 
 @torch.no_grad()
@@ -88,7 +97,7 @@ def eager_taps(model: nn.Module, tokens: list[int], taps: Sequence[str]) -> Arra
     return features
 
 
-def check_features(outputs: Outputs, script: Script, expected: Sequence[Array]) -> dict[str, Any]:
+def check_features(outputs: Outputs, script: Script, expected: Sequence[Array], limit: float) -> dict[str, Any]:
     """The features of every window of text against the eager ones, float32 [n, F] of each row's text. Raises
     ProofError."""
     compared = 0
@@ -99,11 +108,11 @@ def check_features(outputs: Outputs, script: Script, expected: Sequence[Array]) 
                 _check_close(
                     outputs[step]["features"][row],
                     wanted,
-                    NOISE[TRACED],
+                    limit,
                     f"verify, features of window {step}, row {row}",
                 )
                 compared += wanted.size
-    return {"graph": "verify", "level": f"{EAGER}, features", "values": compared, "tolerance": NOISE[TRACED]}
+    return {"graph": "verify", "level": f"{EAGER}, features", "values": compared, "tolerance": limit}
 
 
 @torch.no_grad()
@@ -112,11 +121,15 @@ def module_drafts(drafter: Drafter, driven: Driven) -> Outputs:
     names = [state.name for state in drafter.states()]
     states = [torch.zeros(state.shape, dtype=state.dtype) for state in drafter.states()]
     found: Outputs = []
-    for _, window, _ in driven.runs():
+    for number, (_, window, outputs) in enumerate(driven.runs()):
         read = (torch.tensor(each) for each in (window.values["path"], window.fed, window.committed))
-        drafted = drafter(Accepted(*read), states)
+        links = {**outputs, **driven.links[number]} if driven.links else outputs
+        ranked = {n: torch.tensor(links[n]) for n in ("successors", "row_tokens") if drafter.successors}
+        drafted = drafter(Accepted(*read, **ranked), states)
         states = drafted.states
         found.append({"next_window": drafted.window.numpy(), "next_total": drafted.n_total.numpy()})
+        if drafted.parents is not None:
+            found[-1]["next_parents"] = drafted.parents.numpy()
         if len(found) == len(driven.script.widths):
             found.append(used(dict(zip(names, (state.numpy() for state in states), strict=True)), driven.script))
     return found
@@ -125,12 +138,14 @@ def module_drafts(drafter: Drafter, driven: Driven) -> Outputs:
 def check_same(got: Outputs, expected: Outputs, graph: str, level: str, precision: str) -> dict[str, Any]:
     """Two runs of one script agree in every output: integers exactly, numbers within noise. Raises ProofError.
 
-    Drafts are the exception: among many tokens some lie within noise of each other. Where a window's differ, they are
-    counted in the row's `other_drafts`, and whoever asks has to have them checked against the drafter itself.
+    Drafts are the exception, and what is kept of the target's best tokens: among many some lie within noise of each
+    other. Where a window's differ, they are counted in the row's `other_drafts`, and whoever asks has to have them
+    checked against the drafter itself.
     """
     compared, others = 0, set[str]()
     for where, a, b in _pairs(got, expected, graph, level):
-        is_draft, window = where.startswith(f"{graph}, {level}, {DRAFTED}"), where.rpartition(" after ")[2]
+        is_draft = where.startswith((f"{graph}, {level}, {DRAFTED}", f"{graph}, {level}, {KEPT}"))
+        window = where.rpartition(" after ")[2]
         if a.dtype.kind == "i" and is_draft:
             if not np.array_equal(a, b):
                 others.add(window)
@@ -176,11 +191,10 @@ def _pairs(got: Outputs, expected: Outputs, graph: str, level: str) -> Iterator[
     for step, (a, b) in enumerate(zip(got, expected, strict=True)):
         assert a.keys() == b.keys(), f"{graph}, {level}: outputs {sorted(a)} and {sorted(b)}"
         for name in a:
-            yield (
-                f"{graph}, {level}, {name} after window {step}",
-                a[name].reshape(b[name].shape).astype(b[name].dtype),
-                b[name],
-            )
+            one, other = a[name].reshape(b[name].shape).astype(b[name].dtype), b[name]
+            if name == "successors" and "logits" in b:  # of two that are as good, either may come first
+                one, other = (np.take_along_axis(b["logits"], each, 2) for each in (one, other))
+            yield f"{graph}, {level}, {name} after window {step}", one, other
 
 
 def _check_equal(got: Array, expected: Array, where: str) -> None:

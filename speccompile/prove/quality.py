@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from speccompile.contract import Graph
+from speccompile.contract import PARTS, Graph, carries
 from speccompile.errors import ProofError
 from speccompile.progress import counted
 from speccompile.prove.feeds import make_input
@@ -81,15 +81,16 @@ def engine_logits(engine: Engine, verify: Graph, texts: Texts, chunk: int) -> It
 
     A chain's window holds one given token, and text in the place of drafts: whatever is accepted of it, all rows are
     committed as they stand, and the host moves `length` past them. Where drafts are a tree, a window has the logits of
-    one of its given tokens alone, the last: windows of one token.
+    one of its given tokens alone, the last: windows of one token. So has a target that carries states, which move on by
+    what is accepted alone.
     """
     (logits,) = (tensor for tensor in verify.outputs if tensor.name == "logits")
     batch, _, vocabulary_size = logits.shape
     assert isinstance(batch, int)
     assert isinstance(vocabulary_size, int)
-    has_tree = any(tensor.name == "nodes" for tensor in verify.outputs)
+    is_one_by_one = any(tensor.name == "nodes" for tensor in verify.outputs) or carries([verify], PARTS[0])
     longest = max(map(len, texts)) - 1
-    width = 1 if has_tree else max(1, min(chunk, longest, _LOGITS // (batch * vocabulary_size)))
+    width = 1 if is_one_by_one else max(1, min(chunk, longest, _LOGITS // (batch * vocabulary_size)))
     teacher = _Teacher(engine, verify, batch, width, vocabulary_size)
     start = 0
     with counted("reading texts", sum(len(text) - 1 for text in texts), "tokens") as advance:

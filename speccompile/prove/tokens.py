@@ -84,7 +84,8 @@ def run(bundle: Bundle, prompts: Sequence[Prompt], max_new_tokens: int, **option
 def written(
     bundle: Bundle, prompts: Sequence[Prompt], max_new_tokens: int, autoregressive: bool, **options: Any
 ) -> list[Generation]:
-    """Every prompt continued in one of the two ways, as in `run`."""
+    """Every prompt continued in one of the two ways, as in `run`. The first begins with nothing learned."""
+    bundle.reset()
     way: dict[str, Any] = {"max_new_tokens": max_new_tokens, "autoregressive": autoregressive, "adaptive": False}
     found: list[Generation] = []
     with counted(f"decoding {'alone' if autoregressive else 'with drafts'}", len(prompts), "prompts") as advance:

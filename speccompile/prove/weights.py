@@ -16,6 +16,7 @@ from speccompile.errors import ProofError
 from speccompile.lower.files import read_neutral
 from speccompile.lower.native import layouts
 from speccompile.lower.quantize.gemm import split_gemm
+from speccompile.lower.quantize.heads import split_heads
 from speccompile.lower.quantize.linear import find_linears
 from speccompile.lower.quantize.native import JOINED
 from speccompile.progress import counted
@@ -99,6 +100,7 @@ def check_weights(traced: Path, converted: Path, graph: str, precision: str) -> 
     # A table of embeddings is kept as the head that is, or could be, tied to it.
     originals |= {f"{name}.T": each.turned((1, 0)) for name, each in originals.items() if len(each.shape) == 2}
     split_gemm(before)
+    split_heads(before)
     originals |= {linear.weight.name: linear.weight.stored for linear in find_linears(before.graph)}
     losses = []
     with counted(f"comparing weights of {graph}", matrices, "weights") as advance:

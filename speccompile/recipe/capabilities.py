@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from speccompile.errors import RecipeError
 from speccompile.families import FAMILIES
+from speccompile.families.family import MASKS, NOTHING
 from speccompile.recipe.refusal import Origin, nearest, one_of
 
 Row = Mapping[str, tuple[str, ...]]
@@ -69,7 +70,7 @@ PLANNED: Row = {
     "provider": (),
     "compute_capability": (),
     "graphs": (),
-    "drafter": ("mtp", "redrafter", "jetspec", "token_recycling", "suffix", "suffix_automaton", "retrieval"),
+    "drafter": ("redrafter", "jetspec", "suffix_automaton"),
     "method": (),
     "decoding": (),
     "precision": (),
@@ -77,7 +78,10 @@ PLANNED: Row = {
     "block_size": (),
 }
 
-DRAFTER_KEYS: Row = {kind: ("kind", *family.keys) for kind, family in FAMILIES.items()}
+DRAFTER_KEYS: Row = {
+    kind: ("kind", *family.keys, *(("then", "gate") if family.weights not in (NOTHING, MASKS) else ()))
+    for kind, family in FAMILIES.items()
+}
 """Keys of the section `drafter` that mean something for each kind."""
 
 VERIFY_KEYS: Row = {

@@ -3,12 +3,14 @@
 from pathlib import Path
 from typing import Any, TypeGuard
 
+from speccompile.checkpoints.layer_types import check_layer_types
 from speccompile.checkpoints.multimodal import decoder_tensors, embedding_rows, text_config
 from speccompile.checkpoints.objects import CONFIG, is_present, read_object, wrong
 from speccompile.checkpoints.quantization import quantization_of
 from speccompile.checkpoints.shapes import check_shapes
+from speccompile.checkpoints.states import carried_by
 from speccompile.checkpoints.weights import files_of, stored_tensors
-from speccompile.errors import CheckpointError
+from speccompile.errors import CheckpointError, UnsupportedModelError
 from speccompile.recipe.plan import CheckpointFacts
 
 GENERATION_CONFIG = "generation_config.json"
@@ -22,6 +24,8 @@ POSITION_KEYS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len
 """What architectures call the longest sequence that they take."""
 LAYER_KEYS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 """What they call the number of their layers."""
+STORED_LAYER_KEYS = ("num_layers_per_stack", *LAYER_KEYS)
+"""And of those that a checkpoint holds: HRM goes through the layers of its stacks several times."""
 HIDDEN_KEYS = ("hidden_size", "n_embd", "d_model")
 """What they call the width of the residual stream."""
 
@@ -30,9 +34,9 @@ def read_checkpoint(folder: Path) -> tuple[tuple[Path, ...], CheckpointFacts]:
     """The files of a checkpoint that will be read (relative to `folder`, which exists) and its facts, which of a
     multimodal one are those of its text decoder.
 
-    Raises CheckpointError for files that are missing or not what they should be, UnsupportedModelError for a
-    multimodal checkpoint whose decoder is not compiled, and for weights that are quantized by a method that is not
-    read.
+    Raises CheckpointError for files that are missing or not what they should be, UnsupportedModelError for an
+    encoder-decoder model, for a kind of layer that is not known, for a multimodal checkpoint whose decoder is not
+    compiled, and for weights that are quantized by a method that is not read.
     """
     config = read_object(folder / CONFIG)
     if config is None:
@@ -40,8 +44,10 @@ def read_checkpoint(folder: Path) -> tuple[tuple[Path, ...], CheckpointFacts]:
             f"{folder}: received a folder without {CONFIG}, expected a model in Hugging Face layout",
             hint="give the folder that holds config.json, model.safetensors and tokenizer.json",
         )
+    _check_kind(config, folder)
     stored, decoder = stored_tensors(folder), text_config(config, folder)
     tensors = stored if decoder is None else decoder_tensors(stored, folder)
+    check_layer_types(decoder or config, folder / CONFIG)
     sizes, quantized = decoder or config, quantization_of(config, folder / CONFIG)
     facts = CheckpointFacts(
         architecture=_architecture(config, folder),
@@ -56,9 +62,9 @@ def read_checkpoint(folder: Path) -> tuple[tuple[Path, ...], CheckpointFacts]:
         left_out=len(stored) - len(tensors),
         quantization=None if quantized is None else quantized.text,
         groups_of_4_bits=None if quantized is None else quantized.groups_of_4_bits,
+        states=carried_by(sizes),
     )
-    decoder_layers = None if config.get("is_encoder_decoder") else facts.layers
-    check_shapes(folder, tensors, facts.vocabulary_size, decoder_layers)
+    check_shapes(folder, tensors, facts.vocabulary_size, _count(sizes, STORED_LAYER_KEYS))
     return (
         *_present(folder, CONFIG, GENERATION_CONFIG),
         *files_of(stored),
@@ -81,6 +87,15 @@ def token_ids(value: Any, key: str, path: Path) -> tuple[int, ...]:
     if all(isinstance(one, int) and not isinstance(one, bool) for one in ids):
         return tuple(ids)
     raise wrong(path, f"{key}: {value!r}", "a token id, a list of token ids or null")
+
+
+def _check_kind(config: dict[str, Any], folder: Path) -> None:
+    """transformers would make a language model of the decoder of an encoder-decoder, which nobody has trained."""
+    if config.get("is_encoder_decoder"):
+        raise UnsupportedModelError(
+            f"{folder / CONFIG}: received an encoder-decoder model, expected a language model, a decoder alone",
+            hint="only decoder-only causal language models can be compiled",
+        )
 
 
 def _architecture(config: dict[str, Any], folder: Path) -> str:

@@ -6,13 +6,15 @@ from pathlib import Path
 from speccompile.bundle.prompts import read_prompts
 from speccompile.errors import PromptError
 from speccompile.families import FAMILIES
-from speccompile.recipe.drafter import decide_draft, decide_models, drafter_kind, with_kind
+from speccompile.recipe.cascade import decide_cascade
+from speccompile.recipe.drafter import decide_draft, decide_models, drafter_kind, is_untrained, with_kind
 from speccompile.recipe.engines import PRECISION, Word, decide_engines
 from speccompile.recipe.held import held
-from speccompile.recipe.plan import DrafterPlan, ModelPlan, Plan, ProvePlan
+from speccompile.recipe.plan import RETRIEVAL, DrafterPlan, ModelPlan, Plan, ProvePlan
 from speccompile.recipe.resolve import resolve_model
 from speccompile.recipe.rules import decide_rule, verify_method
 from speccompile.recipe.schema import Cache, Precision, Prove, Recipe
+from speccompile.recipe.states import check_states, graphs_beside
 
 DECODING = "greedy"
 MAX_LENGTH = 2048
@@ -27,8 +29,13 @@ def make_plan(recipe: Recipe) -> Plan:
     Models named by Hub id are fetched. Raises RecipeError, PromptError for the content of a prompts file,
     CheckpointError and UnsupportedModelError for a model's files.
     """
+    if is_untrained(recipe):
+        raise recipe.origin.refusal(
+            "drafter.model", "a folder that is not there yet", "the drafter that the section train leaves there",
+            f"train it first: speccompile train {recipe.origin.path}",
+        )  # fmt: skip
     recipe = with_kind(recipe)
-    words = _decide_words(recipe)
+    words = decide_words(recipe)
     graphs, kind, method, decoding = (word for _, _, word in words)
     engines = decide_engines(recipe, words, kind)
     draft = decide_draft(recipe, decoding, method)
@@ -43,6 +50,9 @@ def make_plan(recipe: Recipe) -> Plan:
         recipe.origin,
     )
     draft, notes = decide_models(recipe, target, draft)
+    draft = decide_cascade(recipe, target, draft, verify)
+    graphs = graphs_beside(target, recipe, graphs)
+    check_states(recipe, target, draft, graphs)
     notes += filter(None, map(_multimodal_note, (target, *draft.models)))
     found = held(target.facts, [model.facts for model in draft.models])
     engines, common = decide_engines(recipe, words, kind, found), recipe.precision or Precision()
@@ -52,7 +62,7 @@ def make_plan(recipe: Recipe) -> Plan:
     for file in filter(None, (prove.prompts, prove.held_out)):
         _check_prompts(file, target)
     cache = recipe.cache or Cache()
-    max_length = _decide_max_length(recipe, target, draft.models)
+    max_length = decide_max_length(recipe, target, draft.models)
     return Plan(
         name=recipe.name,
         target=target,
@@ -62,18 +72,19 @@ def make_plan(recipe: Recipe) -> Plan:
         verify=verify,
         max_length=max_length,
         batch_size=cache.batch_size or BATCH_SIZE,
-        prefill_chunk=_decide_prefill_chunk(recipe, max_length, draft),
+        prefill_chunk=_decide_prefill_chunk(recipe, max_length, draft, graphs),
         engines=engines,
         prove=prove,
         notes=tuple(notes),
     )
 
 
-def _decide_words(recipe: Recipe) -> list[Word]:
+def decide_words(recipe: Recipe) -> list[Word]:
     """What every engine must be able to do."""
     kind = drafter_kind(recipe)
+    own = FAMILIES[kind].graphs if kind in FAMILIES else "separate"
     return [
-        ("graphs", "graphs", recipe.graphs or (FAMILIES[kind].graphs if kind in FAMILIES else "separate")),
+        ("graphs", "graphs", recipe.graphs or ("separate" if _is_gated_by_host(recipe) else own)),
         ("drafter.kind", "drafter", kind),
         ("verify.method", "method", verify_method(recipe)),
         ("decoding", "decoding", recipe.decoding or DECODING),
@@ -84,6 +95,18 @@ def _refuse_fusing_nothing(recipe: Recipe, graphs: str, kind: str) -> None:
     if graphs == "fused" and kind == "none":
         hint = "set graphs to separate or remove it, or add a drafter"
         raise recipe.origin.refusal("graphs", "'fused', but there is no drafter to fuse", "'separate'", hint)
+    if graphs == "fused" and FAMILIES[kind].by_host:
+        received = f"'fused', but drafts of drafter.kind {kind} come from the host"
+        raise recipe.origin.refusal("graphs", received, "'separate'", "set graphs to separate, or remove it")
+    if graphs == "fused" and _is_gated_by_host(recipe):
+        received = "'fused', but a step drafts as it verifies, and drafter.gate.kind retrieval is asked in between"
+        raise recipe.origin.refusal("graphs", received, "'separate'", "set graphs to separate")
+
+
+def _is_gated_by_host(recipe: Recipe) -> bool:
+    """Whether the host may draft in the drafter's place, between the target's run and the drafter's."""
+    gate = recipe.drafter.gate if recipe.drafter else None
+    return gate is not None and gate.kind == RETRIEVAL
 
 
 def _decide_prove(recipe: Recipe) -> ProvePlan:
@@ -129,7 +152,7 @@ def _check_prompts(file: Path, target: ModelPlan) -> None:
             )
 
 
-def _decide_max_length(recipe: Recipe, target: ModelPlan, drafters: tuple[ModelPlan, ...]) -> int:
+def decide_max_length(recipe: Recipe, target: ModelPlan, drafters: tuple[ModelPlan, ...]) -> int:
     written = (recipe.cache or Cache()).max_length
     limits = [
         (model.facts.positions, name, model.reference)
@@ -149,11 +172,14 @@ def _decide_max_length(recipe: Recipe, target: ModelPlan, drafters: tuple[ModelP
     return written
 
 
-def _decide_prefill_chunk(recipe: Recipe, max_length: int, draft: DrafterPlan) -> int:
+def _decide_prefill_chunk(recipe: Recipe, max_length: int, draft: DrafterPlan, graphs: str) -> int:
     written = (recipe.cache or Cache()).prefill_chunk
-    if written == 1 and FAMILIES[draft.kind].pairs:
-        expected = f"2 or more: with drafter.kind {draft.kind} a chunk begins with the last token of the one before"
-        raise recipe.origin.refusal("cache.prefill_chunk", "1", expected, "set cache.prefill_chunk to 2 or more")
+    if written == 1 and graphs == "fused" and FAMILIES[draft.kind].pairs:
+        expected = (
+            f"2 or more: in one graph with drafter.kind {draft.kind} a chunk begins with the last one's last token"
+        )
+        hint = "set cache.prefill_chunk to 2 or more, or graphs to separate"
+        raise recipe.origin.refusal("cache.prefill_chunk", "1", expected, hint)
     if written is None:
         return min(PREFILL_CHUNK, max_length)
     if written > max_length:

@@ -1,7 +1,6 @@
 """The section `drafter` -> what drafts: models, layers, the tree, and whether drafts are drawn."""
 
 from dataclasses import replace
-from itertools import pairwise
 
 from speccompile.families import FAMILIES, HEADS
 from speccompile.families.find import AUTO, find_kind, refuse_head
@@ -9,12 +8,23 @@ from speccompile.recipe.capabilities import DRAFTER_KEYS
 from speccompile.recipe.drafts import able, check_combination
 from speccompile.recipe.engines import PRECISION
 from speccompile.recipe.heads import decide_head
+from speccompile.recipe.layers import check_layers, decide_layers
 from speccompile.recipe.pair import check_pair
 from speccompile.recipe.plan import DrafterPlan, ModelPlan
 from speccompile.recipe.refusal import Origin, meaningless
 from speccompile.recipe.resolve import resolve_folder, resolve_model
+from speccompile.recipe.retrieval import decide_retrieval
 from speccompile.recipe.schema import Drafter, Model, Precision, Recipe
-from speccompile.recipe.trees import NO_TREE, check_branching, decide_tree
+from speccompile.recipe.suffix import decide_suffix
+from speccompile.recipe.trees import (
+    CHAIN,
+    NO_TREE,
+    check_branching,
+    check_successors,
+    decide_lookahead,
+    decide_own_tree,
+    decide_tree,
+)
 
 KIND = "none"
 NGRAM = 3
@@ -23,6 +33,15 @@ FEWEST_MODELS = 2
 
 def drafter_kind(recipe: Recipe) -> str:
     return (recipe.drafter or Drafter()).kind or KIND
+
+
+def is_untrained(recipe: Recipe) -> bool:
+    """Whether the drafter is one that `train` is still to leave: then nobody asks the Hub for it."""
+    written = recipe.drafter
+    if recipe.train is None or written is None:
+        return False
+    reference = written.models[-1].model if written.models else written.model
+    return reference is not None and not recipe.origin.resolve(reference).exists()
 
 
 def with_kind(recipe: Recipe) -> Recipe:
@@ -48,16 +67,28 @@ def decide_draft(recipe: Recipe, decoding: str, method: str) -> DrafterPlan:
     written, kind = recipe.drafter or Drafter(), drafter_kind(recipe)
     _check_keys(written, kind, recipe.origin)
     tree, tokens = NO_TREE, 0
-    if "tree" in DRAFTER_KEYS[kind]:
-        tree, tokens = decide_tree(written, len(written.models or [kind]), recipe.origin)
+    own = FAMILIES[kind].own_tree
+    if own is not None:
+        tree, tokens = decide_own_tree(written, own, recipe.origin)
+    elif "tree" in DRAFTER_KEYS[kind]:
+        by_votes = FAMILIES[kind].by_host
+        tree, tokens = decide_tree(written, len(written.models or [kind]), recipe.origin, by_votes=by_votes)
+    lookahead = None
+    if "level" in DRAFTER_KEYS[kind]:
+        lookahead, tree, tokens = decide_lookahead(written, recipe.origin)
     words = {"drafter": kind, "decoding": decoding, "method": method, "tree": tree.kind}
     sampled = words | {"sample": "true"}
     check_combination(sampled if written.sample else words, recipe.origin)
     sample = bool(able(sampled)) if written.sample is None else written.sample
     ngram = (written.ngram or NGRAM) if "ngram" in DRAFTER_KEYS[kind] else None
     threshold = FAMILIES[kind].threshold if written.threshold is None else written.threshold
-    layers = tuple(written.layers or ())
-    return DrafterPlan(kind, tokens, tree, sample, ngram, layers=layers, threshold=threshold)
+    layers = None if written.layers is None else decide_layers(written.layers, recipe.origin)
+    successors = (written.top_k or own.top_k) if own is not None else FAMILIES[kind].successors
+    suffix = decide_suffix(recipe, tree.kind == CHAIN, tokens) if kind == "suffix" else None
+    return DrafterPlan(
+        kind, tokens, tree, sample, ngram, layers=layers, threshold=threshold, lookahead=lookahead, suffix=suffix,
+        successors=successors,
+    )  # fmt: skip
 
 
 def decide_models(recipe: Recipe, target: ModelPlan, draft: DrafterPlan) -> tuple[DrafterPlan, list[str]]:
@@ -66,7 +97,7 @@ def decide_models(recipe: Recipe, target: ModelPlan, draft: DrafterPlan) -> tupl
     Raises RecipeError for what the target's checkpoint, or a drafter's, does not allow, CheckpointError for a drafter's
     folder that is not what its kind needs.
     """
-    notes = _check_layers(draft, target, recipe.origin) if draft.layers else []
+    notes = check_layers(draft.layers, target, recipe.origin) if draft.layers else []
     if draft.kind in HEADS:
         draft = decide_head(recipe, target, draft)
         assert draft.head is not None
@@ -74,6 +105,8 @@ def decide_models(recipe: Recipe, target: ModelPlan, draft: DrafterPlan) -> tupl
     if draft.head is not None:
         check_branching(draft.tree, target.facts.vocabulary_size, draft.sample, recipe.origin)
         return draft, notes
+    if FAMILIES[draft.kind].by_host:
+        draft = replace(draft, retrieval=decide_retrieval(recipe.drafter or Drafter(), target, recipe.origin))
     precision, models = (recipe.precision or Precision()).drafter or PRECISION, []
     for section, key, written in _written_models(recipe.drafter or Drafter()):
         refuse_head(resolve_folder(section, written.model, written.revision, recipe.origin)[0], draft.kind)
@@ -81,9 +114,11 @@ def decide_models(recipe: Recipe, target: ModelPlan, draft: DrafterPlan) -> tupl
         about = f"{section}: " if draft.kind == "models" else ""
         notes += [f"{about}{note}" for note in check_pair(target, model, key, recipe.origin)]
         models.append(model)
-    check_branching(
-        draft.tree, min([each.facts.vocabulary_size for each in (target, *models)]), draft.sample, recipe.origin
-    )
+    check_successors(draft.successors, target.facts.vocabulary_size, recipe.origin)
+    if draft.lookahead is None:  # whose siblings need not differ
+        check_branching(
+            draft.tree, min([each.facts.vocabulary_size for each in (target, *models)]), draft.sample, recipe.origin
+        )
     read_mask = FAMILIES[draft.kind].read_mask
     mask_token = read_mask(models[0].folder, models[0].facts.vocabulary_size) if read_mask else None
     return replace(draft, models=tuple(models), mask_token=mask_token), notes
@@ -111,31 +146,3 @@ def _check_keys(written: Drafter, kind: str, origin: Origin) -> None:
     if written.models is not None and len(written.models) < FEWEST_MODELS:
         hint = "add one, or set drafter.kind to model"
         raise origin.refusal("drafter.models", f"{len(written.models)} of them", "two models or more", hint)
-    if written.layers is not None:
-        _check_order(written.layers, origin)
-
-
-def _check_order(layers: list[int], origin: Origin) -> None:
-    if not layers:
-        hint = "for example `layers: [0, 2]`"
-        raise origin.refusal("drafter.layers", "[]", "one layer or more", hint)
-    for before, layer in pairwise(layers):
-        if layer <= before:
-            received = f"layer {layer} twice" if layer == before else f"layer {layer} after layer {before}"
-            raise origin.refusal("drafter.layers", received, "each layer once, in ascending order", "sort the layers")
-
-
-def _check_layers(draft: DrafterPlan, target: ModelPlan, origin: Origin) -> list[str]:
-    """Notes on layers that the target has. Raises RecipeError for others."""
-    count = target.facts.layers
-    if count is None:
-        received, expected = f"{list(draft.layers)}", "a target whose config.json says how many layers it has"
-        raise origin.refusal("drafter.layers", received, expected, "use another drafter.kind for this target")
-    if draft.layers[-1] >= count:
-        expected = f"layers from 0 to {count - 1}, which the target has"
-        raise origin.refusal(
-            "drafter.layers", f"layer {draft.layers[-1]}", expected, f"remove layer {draft.layers[-1]}"
-        )
-    if len(draft.layers) == count:
-        return [f"drafter.layers names all {count} layers: a draft costs as much as a token of the target"]
-    return []

@@ -18,22 +18,34 @@ def decide_head(recipe: Recipe, target: ModelPlan, draft: DrafterPlan) -> Drafte
     drafts than it can make.
     """
     written, origin = recipe.drafter or Drafter(), recipe.origin
-    assert written.model is not None, "such kinds need it"
-    folder, commit = resolve_folder("drafter", written.model, written.revision, origin, heads=True)
-    facts = target.facts
+    facts, folder, commit = target.facts, target.folder, target.commit
+    reference, revision = target.reference, target.revision
+    if written.model is None:  # it lies among the target's own tensors
+        _refuse_revision(written, origin)
+    else:
+        reference, revision = written.model, written.revision
+        folder, commit = resolve_folder("drafter", written.model, written.revision, origin, heads=True)
     sizes = (facts.vocabulary_size, facts.hidden_size, facts.layers)
     wanted = HeadTarget(target.reference, *sizes, target.folder)
     taps, switches = tuple(written.taps or ()), written.switches or {}
     request = HeadRequest(draft.kind, wanted, origin, taps, switches, written.threshold)
     head = read_head(folder, request)
     precision = (recipe.precision or Precision()).drafter or "float32"
-    head = replace(head, reference=written.model, revision=written.revision, commit=commit, precision=precision)
+    head = replace(head, reference=reference, revision=revision, commit=commit, precision=precision)
     if written.tree is None and written.tokens is None and (head.default_tokens or head.tokens):
         tokens = head.default_tokens or head.tokens
         tree, tokens = decide_tree(Drafter(tokens=tokens), 1, origin)
         draft = replace(draft, tree=tree, tokens=tokens)
     _check_depth(draft, head, origin, is_chain=written.tree is None)
     return replace(draft, head=head)
+
+
+def _refuse_revision(written: Drafter, origin: Origin) -> None:
+    if written.revision is not None:
+        raise origin.refusal(
+            "drafter.revision", f"'{written.revision}'", "no revision without drafter.model: it is the target's",
+            "remove drafter.revision, or set target.revision",
+        )  # fmt: skip
 
 
 def _check_depth(draft: DrafterPlan, head: HeadPlan, origin: Origin, *, is_chain: bool) -> None:

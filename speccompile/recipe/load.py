@@ -21,7 +21,7 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
     Raises RecipeError for what is wrong in the form: text, keys, types, ranges. `make_plan` judges the rest.
     """
     file = path / FILE_NAME if path.is_dir() else path
-    data = _parse(_read(file), str(file))
+    data = parse_yaml(_read(file), str(file))
     if not isinstance(data, dict):
         raise RecipeError(
             f"{file}: received {shown(data)}, expected a mapping of keys",
@@ -70,7 +70,8 @@ def _read(file: Path) -> str:
         ) from None
 
 
-def _parse(text: str, where: str) -> Any:
+def parse_yaml(text: str, where: str) -> Any:
+    """The value of YAML's safe subset. Raises RecipeError that names `where`, also for a key that stands twice."""
     try:
         return yaml.load(text, _Loader)  # noqa: S506 (a subclass of SafeLoader)
     except yaml.MarkedYAMLError as error:
@@ -97,7 +98,7 @@ def _override(data: dict[str, Any], text: str) -> str:
         if (node.get(slot) if isinstance(node, dict) else node[slot]) is None:
             node[slot] = [] if below.isdecimal() else {}
         node = node[slot]
-    node[_slot(node, parts[-1], key)] = _parse(value, f"--set {key}")
+    node[_slot(node, parts[-1], key)] = parse_yaml(value, f"--set {key}")
     return key
 
 
@@ -122,10 +123,11 @@ def _refuse(error: ValidationError, origin: Origin) -> RecipeError:
     location = tuple(part for part in finding["loc"] if part not in FORMS)
     if finding["type"] in ("extra_forbidden", "invalid_key"):
         return _unknown_key(location, origin)
+    name, field = field_at(location)
+    if isinstance(location[-1], str) and (below := location.index(name) + 2) < len(location):
+        location = location[:below]  # behind a key of the user's own, pydantic names the types that it tried
     key = ".".join(map(str, location))
-    field = field_at(location)
     received = "nothing" if finding["type"] == "missing" else shown(finding["input"])
-    name = next(part for part in reversed(location) if isinstance(part, str))  # of a list's entry, the list's
     hint = f"for example `{name}: {field.examples[0]}`" if field.examples else ""
     if finding["type"] == "string_type" and type(finding["input"]) in (int, float):
         hint = "put the value in quotes"

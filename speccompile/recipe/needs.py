@@ -13,6 +13,7 @@ from speccompile.checkpoints.objects import CONFIG, read_object
 from speccompile.checkpoints.quantization import read_quantization
 from speccompile.checkpoints.weights import stored_tensors
 from speccompile.families import SHARING
+from speccompile.index.files import read_header
 from speccompile.recipe.checkpoint import TOKENIZER
 from speccompile.recipe.plan import EnginePlan, ModelPlan, Plan
 from speccompile.recipe.sizes import HEAD, LAYER, NATIVE, OTHER, TABLE, Weight, find_weights, layout_of, stored_bytes
@@ -77,7 +78,7 @@ def needs_of(plan: Plan) -> Needs:
     engines = sum(_plan_bytes(plan, models, engine) + 2 * KERNELS for engine in built)
     sources = {file: size for file, size in _all_files(plan, models, built).items() if file not in kept}
     return Needs(
-        bundle=round(_tokenizer_bytes(plan) + graphs + sum(kept.values()) + engines),
+        bundle=round(_tokenizer_bytes(plan) + _index_bytes(plan) + graphs + sum(kept.values()) + engines),
         temporary=round(sum(sources.values()) + _left_out_bytes(plan, models)),
         memory=LIBRARIES + _weight_bytes(models.largest) + CACHES * (_cache_bytes(plan) + _score_bytes(plan)),
         mapped=round(max(plan.target.facts.weight_bytes, *(_plan_bytes(plan, models, each) for each in plan.engines))),
@@ -128,9 +129,9 @@ class _Models(NamedTuple):
             tensors = ((each.name, each.dtype, each.shape) for each in head.tensors.values())
             drafters.append(_Model(find_weights(tensors, plan.target.facts.vocabulary_size), tied=False))
             roles = {TABLE, HEAD} - {weight.role for weight in drafters[0].weights}
-        elif drafter.kind in SHARING:
+        if drafter.kind in SHARING:
             roles = {TABLE, HEAD, LAYER, OTHER}
-        share = len(drafter.layers) / (plan.target.facts.layers or len(drafter.layers) or 1)
+        share = drafter.layers.halves / (2 * (plan.target.facts.layers or 1)) if drafter.layers else 1.0
         borrowed = [
             replace(weight, columns=round(weight.columns * share)) if weight.role in (LAYER, OTHER) else weight
             for weight in target.weights
@@ -185,6 +186,14 @@ def _left_out_bytes(plan: Plan, models: _Models) -> float:
 
 def _tokenizer_bytes(plan: Plan) -> int:
     return (plan.target.folder / TOKENIZER).stat().st_size if plan.target.facts.tokenizer else 0
+
+
+def _index_bytes(plan: Plan) -> int:
+    """Of an index, which is copied where it lies on another filesystem."""
+    retrieval = plan.drafter.retrieval
+    if retrieval is None or retrieval.folder is None:
+        return 0
+    return sum(int(record["bytes"]) for record in read_header(retrieval.folder).files.values())
 
 
 def _cache_bytes(plan: Plan) -> int:

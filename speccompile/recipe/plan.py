@@ -1,11 +1,14 @@
 """What a build will do, with every default decided. Frozen; made by `make_plan` alone."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from speccompile.families.head import HeadPlan
+
+RETRIEVAL = "retrieval"
+"""Kind of drafts that the host gives."""
 
 
 @dataclass(frozen=True)
@@ -13,7 +16,8 @@ class CheckpointFacts:
     """What a checkpoint's files say about the model. `positions` is None where the config sets no limit, `layers` and
     `hidden_size` where it does not say. left_out: tensors of a multimodal one that are no part of its text decoder.
     quantization: how its weights are quantized, for people; groups_of_4_bits: weights that share a scale, -1 for all of
-    an output, where they are integers of 4 bits whose groups lie side by side."""
+    an output, where they are integers of 4 bits whose groups lie side by side. states: what of it carries states from
+    token to token, None where nothing does."""
 
     architecture: str
     model_type: str
@@ -27,6 +31,7 @@ class CheckpointFacts:
     left_out: int = 0
     quantization: str | None = None
     groups_of_4_bits: int | None = None
+    states: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self) | {"eos_token_ids": list(self.eos_token_ids)}
@@ -74,11 +79,104 @@ class TreePlan:
 
 
 @dataclass(frozen=True)
+class LookupPlan:
+    """What is looked up for a drafter, in the text, or by the host in an index. kind: of the drafter that does so on
+    its own. tokens: the most that are copied; ngram: the most tokens of a match; match: the fewest that let it through
+    a gate."""
+
+    kind: str
+    tokens: int
+    ngram: int
+    match: int = 1
+
+    @property
+    def by_host(self) -> bool:
+        """Whether no graph does it."""
+        return self.kind == RETRIEVAL
+
+
+@dataclass(frozen=True)
+class InnerPlan:
+    """What drafts for a drafter, inside its graph. passes: of that drafter, each over `tokens` guesses; lenience: how
+    many times as probable as its best a guess must be that it takes."""
+
+    kind: str
+    tokens: int
+    ngram: int
+    passes: int
+    lenience: float
+
+
+@dataclass(frozen=True)
+class CascadePlan:
+    """What is drafted beside a drafter. tree: of the drafter's own drafts. then: behind them; gate: in their place."""
+
+    tree: TreePlan
+    then: LookupPlan | None = None
+    gate: LookupPlan | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self) | {"tree": self.tree.to_json()}
+
+
+@dataclass(frozen=True)
+class RetrievalPlan:
+    """Drafts that the host gives. reference: of the index as written, folder: where it lies, header: hash of what it
+    says of itself; asked: the fewest and the most tokens that are looked for, and how many occurrences vote. All None
+    where only a proposer drafts."""
+
+    reference: str | None
+    folder: Path | None
+    header: str | None
+    asked: tuple[int, int, int] | None
+
+    def to_json(self) -> dict[str, Any]:
+        return {"reference": self.reference, "header": self.header, "asked": list(self.asked or ()) or None}
+
+
+@dataclass(frozen=True)
+class SuffixPlan:
+    """How suffixes draft. match: tokens of the longest; one of m tokens drafts factor * m + offset of them. look_again:
+    behind every draft. remember: tokens of earlier answers that are kept, of all rows together; 0 for none."""
+
+    match: int
+    factor: float
+    offset: float
+    look_again: bool
+    remember: int
+
+
+@dataclass(frozen=True)
+class LayersPlan:
+    """The attention and MLP halves of the target's layers that draft, each in ascending order; never both empty."""
+
+    attention: tuple[int, ...]
+    mlp: tuple[int, ...]
+
+    def __str__(self) -> str:
+        attention, mlp = (", ".join(map(str, its)) or "none" for its in (self.attention, self.mlp))
+        return attention if self.attention == self.mlp else f"attention {attention}; mlp {mlp}"
+
+    @property
+    def halves(self) -> int:
+        """How many there are."""
+        return len(self.attention) + len(self.mlp)
+
+    def to_json(self) -> Any:
+        """As a recipe writes it: one list, where each layer has both halves."""
+        return list(self.attention) if self.attention == self.mlp else {k: list(v) for k, v in asdict(self).items()}
+
+
+@dataclass(frozen=True)
 class DrafterPlan:
     """The drafter. tokens: drafts per round, all branches of all models together (0 for kind none). models: one for
     kind model, several for kind models. layers: of the target, for layer_skip. sample: drafts are drawn, not the best.
     head: for kinds that were made for one target. threshold: of confidence, below which drafting
-    ends early; None for the kind's own. mask_token: of a language model that drafts by mask tokens.
+    ends early; None for the kind's own. mask_token: of a language model that drafts by mask tokens. successors: how
+    many of the target's best tokens behind every row it reads. lookahead: the window's columns, the tokens of an n-gram
+    and how many of these are guessed, W, N and G. inner: what drafts for it. cascade: what is drafted
+    beside it; tokens and tree are then of everything together. retrieval: what the host drafts from, for the kind of
+    this name and for a gate. suffix: for kind suffix.
     """
 
     kind: str
@@ -87,16 +185,24 @@ class DrafterPlan:
     sample: bool = False
     ngram: int | None = None
     models: tuple[ModelPlan, ...] = ()
-    layers: tuple[int, ...] = ()
+    layers: LayersPlan | None = None
     head: "HeadPlan | None" = None
     threshold: float | None = None
     mask_token: int | None = None
+    successors: int = 0
+    lookahead: tuple[int, int, int] | None = None
+    inner: InnerPlan | None = None
+    cascade: CascadePlan | None = None
+    retrieval: RetrievalPlan | None = None
+    suffix: SuffixPlan | None = None
 
     @property
-    def reads_caches(self) -> bool:
-        """Whether it is the target's first layers, which read what the target's caches hold; any others are given
-        something else than in the target, and have caches of their own."""
-        return bool(self.layers) and self.layers == tuple(range(len(self.layers)))
+    def own(self) -> "DrafterPlan":
+        """The drafter without what is drafted beside it."""
+        if self.cascade is None:
+            return self
+        tree = self.cascade.tree
+        return replace(self, tree=tree, tokens=len(tree.parents or ()) - 1, cascade=None)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -106,10 +212,16 @@ class DrafterPlan:
             "sample": self.sample,
             "ngram": self.ngram,
             "models": [model.to_json() for model in self.models],
-            "layers": list(self.layers),
+            "layers": self.layers.to_json() if self.layers else [],
             "head": None if self.head is None else self.head.to_json(),
             "threshold": self.threshold,
             "mask_token": self.mask_token,
+            "successors": self.successors,
+            "lookahead": None if self.lookahead is None else list(self.lookahead),
+            "inner": None if self.inner is None else asdict(self.inner),
+            "cascade": None if self.cascade is None else self.cascade.to_json(),
+            "retrieval": None if self.retrieval is None else self.retrieval.to_json(),
+            "suffix": None if self.suffix is None else asdict(self.suffix),
         }
 
 

@@ -7,37 +7,35 @@ A key that is left out, or null, is None.
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, PrivateAttr, Tag
+from pydantic import BeforeValidator, Discriminator, Field, PrivateAttr, Tag
 from pydantic.fields import FieldInfo
 
 from speccompile.recipe.refusal import Origin
+from speccompile.recipe.section import Section
+from speccompile.recipe.section import optional as _optional
+from speccompile.recipe.section import required as _required
+from speccompile.recipe.training_schema import HELD_OUT_FORMS, TRAIN_EXAMPLE, Train
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 TREE_EXPECTED = (
     "a tree: a name, branching factors such as [4, 2, 1], paths such as [[0], [1], [0, 0]], {parents: [-1, 0, 0, 1]} "
     "or {depth: 5, top_k: 4, nodes: 24}"
 )
-NAMED, BRANCHING, PATHS, MAPPING = FORMS = ("(name)", "(branching)", "(paths)", "(mapping)")
-"""What pydantic calls the forms of a tree in the location of a finding, where no key of the recipe has such a name."""
+NAMED, BRANCHING, PATHS, MAPPING = TREE_FORMS = ("(name)", "(branching)", "(paths)", "(mapping)")
+WHOLE, HALVES = LAYERS_FORMS = ("(layers)", "(halves)")
+MOST, BOTH = MATCH_FORMS = ("(most)", "(both)")
+FORMS = (*TREE_FORMS, *LAYERS_FORMS, *MATCH_FORMS, *HELD_OUT_FORMS)
+"""What pydantic calls the forms of a tree and of layers in the location of a finding, where no key of the recipe has
+such a name."""
 NAME_EXPECTED = "a name of letters, digits, '.', '_' and '-' that begins with a letter or digit"
-
-
-def _optional(expected: str, example: object, **limits: Any) -> Any:
-    return Field(None, description=expected, examples=[example], **limits)
-
-
-def _required(expected: str, example: object, **limits: Any) -> Any:
-    return Field(description=expected, examples=[example], **limits)
 
 
 Node = Annotated[int, Field(ge=-1, le=1_000_000)]
 """A number in a tree: a node, a rank or a branching factor. Whether it makes sense there is for the plan to say."""
 
 
-class Section(BaseModel):
-    """A mapping of the recipe."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+Match = Annotated[int, Field(ge=1, le=64)]
+"""Tokens of a text's end that are looked for."""
 
 
 class Model(Section):
@@ -58,16 +56,68 @@ class TreeMapping(Section):
     nodes: int | None = _optional("a whole number from 1 to 127", 24, ge=1, le=127)
 
 
+Layer = Annotated[int, Field(ge=0)]
+
+
+class LayersMapping(Section):
+    """Layers of which one half drafts, or both. That some do, the plan finds out."""
+
+    attention: list[Layer] | None = _optional("a list of layers, counted from 0", "[0, 1, 3]")
+    mlp: list[Layer] | None = _optional("a list of layers, counted from 0", "[0, 2]")
+
+
+def _form_of_layers(value: Any) -> str | None:
+    return HALVES if isinstance(value, dict | LayersMapping) else WHOLE if isinstance(value, list) else None
+
+
 def _form(value: Any) -> str | None:
-    """Which of a tree's forms a value is meant to have: one of FORMS."""
+    """Which of a tree's forms a value is meant to have: one of TREE_FORMS."""
     match value:
         case str():
             return NAMED
-        case dict():
+        case dict() | TreeMapping():
             return MAPPING
         case list():
             return PATHS if any(isinstance(each, list) for each in value) else BRANCHING
     return None
+
+
+def _section_of_kind(value: Any) -> Any:
+    return {"kind": value} if isinstance(value, str) else value
+
+
+class Tail(Section):
+    """What drafts behind the drafter's chain; its kind alone may stand for it."""
+
+    kind: str | None = _optional("the name of a drafter kind that looks up in the text", "prompt_lookup", min_length=1)
+    tokens: int | None = _optional("a whole number from 1 to 15", 4, ge=1, le=15)
+    ngram: int | None = _optional("a whole number from 1 to 5", 3, ge=1, le=5)
+
+
+class Gate(Section):
+    """What drafts in the place of the drafter where it finds a long match."""
+
+    kind: str | None = _optional(
+        "the name of a drafter kind that looks up in the text, or retrieval", "retrieval", min_length=1
+    )
+    index: str | None = _optional("the folder of an index that `speccompile index` made", "build/index", min_length=1)
+    match: int | None = _optional("a whole number of tokens from 1 to 16", 5, ge=1, le=16)
+    tokens: int | None = _optional("a whole number from 1 to 16", 8, ge=1, le=16)
+    ngram: int | None = _optional("a whole number from 1 to 16", 8, ge=1, le=16)
+
+
+class Inner(Section):
+    """What drafts for the drafter, inside its graph."""
+
+    kind: str | None = _optional("the name of a drafter kind that looks up in the text", "prompt_lookup", min_length=1)
+    tokens: int | None = _optional("a whole number from 1 to 15", 4, ge=1, le=15)
+    ngram: int | None = _optional("a whole number from 1 to 5", 3, ge=1, le=5)
+    passes: int | None = _optional("a whole number from 1 to 15", 3, ge=1, le=15)
+    lenience: float | None = _optional("a number above 0, at most 1", 0.5, gt=0, le=1)
+
+
+def _form_of_match(value: Any) -> str | None:
+    return BOTH if isinstance(value, list) else MOST if type(value) is int else None
 
 
 class Drafter(Section):
@@ -78,8 +128,32 @@ class Drafter(Section):
     models: list[Annotated[Model, BeforeValidator(_model_of_text)]] | None = _optional(
         "a list of models, each a folder or Hub id, or a mapping with the keys model and revision", "[small, smaller]"
     )
-    layers: list[Annotated[int, Field(ge=0)]] | None = _optional("a list of layers, counted from 0", "[0, 2]")
+    index: str | None = _optional("the folder of an index that `speccompile index` made", "build/index", min_length=1)
+    match: (
+        Annotated[
+            Annotated[Match, Tag(MOST)] | Annotated[list[Match], Tag(BOTH), Field(min_length=2, max_length=2)],
+            Discriminator(_form_of_match),
+        ]
+        | None
+    ) = _optional("a whole number from 1 to 64, the most tokens to look for; or the fewest and the most", "[2, 16]")
+    occurrences: int | None = _optional("a whole number from 1 to 5000", 256, ge=1, le=5000)
+    layers: (
+        Annotated[
+            Annotated[list[Layer], Tag(WHOLE)] | Annotated[LayersMapping, Tag(HALVES)],
+            Discriminator(_form_of_layers),
+        ]
+        | None
+    ) = _optional("a list of layers, counted from 0, or {attention: [0, 1, 3], mlp: [0, 2]}", "[0, 2]")
     ngram: int | None = _optional("a whole number from 1 to 5", 3, ge=1, le=5)
+    nodes: int | None = _optional("a whole number from 8 to 80", 24, ge=8, le=80)
+    top_k: int | None = _optional("a whole number from 1 to 64", 8, ge=1, le=64)
+    window: int | None = _optional("a whole number from 2 to 32", 7, ge=2, le=32)
+    level: int | None = _optional("a whole number from 2 to 8", 5, ge=2, le=8)
+    guesses: int | None = _optional("a whole number from 1 to 32", 7, ge=1, le=32)
+    factor: float | None = _optional("a number from 0 to 16", 1.0, ge=0, le=16)
+    offset: float | None = _optional("a number from -16 to 16", 2.0, ge=-16, le=16)
+    look_again: bool | None = _optional("true or false", "true")
+    remember: int | None = _optional("a whole number of tokens from 64 to 65536", 4096, ge=64, le=65536)
     sample: bool | None = _optional("true or false", "false")
     taps: list[Annotated[str, Field(min_length=1)]] | None = _optional(
         "a list of places in the target, such as layers.2.input, layers.15.output or norm.output",
@@ -99,6 +173,17 @@ class Drafter(Section):
         ]
         | None
     ) = _optional(TREE_EXPECTED, "[4, 2, 1]")
+    then: Annotated[Tail | None, BeforeValidator(_section_of_kind)] = _optional(
+        "a drafter kind, or a mapping with the keys kind, tokens and ngram", "{kind: prompt_lookup, tokens: 4}"
+    )
+    gate: Annotated[Gate | None, BeforeValidator(_section_of_kind)] = _optional(
+        "a drafter kind, or a mapping with the keys kind, index, match, tokens and ngram",
+        "{kind: prompt_lookup, match: 5}",
+    )
+    drafter: Annotated[Inner | None, BeforeValidator(_section_of_kind)] = _optional(
+        "a drafter kind, or a mapping with the keys kind, tokens, ngram, passes and lenience",
+        "{kind: prompt_lookup, tokens: 4, passes: 3}",
+    )
 
 
 class Verify(Section):
@@ -167,6 +252,7 @@ class Recipe(Section):
         "a list of one engine or more", "[{backend: onnxruntime, provider: cpu}]", min_length=1
     )
     prove: Prove | None = _optional("a mapping with the key prompts", "{prompts: prompts.jsonl}")
+    train: Train | None = _optional("a mapping with the keys data and schedule", TRAIN_EXAMPLE)
 
     _origin: Origin = PrivateAttr(default=Origin(Path("recipe.yaml")))
 
@@ -178,16 +264,27 @@ class Recipe(Section):
         """Who decided the value at a key path such as "cache.max_length": "recipe", "--set" or "default"."""
         value: Any = self
         for part in key.split("."):
-            value = None if value is None else value[int(part)] if part.isdecimal() else getattr(value, part)
+            value = None if value is None else _below(value, part)
         if value is None:
             return "default"
         return "--set" if self._origin.is_overridden(key) else "recipe"
 
 
-def field_at(location: tuple[int | str, ...]) -> FieldInfo:
-    """The field at a location such as ("engines", 0, "provider"); of a list's entry, the field of the list."""
-    *parents, last = (part for part in location if isinstance(part, str))
-    return section_at(tuple(parents)).model_fields[last]
+def _below(value: Any, part: str) -> Any:
+    if isinstance(value, list):
+        return value[int(part)]
+    return value.get(part) if isinstance(value, dict) else getattr(value, part)
+
+
+def field_at(location: tuple[int | str, ...]) -> tuple[str, FieldInfo]:
+    """Name and field at a location such as ("engines", 0, "provider"); of a list's entry, or of what a mapping with
+    keys of its own holds, the field of the list or mapping."""
+    section: type[Section] | None = Recipe
+    for part in location:
+        if isinstance(part, str) and section is not None:
+            name, field = part, section.model_fields[part]
+            section = _section_of(field.annotation)
+    return name, field
 
 
 def section_at(location: tuple[int | str, ...]) -> type[Section]:

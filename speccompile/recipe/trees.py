@@ -5,6 +5,8 @@ from itertools import accumulate
 from operator import mul
 
 from speccompile.contract import CANDIDATES
+from speccompile.families.family import OwnTree
+from speccompile.families.lookahead.nodes import GUESSES, LEVEL, WINDOW, lay_out
 from speccompile.recipe.plan import TreePlan
 from speccompile.recipe.refusal import Origin, nearest, one_of
 from speccompile.recipe.schema import Drafter, TreeMapping
@@ -19,8 +21,9 @@ NO_TREE = TreePlan(CHAIN, (ROOT,), 0)
 """Where nothing is drafted."""
 
 
-def decide_tree(written: Drafter, copies: int, origin: Origin) -> tuple[TreePlan, int]:
-    """The tree that each of `copies` drafters drafts, and the drafts of all of them together.
+def decide_tree(written: Drafter, copies: int, origin: Origin, *, by_votes: bool = False) -> tuple[TreePlan, int]:
+    """The tree that each of `copies` drafters drafts, and the drafts of all of them together. by_votes: a tree that
+    grows takes the best of all nodes, whichever they follow: top_k, the most that follow one, may be left out.
 
     Raises RecipeError for what is no tree, and for one that no window holds.
     """
@@ -34,10 +37,51 @@ def decide_tree(written: Drafter, copies: int, origin: Origin) -> tuple[TreePlan
             f"remove drafter.tokens (or set it to null), or set {KEY} to {CHAIN}",
         )  # fmt: skip
     if isinstance(written.tree, TreeMapping) and written.tree.parents is None:
-        return _dynamic(written.tree, copies, origin)
+        return _dynamic(written.tree, copies, origin, by_votes)
     tree = _static(written.tree, copies, origin)
     _limit(tree.drafts, tree.depth, copies, KEY, origin)
     return _plan(tree), tree.drafts * copies
+
+
+def decide_own_tree(written: Drafter, own: OwnTree, origin: Origin) -> tuple[TreePlan, int]:
+    """The tree that a kind of drafter has itself, unless the recipe asks for another; and its drafts.
+
+    Raises RecipeError as `decide_tree`, for keys of both, and for a node with more children than the drafter knows.
+    """
+    if written.tree is None and written.tokens is None:
+        try:
+            pruned = own.prune(written.nodes or own.nodes, written.top_k or own.top_k)
+        except TreeError as error:
+            hint = "set drafter.nodes to that or less, or raise drafter.top_k"
+            raise origin.complaint("drafter.nodes" if written.nodes else "drafter.top_k", str(error), hint) from None
+        return _plan(pruned), pruned.drafts
+    if written.nodes is not None:
+        key = KEY if written.tree is not None else "drafter.tokens"
+        expected = f"nothing beside {key}, which says itself how many drafts there are"
+        raise origin.refusal("drafter.nodes", str(written.nodes), expected, f"remove drafter.nodes or {key}")
+    tree, tokens = decide_tree(written, 1, origin)
+    top_k, most = written.top_k or own.top_k, 1 if tree.parents is None else Tree(tree.parents).branching
+    if most > top_k:
+        received, expected = f"a node with {most} children", f"at most {top_k}, which is drafter.top_k"
+        hint = f"set drafter.top_k to {most} or more, or give no node more than {top_k} children"
+        raise origin.refusal(KEY, received, expected, hint)
+    return tree, tokens
+
+
+def decide_lookahead(written: Drafter, origin: Origin) -> tuple[tuple[int, int, int], TreePlan, int]:
+    """Columns, tokens of an n-gram and guesses of a lookahead; the tree of all of them, and its drafts. Raises
+    RecipeError for one that no window holds."""
+    window, level, guesses = written.window or WINDOW, written.level or LEVEL, written.guesses or GUESSES
+    tree = lay_out(window, level, guesses).tree
+    if tree.drafts > MOST_DRAFTS:
+        names = ("window", "level", "guesses")
+        key = next((f"drafter.{name}" for name in names if getattr(written, name) is not None), "drafter.window")
+        drafts = f"{tree.drafts} drafts of a window of {window} with level {level}, and {guesses} guesses"
+        raise origin.refusal(
+            key, f"more nodes than the window holds: {drafts}", f"at most {MOST_DRAFTS}",
+            "lower drafter.window, drafter.level or drafter.guesses",
+        )  # fmt: skip
+    return (window, level, guesses), _plan(tree), tree.drafts
 
 
 def check_branching(tree: TreePlan, vocabulary: int, sample: bool, origin: Origin) -> None:
@@ -45,11 +89,18 @@ def check_branching(tree: TreePlan, vocabulary: int, sample: bool, origin: Origi
     limits = [(vocabulary, "the tokens of the vocabulary", f"give no node of {KEY} more children than that")]
     if sample:
         limits.append((CANDIDATES, "among which a sampled draft is drawn", "set drafter.sample to false"))
-    widest = tree.top_k or Tree(tree.parents or ()).branching
+    widest = tree.top_k or (1 if tree.parents is None else Tree(tree.parents).branching)
     for most, reason, hint in limits:
         if widest > most:
             received = f"a node with {widest} children"
             raise origin.refusal(f"{KEY}.top_k" if tree.top_k else KEY, received, f"at most {most}, {reason}", hint)
+
+
+def check_successors(successors: int, vocabulary: int, origin: Origin) -> None:
+    """Raises RecipeError for more of the target's best tokens than it has."""
+    if successors > vocabulary:
+        expected = f"at most {vocabulary}, the tokens of the vocabulary"
+        raise origin.refusal("drafter.top_k", str(successors), expected, f"set drafter.top_k to {vocabulary} or less")
 
 
 def _plan(tree: Tree) -> TreePlan:
@@ -105,20 +156,28 @@ def _limit(drafts: int, depth: int, copies: int, key: str, origin: Origin) -> No
         raise origin.refusal(key, f"a tree of depth {depth}", f"at most {MOST_DEPTH}", "make its paths shorter")
 
 
-def _dynamic(written: TreeMapping, copies: int, origin: Origin) -> tuple[TreePlan, int]:
-    for name in ("depth", "top_k", "nodes"):
-        if getattr(written, name) is None:
-            received, expected = "nothing", "it beside the other keys of a dynamic tree"
-            hint = "for example `tree: {depth: 5, top_k: 4, nodes: 24}`"
-            raise origin.refusal(f"{KEY}.{name}", received, expected, hint)
+def _dynamic(written: TreeMapping, copies: int, origin: Origin, by_votes: bool) -> tuple[TreePlan, int]:
+    _check_names(written, origin, by_votes)
     depth, top_k, nodes = (written.depth or 0), (written.top_k or 0), (written.nodes or 0)
-    most = top_k + (depth - 1) * top_k**2
+    if by_votes:
+        most, why = MOST_DRAFTS, "which the window holds"
+    else:
+        most, why = top_k + (depth - 1) * top_k**2, f"which is all that top_k {top_k} makes at that depth"
     if not depth <= nodes <= most:
-        expected = f"a number from {depth}, the depth, to {most}, which is all that top_k {top_k} makes at that depth"
-        hint = f"set {KEY}.nodes to such a number, or change {KEY}.depth or {KEY}.top_k"
+        expected = f"a number from {depth}, the depth, to {most}, {why}"
+        hint = f"set {KEY}.nodes to such a number, or change {KEY}.depth" + ("" if by_votes else f" or {KEY}.top_k")
         raise origin.refusal(f"{KEY}.nodes", str(nodes), expected, hint)
     _limit(nodes, depth, copies, KEY, origin)
-    return TreePlan("dynamic", None, depth, top_k), nodes * copies
+    return TreePlan("dynamic", None, depth, top_k or None), nodes * copies
+
+
+def _check_names(written: TreeMapping, origin: Origin, by_votes: bool) -> None:
+    """Refuse a dynamic tree that lacks a key."""
+    for name in ("depth", "nodes") if by_votes else ("depth", "top_k", "nodes"):
+        if getattr(written, name) is None:
+            received, expected = "nothing", "it beside the other keys of a dynamic tree"
+            example = "{depth: 8, nodes: 16}" if by_votes else "{depth: 5, top_k: 4, nodes: 24}"
+            raise origin.refusal(f"{KEY}.{name}", received, expected, f"for example `tree: {example}`")
 
 
 def _refuse_both(written: TreeMapping, origin: Origin) -> None:

@@ -2,5 +2,6 @@
 
 from speccompile.runtime.bundle import Bundle, TextStream
 from speccompile.runtime.generation import Generation, first_difference
+from speccompile.runtime.proposals import Proposer
 
-__all__ = ["Bundle", "Generation", "TextStream", "first_difference"]
+__all__ = ["Bundle", "Generation", "Proposer", "TextStream", "first_difference"]

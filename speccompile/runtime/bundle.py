@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from operator import index
 from pathlib import Path
 from time import perf_counter
@@ -17,8 +18,10 @@ from speccompile.runtime.engine import Engine
 from speccompile.runtime.engines import choose, open_engine
 from speccompile.runtime.exactness import Exactness, find_exactness, known_exactness, warn_of
 from speccompile.runtime.generation import Generation, Row
+from speccompile.runtime.kept import Kept
 from speccompile.runtime.loop import Loop
 from speccompile.runtime.options import check_new_tokens, check_sequences, row_samplings
+from speccompile.runtime.proposals import Proposer, find_proposer
 from speccompile.runtime.text import Stream, Text
 
 Prompt = str | Sequence[int]
@@ -32,26 +35,45 @@ class Bundle:
     """A target and its drafter, ready to generate. One generation at a time; open it again to run several."""
 
     def __init__(
-        self, manifest: Manifest, engine: Engine, entry: EngineEntry, text: Text | None, chat: Chat | None
+        self,
+        manifest: Manifest,
+        engine: Engine,
+        entry: EngineEntry,
+        text: Text | None,
+        chat: Chat | None,
+        proposer: Proposer | None = None,
+        tokenizer: str = "",
     ) -> None:
-        self.manifest, self.engine, self.entry, self.text = manifest, engine, entry, text
+        """tokenizer: the hash of what `text` was made of, which files of kept states name."""
+        self.manifest, self.engine, self.entry, self.text, self.proposer = manifest, engine, entry, text, proposer
         self.load_seconds = 0.0
         """Seconds that `open` took, the hashes of `verify` included."""
         self.exactness = Exactness()
         """What was found on this machine of windows of several tokens; nothing where none was compared."""
-        self._chat = chat
-        self._loop = Loop(engine, manifest, on_device=entry.provider != "cpu")
+        self.chat_template = chat
+        """The chat template that came with the tokenizer, and its special tokens; None where there is none."""
+        self.kept = Kept(engine, manifest, entry.graphs, tokenizer)
+        """What its drafter has learned, and keeps from one generation to the next; false where it keeps nothing."""
+        self._loop = Loop(engine, manifest, on_device=entry.provider != "cpu", proposer=proposer)
         self._lock = threading.Lock()
         self._owner: int | None = None
 
     @classmethod
     def open(
-        cls, folder: str | Path, *, engine: str | None = None, threads: int | None = None, verify: bool = True
+        cls,
+        folder: str | Path,
+        *,
+        engine: str | None = None,
+        threads: int | None = None,
+        verify: bool = True,
+        proposer: Proposer | None = None,
     ) -> "Bundle":
         """Open a bundle folder.
 
         engine: name of one of its engines, the first that can run here by default. threads: for the engine, by default
-        one for each core that this process may use. verify: compare every file with its recorded hash.
+        one for each core that this process may use. verify: compare every file with its recorded hash. proposer: drafts
+        in the place of the bundle's own index, for bundles of drafter.kind or drafter.gate.kind retrieval. Behind a
+        gate its drafts are taken wherever it has any: how long a match is, it judges itself.
 
         The first time that an engine is opened on a processor, its target's logits are compared between windows of
         every width (`exactness`); where they differ, speculation may change tokens here: a warning says so, and
@@ -59,11 +81,13 @@ class Bundle:
         """
         start = perf_counter()
         opened = open_bundle(Path(folder), verify=verify)
+        found = find_proposer(opened.folder, opened.manifest, proposer)
         entry = choose(opened.manifest, engine)
         running = open_engine(opened.folder, entry, threads, verify=verify)
         text = Text(opened.path(names.TOKENIZER)) if opened.manifest.tokenizer else None
         chat = read_chat(opened.path(names.CHAT)) if names.CHAT in opened.hashes.files else None
-        bundle = cls(opened.manifest, running, entry, text, chat)
+        tokenizer = opened.hashes.files[names.TOKENIZER].blake3 if opened.manifest.tokenizer else ""
+        bundle = cls(opened.manifest, running, entry, text, chat, found, tokenizer)
         if entry.provider == "cpu":
             known = known_exactness(opened.folder, entry, running.threads)
             bundle.exactness = known or find_exactness(opened.folder, entry, running, opened.manifest)
@@ -91,6 +115,41 @@ class Bundle:
         """Whether the bundle can draft."""
         return self._loop.can_draft
 
+    def reset(self) -> None:
+        """Empty the states that are kept from one generation to the next, as they are when a bundle is opened. They
+        decide how many drafts are accepted and never a token; most drafters have none. Raises EngineError in the middle
+        of a stream."""
+        with self._held():
+            self.kept.reset()
+
+    def save_kept(self, path: str | Path) -> None:
+        """Write what the drafter has learned into a file, for `load_kept` of this bundle or another of the same kind of
+        drafter and the same vocabulary. A file that is there is replaced at once, when the new one is whole. Raises
+        UsageError where nothing is kept or the file cannot be written, EngineError in the middle of a stream."""
+        with self._held():
+            self.kept.save(Path(path))
+
+    def load_kept(self, path: str | Path) -> None:
+        """Go on from what `save_kept` wrote. Raises UsageError, with the states as they were, for a file that is
+        truncated, of another kind of drafter, vocabulary or shape, and as `save_kept`."""
+        with self._held():
+            self.kept.load(Path(path))
+
+    @contextmanager
+    def _held(self) -> Iterator[None]:
+        """Nobody else has the buffers meanwhile. Raises EngineError where this thread has them already."""
+        if self._owner == threading.get_ident():
+            raise EngineError(
+                "this bundle is in the middle of another stream",
+                hint="finish or close that stream first, or open the bundle a second time",
+            )
+        with self._lock:  # other threads wait; a stream may move from one to the next, so no RLock
+            self._owner = threading.get_ident()
+            try:
+                yield
+            finally:
+                self._owner = None
+
     def token_ids(self, prompt: Prompt, *, chat: bool = False) -> list[int]:
         """The prompt's tokens. Raises PromptError when it is empty, too long, or not of this vocabulary."""
         ids = self._encode(prompt, chat) if isinstance(prompt, str) else [index(token) for token in prompt]
@@ -117,10 +176,10 @@ class Bundle:
             )
         if not chat:
             return self.text.encode(prompt)
-        if self._chat is None:
+        if self.chat_template is None:
             raise PromptError("this bundle's tokenizer has no chat template", hint="leave --chat out")
         messages = [{"role": "user", "content": prompt}]
-        template, special_tokens = self._chat
+        template, special_tokens = self.chat_template
         written = apply_chat_template(template, messages, special_tokens)
         return self.text.encode(written, special_tokens=False)  # the template writes them itself
 
@@ -234,21 +293,12 @@ class Batch:
     def run(self) -> Iterator[None]:
         """Run to the end, holding the bundle's buffers."""
         bundle = self.bundle
-        if bundle._owner == threading.get_ident():
-            raise EngineError(
-                "this bundle is in the middle of another stream",
-                hint="finish or close that stream first, or open the bundle a second time",
-            )
-        with bundle._lock:  # other threads wait; a stream may move from one to the next, so no RLock
-            bundle._owner = threading.get_ident()
-            try:
-                start = perf_counter()
-                for _ in bundle._loop.generate(self.rows, self.speculative, self.adaptive):
-                    self.seconds.append(perf_counter() - start)
-                    yield
-                    start = perf_counter()  # what the caller did in between is not ours
-            finally:
-                bundle._owner = None
+        with bundle._held():
+            start = perf_counter()
+            for _ in bundle._loop.generate(self.rows, self.speculative, self.adaptive):
+                self.seconds.append(perf_counter() - start)
+                yield
+                start = perf_counter()  # what the caller did in between is not ours
 
     def generations(self) -> list[Generation]:
         return [self._generation(row) for row in self.rows]

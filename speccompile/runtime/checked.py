@@ -3,13 +3,13 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from speccompile.bundle.cache import default_limit
-from speccompile.bundle.records import Records, records_folder
+from speccompile.bundle.cache import cache_folder, default_limit
+from speccompile.bundle.records import Records
 
 
 def default_folder() -> Path:
     """Of this module's records."""
-    return records_folder("checked")
+    return cache_folder("checked")
 
 
 @dataclass(frozen=True)

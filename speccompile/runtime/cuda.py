@@ -75,6 +75,11 @@ class Device:
         kind = self._api.cudaMemcpyKind.cudaMemcpyDeviceToHost
         self._call("copy from the GPU", "cudaMemcpyAsync", host.ctypes.data, address, host.nbytes, kind, self._stream)
 
+    def copy(self, source: int, destination: int, size: int) -> None:
+        """Copy bytes from one place on the device to another, when the stream gets there."""
+        kind = self._api.cudaMemcpyKind.cudaMemcpyDeviceToDevice
+        self._call("copy on the GPU", "cudaMemcpyAsync", destination, source, size, kind, self._stream)
+
     def synchronize(self) -> None:
         """Wait for everything on the stream. Raises EngineError for what failed there meanwhile."""
         self._call("finish its work", "cudaStreamSynchronize", self._stream)

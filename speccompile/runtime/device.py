@@ -33,13 +33,15 @@ class Bound:
 
 @dataclass(frozen=True, eq=False)
 class Binding:
-    """A graph at concrete shapes. uploads, downloads: pinned mirrors, and where on the device they go or come from."""
+    """A graph at concrete shapes. uploads, downloads: pinned mirrors, and where on the device they go or come from;
+    copies: where on the device what was written lies, where it goes, and its size."""
 
     graph: str
     inputs: tuple[Bound, ...]
     outputs: tuple[Bound, ...]
     uploads: tuple[tuple[Array, int], ...]
     downloads: tuple[tuple[int, Array], ...]
+    copies: tuple[tuple[int, int, int], ...] = ()
 
     @property
     def widths(self) -> str:
@@ -78,6 +80,12 @@ class DeviceEngine(ABC):
     def array(self, buffer: str, shape: Shape) -> Array:
         return self._snapshot(buffer, shape) if buffer in self._staying else self._mirror(buffer, shape)
 
+    def put(self, buffer: str, values: Array) -> None:
+        mirror = self._device.pinned(values.nbytes)
+        mirror[:] = np.ascontiguousarray(values).view(np.uint8).reshape(-1)
+        self._device.upload(mirror, self._on_device(buffer, values.shape).address)
+        self._device.synchronize()
+
     def has(self, graph: str) -> bool:
         return graph in self._files
 
@@ -115,13 +123,24 @@ class DeviceEngine(ABC):
             for o in outputs
             if o.tensor.role not in _STAYING and read(o.tensor)
         )
-        return Binding(graph.name, inputs, outputs, tuple(uploads), tuple(downloads))
+        copies = (
+            (
+                o.address,
+                self._on_device(graph.copied[o.tensor.buffer], o.shape).address,
+                self._size(o.tensor.buffer, o.shape),
+            )
+            for o in outputs
+            if o.tensor.buffer in graph.copied
+        )
+        return Binding(graph.name, inputs, outputs, tuple(uploads), tuple(downloads), tuple(copies))
 
     def _with_copies(self, binding: Binding, run: Run) -> None:
         """`run` with the copies of a binding around it. All of it is put on the stream; nothing waits."""
         for host, address in binding.uploads:
             self._device.upload(host, address)
         run()
+        for written, read, size in binding.copies:
+            self._device.copy(written, read, size)
         for address, host in binding.downloads:
             self._device.download(address, host)
 

@@ -29,6 +29,10 @@ class Engine(Protocol):
         """
         ...
 
+    def put(self, buffer: str, values: Array) -> None:
+        """Write a state, of the dtype and shape that it has there."""
+        ...
+
     def bind(self, graph: str, widths: Mapping[str, int], optional: Sequence[str] = ()) -> Run:
         """Bind a graph to its buffers at these widths and return what runs it, to its end.
 

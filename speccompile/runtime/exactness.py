@@ -17,9 +17,11 @@ import numpy as np
 from speccompile import native
 from speccompile.bundle.hashes import HASHES, hash_file
 from speccompile.bundle.manifest import EngineEntry, Manifest
+from speccompile.contract import PARTS, carries
 from speccompile.progress import LOGGER
 from speccompile.runtime.checked import CheckedEngines
 from speccompile.runtime.engine import Array, Engine
+from speccompile.runtime.proposals import takes_proposals
 from speccompile.runtime.rounds import Rounds
 from speccompile.system import processor
 
@@ -69,7 +71,8 @@ def compare_windows(engine: Engine, manifest: Manifest) -> Exactness:
     """Give the target the same tokens in windows of every width that decoding uses, from the same committed ones.
 
     A chain's row i must have the logits of token i. In a tree all drafts are one token, so a node's logits must be
-    those behind some number of them: how deep it stands.
+    those behind some number of them: how deep it stands. Before every window the states are what they are behind the
+    same committed ones.
     """
     if manifest.tokens == 0:
         return Exactness()
@@ -82,13 +85,21 @@ def compare_windows(engine: Engine, manifest: Manifest) -> Exactness:
     tokens = random.integers(0, manifest.vocabulary_size, (manifest.batch_size, prefix + manifest.tokens + 1))
     if not is_chain:
         tokens[:, prefix + 1 :] = tokens[:, prefix + 1 : prefix + 2]
-    if prefix:
-        _read(rounds, tokens[:, :prefix], 0, "step", given=prefix)
+
+    def commit_prefix() -> None:
+        if prefix:
+            _read(rounds, tokens[:, :prefix], 0, "step", given=prefix)
+
+    commit_prefix()
     text = tokens[:, prefix:]
     single = np.concatenate([_read(rounds, text[:, i : i + 1], prefix + i, "verify") for i in range(depth + 1)], 1)
-    widths = range(2, manifest.tokens + 2) if is_chain else [manifest.tokens + 1]
+    has_all_widths = is_chain or takes_proposals(manifest.graphs, manifest.tokens)
+    widths = range(2, manifest.tokens + 2) if has_all_widths else [manifest.tokens + 1]
     differing, largest = [], 0.0
+    moves_on = carries(manifest.graphs, PARTS[0])
     for width in widths:
+        if moves_on:
+            commit_prefix()
         window = _read(rounds, text[:, :width], prefix, "step")
         expected, got = single[:, :width], window[:, : depth + 1]
         if not is_chain:

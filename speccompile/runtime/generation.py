@@ -140,3 +140,5 @@ class Row:
         self._n_read = len(self.token_ids)
         if not self.active:
             self.pieces.append(self.stream.finish())
+            if self.stream.stopped:  # by the last character, whose other bytes never came
+                self.finish_reason = "stop"

@@ -12,6 +12,7 @@ from typing import Any
 
 from blake3 import blake3
 
+from speccompile.bundle.folders import write_whole
 from speccompile.progress import LOGGER
 
 
@@ -50,8 +51,6 @@ def _write(cache: Any, path: Path, known: bytes) -> None:
         return
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_suffix(f".{os.getpid()}")  # renamed when whole: another process may read it meanwhile
-        part.write_bytes(kernels)
-        part.replace(path)
+        write_whole(path, kernels)
     except OSError as error:
         LOGGER.warning("compiled kernels are not kept, the next start compiles them again: %s", error)

@@ -7,6 +7,7 @@ from speccompile.bundle.manifest import Manifest
 from speccompile.runtime.drafting import Drafting
 from speccompile.runtime.engine import Engine
 from speccompile.runtime.generation import Row
+from speccompile.runtime.proposals import Proposals, Proposer
 from speccompile.runtime.rounds import Forward, Rounds, aligned_parts
 from speccompile.runtime.sampling import Sampler
 from speccompile.runtime.stopwatch import Stopwatch, clock
@@ -16,13 +17,19 @@ from speccompile.tree import chain
 class Loop:
     """Runs one batch at a time over one engine's buffers. What its graphs read and write is known by their names."""
 
-    def __init__(self, engine: Engine, manifest: Manifest, *, on_device: bool = False) -> None:
-        """on_device: the engine runs on a GPU."""
-        self.tokens, self.can_draft = manifest.tokens, engine.has("step") or engine.has("draft")
+    def __init__(
+        self, engine: Engine, manifest: Manifest, *, on_device: bool = False, proposer: Proposer | None = None
+    ) -> None:
+        """on_device: the engine runs on a GPU. proposer: who drafts, where no graph does."""
+        self.tokens = manifest.tokens
+        self.can_draft = engine.has("step") or engine.has("draft") or proposer is not None
         self.seconds = {"prefill": 0.0, "verify": 0.0, "draft": 0.0}
         self.rounds = Rounds(engine, manifest)
         self._watch = Stopwatch(clock(on_device=on_device))
-        self.drafting = Drafting(self.rounds, manifest, self.seconds, self._watch, on_device=on_device)
+        proposals = None if proposer is None else Proposals(proposer, manifest)
+        self.drafting = Drafting(
+            self.rounds, manifest, self.seconds, self._watch, on_device=on_device, proposals=proposals
+        )
         inputs = {tensor.name for graph in manifest.graphs for tensor in graph.inputs}
         self.sampler = Sampler(engine, manifest, inputs) if "uniforms" in inputs else None
         self._parents = engine.array("parents", (manifest.batch_size, self.tokens + 1)) if "parents" in inputs else None
@@ -80,6 +87,8 @@ class Loop:
                 counts.n_given[index] = len(part)
             counts.n_total[:] = counts.n_given
             self.drafting.fed(width, self._verify(forward, taking))
+            if self.drafting.is_told:
+                _tell_next(forward, parts, spans, texts)
             self._advance(forward, taking, width)
 
     def _decode(self, rows: Sequence[Row]) -> None:
@@ -130,3 +139,12 @@ class Loop:
             self.sampler.write(rows, logit_rows)
             history = self.sampler.history.width
         return self.rounds.forward(window, logit_rows, history, fused=self.drafting.is_fused, logprobs=self._logprobs)
+
+
+def _tell_next(
+    forward: Forward, parts: Sequence[range], spans: Sequence[range], texts: Sequence[Sequence[int]]
+) -> None:
+    """Put the token behind every part of a text, which goes on, in the place of the target's guess."""
+    for index, (part, span) in enumerate(zip(parts, spans, strict=True)):
+        if part.stop < span.stop:
+            forward.path[index, len(part)] = texts[index][part.stop]

@@ -48,6 +48,9 @@ class OnnxRuntimeEngine:
             self._values[buffer, shape] = value
         return self._arrays[buffer, shape]
 
+    def put(self, buffer: str, values: Array) -> None:
+        self.array(buffer, values.shape)[:] = values
+
     def _value(self, tensor: Tensor, widths: Mapping[str, int]) -> Any:
         shape = tensor.concrete_shape(dict(widths))
         array = self.array(tensor.buffer, shape)
@@ -63,7 +66,15 @@ class OnnxRuntimeEngine:
         for tensor in tensors.outputs:
             if tensor.role != "optional" or tensor.name in optional:
                 binding.bind_ortvalue_output(tensor.name, self._value(tensor, widths))
-        return lambda: session.run_with_iobinding(binding)
+        shapes = {tensor.buffer: tensor.concrete_shape(dict(widths)) for tensor in tensors.outputs}
+        copies = [(self.array(own, shapes[own]), self.array(read, shapes[own])) for own, read in tensors.copied.items()]
+
+        def run() -> None:
+            session.run_with_iobinding(binding)
+            for written, read in copies:
+                read[:] = written
+
+        return run
 
     def has(self, graph: str) -> bool:
         return graph in self._files

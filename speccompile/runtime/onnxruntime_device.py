@@ -99,6 +99,8 @@ class OnnxRuntimeDeviceEngine(DeviceEngine):
                 self._device.upload(host, address)
             self._device.synchronize()
             session.run(bound, binding, again)
+            for written, read, size in binding.copies:
+                self._device.copy(written, read, size)
             for address, host in binding.downloads:
                 self._device.download(address, host)
             self._device.synchronize()

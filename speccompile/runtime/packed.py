@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from speccompile.bundle.cache import FOLDER, LIMIT, FolderCache, default_limit, user_folder
+from speccompile.bundle.cache import LIMIT, FolderCache, cache_folder, default_limit
 from speccompile.bundle.hashes import HASHES, hash_file, new_hasher, read_hashes
 from speccompile.bundle.manifest import canonical_json
 from speccompile.errors import BundleError, EngineError
@@ -51,8 +51,7 @@ Save = Callable[[Path, Path], None]
 
 def default_folder() -> Path:
     """$SPECCOMPILE_CACHE_DIR/packed, or speccompile/packed in the user's folder for caches."""
-    folder = os.environ.get(FOLDER)
-    return Path(folder) / "packed" if folder else user_folder("packed")
+    return cache_folder("packed")
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,10 @@
-"""The neutral ops, `speccompile::attend`, `commit`, `nucleus` and `draw`, with their meaning in eager torch.
+"""The neutral ops, `speccompile::attend`, `commit`, `convolve`, `shift`, `recur`, `advance`, `nucleus` and `draw`,
+with their meaning in eager torch.
 
 They cross the export untouched and are lowered per backend, ONNX to ONNX (`speccompile.lower`).
 """
+
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
@@ -23,6 +26,8 @@ def attend(
     scale: float,
     softcap: float,
     window: int,
+    sinks: Tensor | None = None,
+    is_latent: bool = False,
 ) -> Tensor:
     """Attention over one key axis, `[committed rows | in-step rows]`.
 
@@ -31,20 +36,35 @@ def attend(
     Committed row j stands at position j and is seen when j < length and position - j < window (0: no such limit).
     Scores are scaled by `scale`, then, where `softcap` > 0, become softcap * tanh(score / softcap).
     N is a multiple of G: query head n reads key head n // (N / G). Returns [B, N, T, E].
+
+    sinks [N] (gpt-oss): one score more for every query of a head, neither scaled nor capped, of a row whose value is
+    zero. is_latent (absorbed latent attention, DeepSeek-V2, section 2.1): a key is the row of keys with the row of
+    values behind it, its value is the row of keys; query [B, N, T, D + E], returns [B, N, T, D].
     """
     columns = torch.arange(int(length.max()), device=query.device)
     keys = torch.cat([key_cache[:, :, : len(columns)], key_rows], 2)
     values = torch.cat([value_cache[:, :, : len(columns)], value_rows], 2)
+    if is_latent:
+        keys, values = torch.cat([keys, values], 3), keys
     groups = query.shape[1] // keys.shape[1]
     scores = query @ keys.repeat_interleave(groups, 1).transpose(-1, -2) * scale
-    if softcap > 0:
-        scores = softcap * torch.tanh(scores / softcap)
     seen = columns < length[:, None, None]
     if window > 0:
         seen = seen & (positions[:, :, None] - columns < window)
     committed = torch.where(seen, 0.0, HIDDEN).to(bias.dtype).expand(bias.shape[0], bias.shape[2], -1)
-    scores = scores + torch.cat([committed[:, None], bias], 3)
-    return torch.softmax(scores, -1) @ values.repeat_interleave(groups, 1)
+    weights = shares(scores, torch.cat([committed[:, None], bias], 3), softcap, sinks)
+    return weights @ values.repeat_interleave(groups, 1)
+
+
+def shares(scores: Tensor, bias: Tensor, softcap: float, sinks: Tensor | None) -> Tensor:
+    """Of every row in what a query reads, by its scaled scores [B, N, T, R], as `attend` says. bias: broadcasts."""
+    if softcap > 0:
+        scores = softcap * torch.tanh(scores / softcap)
+    scores = scores + bias
+    if sinks is None:
+        return torch.softmax(scores, -1)
+    sink = sinks.to(scores.dtype)[:, None, None].expand(*scores.shape[:3], 1)
+    return torch.softmax(torch.cat([scores, sink], 3), -1)[..., :-1]
 
 
 @attend.register_fake
@@ -60,8 +80,10 @@ def _(
     scale: float,
     softcap: float,
     window: int,
+    sinks: Tensor | None = None,
+    is_latent: bool = False,
 ) -> Tensor:
-    return query.new_empty((*query.shape[:3], value_rows.shape[3]))
+    return query.new_empty((*query.shape[:3], (key_rows if is_latent else value_rows).shape[3]))
 
 
 @torch.library.custom_op("speccompile::commit", mutates_args=())
@@ -80,6 +102,115 @@ def commit(buffer: Tensor, rows: Tensor, length: Tensor, axis: int) -> Tensor:
 @commit.register_fake
 def _(buffer: Tensor, rows: Tensor, length: Tensor, axis: int) -> Tensor:
     return torch.empty_like(buffer)
+
+
+@torch.library.custom_op("speccompile::convolve", mutates_args=())
+def convolve(rows: Tensor, state: Tensor, weight: Tensor) -> Tensor:
+    """A causal convolution of every channel with itself, over `[state | rows]`.
+
+    rows [B, 1, T, C], state [B, 1, K - 1, C] the rows before them, weight [C, K], its last column for the row itself.
+    Returns [B, 1, T, C]. The products are added up one after the other, the oldest first, whatever T is.
+    """
+    behind = torch.cat([state, rows], 2)
+    result = torch.zeros_like(rows)
+    for place in range(weight.shape[1]):
+        result = result + behind[:, :, place : place + rows.shape[2]] * weight[:, place]
+    return result
+
+
+@convolve.register_fake
+def _(rows: Tensor, state: Tensor, weight: Tensor) -> Tensor:
+    return torch.empty_like(rows)
+
+
+@torch.library.custom_op("speccompile::shift", mutates_args=())
+def shift(rows: Tensor, state: Tensor, length: Tensor, count: Tensor) -> Tensor:
+    """The state of a convolution after the first `count` int64 [B] of rows [B, 1, T, C]; as it was where that is 0.
+
+    state [B, 1, K - 1, C], length int64 [B]: where it is 0, the state counts as zeros. Returns the last rows of
+    `[state | rows taken]`; engines update it in place.
+    """
+    kept, channels = state.shape[2:]
+    index = (count[:, None] + torch.arange(kept, device=count.device))[:, None, :, None]
+    moved = torch.cat([_begun(state, length), rows], 2).gather(2, index.expand(-1, 1, -1, channels))
+    return torch.where((count > 0)[:, None, None, None], moved, state)
+
+
+@shift.register_fake
+def _(rows: Tensor, state: Tensor, length: Tensor, count: Tensor) -> Tensor:
+    return torch.empty_like(state)
+
+
+@torch.library.custom_op("speccompile::recur", mutates_args=())
+def recur(
+    query: Tensor, key: Tensor, value: Tensor, decay: Tensor, beta: Tensor | None, state: Tensor, length: Tensor
+) -> Tensor:
+    """What a linear recurrence gives at every token, computed token by token in one order, whatever their number.
+
+    query, key [B, G, T, K], value [B, H, T, V], decay [B, H, T, 1] or [B, H, T, K], the logarithm, beta [B, H, T, 1],
+    state float32 [B, H, K, V], length int64 [B]: where it is 0, nothing came before, and the state counts as zeros.
+    H is a multiple of G: head h reads key head h // (H / G). For each token t
+
+        S = exp(decay_t) S;  S = S + key_t (x) u_t;  context_t = query_t S
+
+    where u_t = value_t or, where there is a beta, the gated delta rule's beta_t (value_t - key_t S), Yang et al. 2024
+    (arXiv 2412.06464). Mamba 2 (2405.21060) is the first form; a decay of every key channel makes it Kimi's delta rule
+    (2510.26692), or Mamba's scan (2312.00752), whose heads are channels of one value each. Returns [B, H, T, V].
+    """
+    queries = _spread(query, value.shape[1]).float()
+    steps = _steps(key, value, decay, beta, _begun(state, length))
+    contexts = [torch.einsum("bhk,bhkv->bhv", queries[:, :, step], current) for step, current in steps]
+    return torch.stack(contexts, 2).to(value.dtype)
+
+
+@recur.register_fake
+def _(
+    query: Tensor, key: Tensor, value: Tensor, decay: Tensor, beta: Tensor | None, state: Tensor, length: Tensor
+) -> Tensor:
+    return torch.empty_like(value)
+
+
+@torch.library.custom_op("speccompile::advance", mutates_args=())
+def advance(
+    key: Tensor, value: Tensor, decay: Tensor, beta: Tensor | None, state: Tensor, length: Tensor, count: Tensor
+) -> Tensor:
+    """The state of a recurrence after the first `count` int64 [B] of some tokens; as it was where that is 0.
+
+    The others as in `recur`, computed in the same order. Returns float32 [B, H, K, V]; engines update it in place.
+    """
+    result = state.clone()
+    for step, current in _steps(key, value, decay, beta, _begun(state, length)):
+        result = torch.where((count > step)[:, None, None, None], current, result)
+    return result
+
+
+@advance.register_fake
+def _(
+    key: Tensor, value: Tensor, decay: Tensor, beta: Tensor | None, state: Tensor, length: Tensor, count: Tensor
+) -> Tensor:
+    return torch.empty_like(state)
+
+
+def _steps(
+    key: Tensor, value: Tensor, decay: Tensor, beta: Tensor | None, state: Tensor
+) -> Iterator[tuple[int, Tensor]]:
+    """(token, state float32 [B, H, K, V] after it)."""
+    keys, values, gates = _spread(key, value.shape[1]).float(), value.float(), decay.float().exp()
+    for step in range(value.shape[2]):
+        column, update = keys[:, :, step, :, None], values[:, :, step, None, :]
+        state = state * gates[:, :, step, :, None]
+        if beta is not None:
+            update = (update - (column * state).sum(2, keepdim=True)) * beta[:, :, step, None, :].float()
+        state = state + column * update
+        yield step, state
+
+
+def _begun(state: Tensor, length: Tensor) -> Tensor:
+    return torch.where((length > 0)[:, None, None, None], state, 0.0)
+
+
+def _spread(rows: Tensor, heads: int) -> Tensor:
+    return rows.repeat_interleave(heads // rows.shape[1], 1)
 
 
 @torch.library.custom_op("speccompile::nucleus", mutates_args=())

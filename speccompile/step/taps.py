@@ -17,6 +17,8 @@ from speccompile.step.layers import check_layers, find_layers, find_norm, hidden
 
 _LAYER = re.compile(r"layers\.(\d+)\.(input|output)")
 _NORM = "norm.output"
+_DIMENSIONS = 3
+"""Of what is tapped: [B, T, H]."""
 
 
 class Taps:
@@ -46,7 +48,14 @@ class Taps:
 
     def _tap(self, name: str, module: nn.Module, *, is_input: bool) -> Any:
         def keep(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any = None) -> None:
-            self.values[name] = hidden_input(args, kwargs) if is_input else hidden_output(output)
+            hidden = hidden_input(args, kwargs) if is_input else hidden_output(output)
+            if hidden.dim() != _DIMENSIONS:
+                raise UnsupportedModelError(
+                    f"received the tap {name!r} of {type(self.model).__name__}, where {hidden.shape[0]} streams go "
+                    "through its layers beside each other, expected one",
+                    hint=f"use a drafter that reads {_NORM}, or nothing, of the target",
+                )
+            self.values[name] = hidden
 
         register = module.register_forward_pre_hook if is_input else module.register_forward_hook
         return register(keep, with_kwargs=True)

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from speccompile.bundle import Manifest, open_bundle
 from speccompile.bundle.folders import replace_folder
+from speccompile.bundle.writer import reported
 from speccompile.errors import BuildError, EngineError, UsageError
 from speccompile.progress import LOGGER
 from speccompile.triton import native
@@ -139,7 +140,7 @@ def _link_or_copy(source: str, target: str) -> None:
 @contextmanager
 def _replacing(output: Path, name: str) -> Iterator[Path]:
     """A new folder, which takes the model's place at the end, and goes away when something fails before."""
-    try:
+    with reported(f"the repository {output} cannot be written"):
         _check_output(output, name)
         created = [folder for folder in (output, *output.parents) if not folder.exists()]
         output.mkdir(parents=True, exist_ok=True)
@@ -153,11 +154,6 @@ def _replacing(output: Path, name: str) -> Iterator[Path]:
             for folder in created:
                 with suppress(OSError):  # the model lies in it
                     folder.rmdir()
-    except OSError as error:
-        raise BuildError(
-            f"the repository {output} cannot be written: {error.strerror}",
-            hint="check the folder's permissions and free space, or give another --output",
-        ) from error
 
 
 def _check_output(output: Path, name: str) -> None:

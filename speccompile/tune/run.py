@@ -11,6 +11,7 @@ from speccompile.bundle.prompts import read_prompts
 from speccompile.errors import UsageError
 from speccompile.system import available_cores
 from speccompile.tune.check import Check, check
+from speccompile.tune.halves import KIND, SECONDS, LayerSearch, search_layers
 from speccompile.tune.predict import Candidate, Line, choose
 from speccompile.tune.search import Search
 from speccompile.tune.space import Shape, Source, precisions, shapes
@@ -32,11 +33,14 @@ class Options:
     precisions: Sequence[str] = ()
     temperature: float = 0.0
     check: bool = False
+    search_seconds: float | None = None
+    """For layers, where the drafter is some of the target's; 0 keeps the recipe's."""
 
 
 @dataclass(frozen=True)
 class Tuning:
-    """What was measured and chosen. candidates: the best first. context: tokens over which costs were measured.
+    """What was measured and chosen. candidates: the best first. context: tokens over which costs were measured. layers:
+    what the search for them found, where there was one.
 
     draft_lines: of chains, by precision and threads: seconds of a draft as base + slope * drafts.
     """
@@ -51,6 +55,7 @@ class Tuning:
     draft_lines: tuple[tuple[str | None, int, Line], ...]
     overrides: tuple[str, ...]
     check: Check | None
+    layers: LayerSearch | None = None
 
     @property
     def choice(self) -> Candidate:
@@ -64,7 +69,8 @@ class Tuning:
     @property
     def settings(self) -> tuple[str, ...]:
         """KEY=VALUE for the chosen recipe, those that it was tuned with first."""
-        return (*self.overrides, *self.choice.settings)
+        layers = (self.layers.setting,) if self.layers and self.choice.drafts else ()
+        return (*self.overrides, *layers, *self.choice.settings)
 
     def to_json(self) -> dict[str, Any]:
         """The documented object of `tune --json`."""
@@ -84,6 +90,7 @@ class Tuning:
                 for precision, threads, line in self.draft_lines
             ],
             "check": asdict(self.check) if self.check else None,
+            "layers": self.layers.to_json() if self.layers else None,
         }
 
 
@@ -106,6 +113,12 @@ class Job:
                 f"--temperature: received {options.temperature:g}, expected 0: the recipe's decoding is greedy",
                 hint="add --set decoding=sampling, or leave --temperature out",
             )
+        if options.search_seconds is not None and source.plan.drafter.kind != KIND:
+            raise UsageError(
+                f"--search-seconds: received {options.search_seconds:g}, expected nothing: drafter.kind "
+                f"{source.plan.drafter.kind} has no layers to search for",
+                hint=f"leave --search-seconds out, or tune a recipe whose drafter.kind is {KIND}",
+            )
         wanted, words = shapes(source, options.drafts, options.trees), precisions(source, options.precisions)
         return cls(source, options, tuple(wanted), tuple(words), tuple(_prompts(source, options.prompts)))
 
@@ -120,6 +133,7 @@ class Job:
             trials = Trials(
                 self.source, Path(folder), self.prompts, self.precisions, threads, options.repeats, generating
             )
+            layers = self._search_layers(trials)
             search = Search(trials, self.shapes)
             search.run()
             best = choose(search.candidates)
@@ -127,12 +141,21 @@ class Job:
             if options.check:
                 choice = best[0]
                 plain = next(each for each in best if not each.drafts and each.threads == choice.threads)
-                checked = check(self.source, choice, plain, Path(folder), self.prompts, generating)
+                checked = check(trials.source, choice, plain, Path(folder), self.prompts, generating)
         assert trials.context is not None, "something was measured"
         return Tuning(
             plan.name, self.source.engine.name, len(self.prompts), new_tokens, options.temperature, trials.context,
-            tuple(best), tuple(search.lines), self.source.overrides, checked,
+            tuple(best), tuple(search.lines), self.source.overrides, checked, layers,
         )  # fmt: skip
+
+    def _search_layers(self, trials: Trials) -> LayerSearch | None:
+        """Where layers are to be searched: from here on the trials are of what was found."""
+        seconds = SECONDS if self.options.search_seconds is None else self.options.search_seconds
+        if self.source.plan.drafter.kind != KIND or not seconds:
+            return None
+        found = search_layers(trials, self.shapes, seconds)
+        trials.source = Source.read(self.source.path, [*self.source.overrides, found.setting])
+        return found
 
 
 def usual_threads() -> list[int]:

@@ -10,7 +10,7 @@ from speccompile.errors import RecipeError, UsageError
 from speccompile.families import WEIGHTED
 from speccompile.progress import LOGGER
 from speccompile.recipe import EnginePlan, Plan, Recipe, load_recipe, make_plan
-from speccompile.recipe.capabilities import ROWS
+from speccompile.recipe.capabilities import DRAFTER_KEYS, ROWS
 from speccompile.recipe.refusal import one_of
 from speccompile.recipe.schema import Drafter, Engine, Precision
 
@@ -18,6 +18,14 @@ DRAFTS = (1, 2, 3, 4, 5, 6, 8)
 """Drafts of a chain. Of `models`, where every number needs a bundle of its own, the recipe's alone."""
 TREES = ("[2,1]", "[2,2,1]", "eagle-25", '{"depth":5,"top_k":4,"nodes":12}')
 """As a recipe writes them. A CPU pays for every node, so most are small."""
+SIZES: dict[str, tuple[dict[str, int], ...]] = {
+    "token_recycling": tuple({"nodes": nodes} for nodes in (8, 12, 16, 24, 40)),
+    "lookahead": tuple(
+        {"window": window, "level": level, "guesses": guesses}
+        for window, level, guesses in ((2, 3, 2), (2, 4, 1), (3, 3, 3), (4, 4, 4), (7, 5, 7))
+    ),
+}
+"""Of kinds with a tree of their own: the keys that size it. Small ones again."""
 BACKEND, PROVIDER = "onnxruntime", "cpu"
 
 T = TypeVar("T")
@@ -25,13 +33,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Shape:
-    """How drafts follow each other. drafts: of a chain; tree: as a recipe writes it. One of them is None."""
+    """How drafts follow each other. drafts: of a chain; tree: as a recipe writes it; keys: of the recipe, with the
+    numbers that size a kind's own tree. Exactly one is given."""
 
     drafts: int | None = None
     tree: str | None = None
+    keys: tuple[tuple[str, int], ...] = ()
 
     @property
     def label(self) -> str:
+        if self.keys:
+            return ", ".join(f"{name} {number}" for name, number in self.keys)
         return f"chain of {self.drafts}" if self.tree is None else f"tree {self.tree}"
 
 
@@ -47,21 +59,31 @@ class Source:
 
     @classmethod
     def read(cls, path: Path, overrides: Sequence[str]) -> "Source":
-        """Raises RecipeError for a recipe that is wrong, has no drafter, or no engine for this machine's processor."""
-        recipe = load_recipe(path, overrides)
-        plan = make_plan(recipe)
-        if not plan.drafter.tokens:
-            raise recipe.origin.refusal(
+        """Raises RecipeError as `of`, and for a recipe that has no drafter."""
+        source = cls.of(path, overrides)
+        if not source.plan.drafter.tokens:
+            raise source.recipe.origin.refusal(
                 "drafter.kind", "'none'", "a drafter to tune",
                 "add a drafter, for example `drafter: {kind: prompt_lookup}`",
             )  # fmt: skip
-        engine = next((each for each in plan.engines if (each.backend, each.provider) == (BACKEND, PROVIDER)), None)
-        if engine is None:
-            raise recipe.origin.refusal(
-                "engines", one_of([each.name for each in plan.engines]), f"one of {BACKEND} on {PROVIDER} to measure",
-                f"add `- backend: {BACKEND}` to the engines, or --set 'engines=[{{backend: {BACKEND}}}]'",
-            )  # fmt: skip
-        return cls(path, tuple(overrides), recipe, plan, engine)
+        return source
+
+    @classmethod
+    def of(cls, path: Path, overrides: Sequence[str], engine: str | None = None) -> "Source":
+        """engine: its name; by default the first for this machine's processor. Raises RecipeError for a recipe that is
+        wrong, or has no such engine."""
+        recipe = load_recipe(path, overrides)
+        plan = make_plan(recipe)
+        names = one_of([each.name for each in plan.engines])
+        for each in plan.engines:
+            if each.name == engine or (engine is None and (each.backend, each.provider) == (BACKEND, PROVIDER)):
+                return cls(path, tuple(overrides), recipe, plan, each)
+        if engine is not None:
+            raise recipe.origin.refusal("engines", names, f"one that is called '{engine}'", "give one of these names")
+        raise recipe.origin.refusal(
+            "engines", names, f"one of {BACKEND} on {PROVIDER} to measure",
+            f"add `- backend: {BACKEND}` to the engines, or --set 'engines=[{{backend: {BACKEND}}}]'",
+        )  # fmt: skip
 
     def planned(self, *settings: str) -> Plan:
         """The plan with more settings, for the engine that is tuned alone. Raises RecipeError where they do not go
@@ -77,9 +99,11 @@ class Source:
     def shape_settings(self, shape: Shape) -> tuple[str, ...]:
         """What makes the recipe's drafter draft this."""
         written = self.recipe.drafter or Drafter()
-        if shape.tree is None:
-            return (*(["drafter.tree=null"] if written.tree is not None else []), f"drafter.tokens={shape.drafts}")
-        return (*(["drafter.tokens=null"] if written.tokens is not None else []), f"drafter.tree={shape.tree}")
+        others = ("tree", "tokens") if shape.keys else ("tree" if shape.tree is None else "tokens", "nodes")
+        settings = [f"drafter.{key}=null" for key in others if getattr(written, key) is not None]
+        if shape.keys:
+            return (*settings, *(f"drafter.{name}={number}" for name, number in shape.keys))
+        return (*settings, f"drafter.tokens={shape.drafts}" if shape.tree is None else f"drafter.tree={shape.tree}")
 
     def precision_settings(self, word: str | None) -> tuple[str, ...]:
         """What gives the drafter this precision, in this engine alone where there are others."""
@@ -100,10 +124,14 @@ class Source:
         settings = ["drafter={kind: none}"]
         settings += ["graphs=separate"] if recipe.graphs == "fused" else []
         settings += ["verify={method: exact}"] if self.plan.verify.method != "exact" else []
+        return (*settings, *self.unweighted_settings())
+
+    def unweighted_settings(self) -> tuple[str, ...]:
+        """What leaves out the precision of a drafter's weights, for one that has none."""
+        recipe = self.recipe
         sections = {"precision": recipe.precision}
         sections |= {f"engines.{index}.precision": each.precision for index, each in enumerate(recipe.engines or ())}
-        settings += [f"{place}.drafter=null" for place, section in sections.items() if section and section.drafter]
-        return tuple(settings)
+        return tuple(f"{place}.drafter=null" for place, section in sections.items() if section and section.drafter)
 
 
 def shapes(source: Source, drafts: Sequence[int], trees: Sequence[str]) -> list[Shape]:
@@ -112,10 +140,17 @@ def shapes(source: Source, drafts: Sequence[int], trees: Sequence[str]) -> list[
     if drafts or trees:
         wanted = [*(Shape(drafts=each) for each in sorted(set(drafts))), *(Shape(tree=each) for each in trees)]
     else:
-        chains = [Shape(drafts=each) for each in (DRAFTS if source.is_chain else ())]
-        wanted = [*chains, *(Shape(tree=each) for each in TREES), _own_shape(source)]
+        wanted = _usual(source)
     names = {shape: (shape.label, source.shape_settings(shape)) for shape in wanted}
     return _possible(source, names)
+
+
+def _usual(source: Source) -> list[Shape]:
+    sizes = [Shape(keys=tuple(size.items())) for size in SIZES.get(source.plan.drafter.kind, ())]
+    if "tree" not in DRAFTER_KEYS[source.plan.drafter.kind] and sizes:
+        return [*sizes, _own_shape(source)]
+    chains = [Shape(drafts=each) for each in (DRAFTS if source.is_chain else ())]
+    return [*chains, *sizes, *(Shape(tree=each) for each in TREES), _own_shape(source)]
 
 
 def precisions(source: Source, wanted: Sequence[str]) -> list[str | None]:
@@ -160,9 +195,13 @@ def _possible(source: Source, wanted: dict[T, tuple[str, tuple[str, ...]]]) -> l
 
 
 def _own_shape(source: Source) -> Shape:
-    tree = (source.recipe.drafter or Drafter()).tree
+    if source.plan.drafter.lookahead is not None:
+        return Shape(keys=tuple(zip(("window", "level", "guesses"), source.plan.drafter.lookahead, strict=True)))
+    tree, planned = (source.recipe.drafter or Drafter()).tree, source.plan.drafter.tree
+    if tree is None and planned.kind == "static":  # the drafter's own
+        return Shape(keys=(("nodes", source.plan.drafter.tokens),))
     if tree is None or tree == "chain":
-        return Shape(drafts=source.plan.drafter.tree.depth)
+        return Shape(drafts=source.plan.drafter.own.tree.depth)
     if isinstance(tree, str):
         return Shape(tree=tree)
     plain = tree if isinstance(tree, list) else tree.model_dump(exclude_none=True)

@@ -3,7 +3,9 @@
 import shlex
 from collections.abc import Iterator
 
+from speccompile.bench.costs import expected_tokens
 from speccompile.bench.table import cell
+from speccompile.tune.halves import LayerSearch
 from speccompile.tune.predict import Candidate
 from speccompile.tune.run import Tuning
 
@@ -41,6 +43,8 @@ def _lines(tuning: Tuning) -> Iterator[str]:
             f"draft of a chain of K, {weights}threads {threads}: {line.base * 1e3:.3f} + {line.slope * 1e3:.3f} K ms, "
             "a line through the shortest and the longest"
         )
+    if tuning.layers is not None:
+        yield from _layers(tuning.layers)
     yield "catch-up: tokens that the drafter reads again in a round; kind and shape decide it"
     yield from _choice(tuning)
 
@@ -60,6 +64,22 @@ def _cells(each: Candidate) -> tuple[str, ...]:
         f"{each.host_seconds * 1e6:.0f}",
         f"{each.tokens_per_second:.1f}",
     )
+
+
+def _layers(found: LayerSearch) -> Iterator[str]:
+    costs = found.costs
+    yield (
+        f"a pass of a draft, threads {found.threads}: {costs.base * 1e3:.3f} ms, and {costs.attention * 1e3:.3f} an "
+        f"attention half, {costs.mlp * 1e3:.3f} an MLP half"
+    )
+    for name, each in (("chosen", found.choice), ("the recipe's", found.own)):
+        yield (
+            f"layers, {name}: {each.layers}; by {found.blocks} places of the text a chain of "
+            f"{each.drafts} accepts {expected_tokens(each.accepted_at_depth[: each.drafts]):.2f}, "
+            f"{each.tokens_per_second:.1f} tokens/s"
+        )
+    end = "the search ended" if found.complete else "time was up: --search-seconds gives it more"
+    yield f"{found.judged} sets judged in {found.seconds:.1f} s, {end}"
 
 
 def _choice(tuning: Tuning) -> Iterator[str]:

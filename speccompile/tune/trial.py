@@ -45,6 +45,8 @@ class Trials:
     """Committed tokens over which costs are measured; the first trial decides, so that all have the same."""
     plain: dict[int, list[Generation]] = field(default_factory=dict)
     """Autoregressive generations that have rounds, by threads; the first trial's."""
+    texts: list[tuple[int, list[int]]] = field(default_factory=list)
+    """Of the first of them: how many tokens the prompt has, and all tokens."""
 
     def try_shape(self, shape: Shape, widths: Sequence[int], settings: Sequence[str], *, accepting: bool) -> Trial:
         """Build a bundle with this shape and measure it.
@@ -90,6 +92,7 @@ class Trials:
     def _generate(self, bundle: Bundle, about: str, **way: bool) -> list[Generation]:
         """Generations with rounds, of every prompt that has any. Raises PromptError where none has."""
         generations = []
+        bundle.reset()  # of what it learned from the same prompts, drafted for in another way
         with step(f"generating for {len(self.prompts)} prompts: {about}"):
             for number, prompt in enumerate(self.prompts, 1):
                 try:
@@ -98,6 +101,9 @@ class Trials:
                     raise PromptError(f"prompt {number}: {error}", hint=error.hint) from error
         if self.context is None:
             self.context = mean_context(generations, bundle.manifest.max_length)
+        if not self.texts:
+            prompts = map(bundle.token_ids, self.prompts)
+            self.texts = [(len(p), [*p, *each.token_ids]) for p, each in zip(prompts, generations, strict=True)]
         with_rounds = [each for each in generations if each.rounds]
         if not with_rounds:
             raise PromptError(

@@ -12,7 +12,7 @@ from speccompile.checkpoints.quantization import read_quantization
 from speccompile.checkpoints.weights import StoredTensor, stored_tensors
 from speccompile.weights.quantized import dequantized
 from speccompile.weights.quantized.packed import Packed
-from speccompile.weights.source import Held, OpenFile, Source, Stored
+from speccompile.weights.source import Held, OpenFile, Source, Stored, opened
 
 _DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
@@ -32,7 +32,7 @@ def checkpoint_sources(folder: Path) -> Checkpoint:
     are quantized by a method that is not read.
     """
     tensors = stored_tensors(folder)
-    files = {name: OpenFile(folder / name) for name in sorted({tensor.file for tensor in tensors.values()})}
+    files = {name: opened(folder / name) for name in sorted({tensor.file for tensor in tensors.values()})}
     contents = {name: cache(partial(content_hash, file.path)) for name, file in files.items()}
     found = {name: _source(each, files[each.file], contents[each.file]) for name, each in tensors.items()}
     weights = {name: source for name, source in found.items() if source is not None}
@@ -56,8 +56,3 @@ def _source(tensor: StoredTensor, file: OpenFile, content: Callable[[], str]) ->
         numbers = np.frombuffer(file.read(tensor.offset, tensor.size), np.float64)
         return Held(numbers.reshape(tensor.shape).astype(np.float32))
     return None
-
-
-def reread(path: Path, offset: int, shape: tuple[int, ...], dtype: str, content: Callable[[], str]) -> Stored:
-    """A weight by its place, for graphs that name it."""
-    return Stored(OpenFile(path), offset, shape, dtype, content)

@@ -19,9 +19,8 @@ import onnx_ir as ir
 from blake3 import blake3
 
 from speccompile.bundle.contents import content_hash
-from speccompile.weights.checkpoint import reread
 from speccompile.weights.quantized import constant
-from speccompile.weights.source import DTYPES, Held, Source, Stored, Turned
+from speccompile.weights.source import DTYPES, Held, Source, Stored, Turned, opened
 
 LINK = ".safetensors"
 """How the links of a folder end: the digest of the content stands before."""
@@ -199,7 +198,7 @@ def stored_in(tensor: ir.TensorProtocol) -> Stored | None:
     content = location.removesuffix(LINK)
     shape = tuple(tensor.shape.numpy())
     path = Path(tensor.base_dir) / location
-    return reread(path.resolve(), tensor.offset or 0, shape, _NAMES[tensor.dtype], lambda: content)
+    return Stored(opened(path.resolve()), tensor.offset or 0, shape, _NAMES[tensor.dtype], lambda: content)
 
 
 class _Low(Source):

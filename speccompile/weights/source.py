@@ -9,6 +9,7 @@ from itertools import accumulate
 from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
 
 import ml_dtypes
 import numpy as np
@@ -116,6 +117,8 @@ class OpenFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._handle = os.open(path, os.O_RDONLY)
+        stat = os.fstat(self._handle)
+        self.identity = stat.st_dev, stat.st_ino
 
     def __del__(self) -> None:
         if hasattr(self, "_handle"):
@@ -134,6 +137,15 @@ class OpenFile:
                 )
             start += count
         return found
+
+
+_OPEN: WeakValueDictionary[tuple[int, int], OpenFile] = WeakValueDictionary()
+
+
+def opened(path: Path) -> OpenFile:
+    """A file, open once however many weights lie in it, for as long as one of them is there."""
+    file = OpenFile(path)
+    return _OPEN.setdefault(file.identity, file)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ turns, cuts or joins weights gives another weight. Any other operator gets the w
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -15,6 +15,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_map_only
 
 from speccompile.weights.source import Joined, Source, Stacked, Stored
+
+Module = TypeVar("Module", bound=nn.Module)
 
 aten = torch.ops.aten
 
@@ -193,6 +195,25 @@ _OPERATORS: dict[Any, Callable[..., Any]] = {
     aten.cat.default: _joined,
 }
 """Operators that need no whole weight. Each may decline: `NotImplemented`."""
+
+
+def with_numbers(module: Module) -> Module:
+    """The module with all of its weights in memory, as training needs them; those that it shares stay shared."""
+    numbers: dict[int, Tensor] = {}  # by what they are read from
+    parameters: dict[int, nn.Parameter] = {}
+
+    def load(weight: WeightTensor) -> Tensor:
+        if id(weight.source) not in numbers:
+            numbers[id(weight.source)] = whole(weight)
+        found = numbers[id(weight.source)]
+        if not isinstance(weight, nn.Parameter):
+            return found
+        return parameters.setdefault(id(weight), nn.Parameter(found, weight.requires_grad))
+
+    for each in module.modules():
+        for store in (each._parameters, each._buffers):
+            store.update({name: load(weight) for name, weight in store.items() if isinstance(weight, WeightTensor)})
+    return module
 
 
 @contextmanager

@@ -6,7 +6,7 @@ A row of the table is all that is needed: what a recipe says for a word stands i
 import fcntl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,12 @@ from transformers import AutoConfig, PreTrainedModel
 
 from speccompile.builder import build
 from speccompile.families import WEIGHTED
+from speccompile.prove.repeats import Repeats
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.recipe.capabilities import DRAFTER_KEYS
 from speccompile.recipe.drafts import DRAFTS
 from speccompile.recipe.rules import METHOD
+from speccompile.step.layers import find_layers
 from tests.compile.tiny_bundles import noisy, save
 from tests.heads.every import HEADS
 
@@ -32,6 +34,11 @@ SECTIONS: dict[str, dict[str, Any]] = {
     "model": {"model": "drafter"},
     "models": {"models": ["drafter", "other"]},
     "prompt_lookup": {"ngram": 2},
+    "lookahead": {"window": 3, "level": 3, "guesses": 2},
+    "jacobi": {},
+    "retrieval": {},
+    "token_recycling": {"top_k": 3},
+    "suffix": {"remember": 256},
     "layer_skip": {"layers": [0]},
     **{kind: {"model": kind} for kind in HEADS},
     "kangaroo": {"model": "kangaroo", "threshold": 0.0},
@@ -74,7 +81,8 @@ WHERE = {
 
 FUSED = (
     ("model", "static"),
-    *((kind, "chain") for kind in ("models", "prompt_lookup", "layer_skip", *HEADS)),
+    ("suffix", "dynamic"),
+    *((kind, "chain") for kind in ("models", "prompt_lookup", "token_recycling", "layer_skip", *HEADS)),
 )
 """Drafters and trees of exact bundles that are built as one `step` graph."""
 
@@ -88,15 +96,25 @@ class Combination:
     sample: bool
     decoding: str
     method: str
+    pair: str = ""
+    """Architectures of target and drafter, as in "gpt2+lfm2", or of both, where they are not those of `WHERE`."""
 
     def __str__(self) -> str:
-        drawn = ["drawn"] if self.sample else []
-        return "-".join([self.drafter, self.tree, *drawn, self.decoding, self.method])
+        words = [self.drafter, self.tree, "drawn" if self.sample else "", self.decoding, self.method, self.pair]
+        return "-".join(filter(None, words))
 
     @property
     def where(self) -> Where:
         """Trees of several models are merged, so that even their chains are no chain together."""
-        return WHERE["static" if self.drafter == "models" else self.tree, self.decoding]
+        found = WHERE["static" if self.drafter == "models" else self.tree, self.decoding]
+        return replace(found, architecture=self.pair) if self.pair else found
+
+    @property
+    def proposer(self) -> Repeats | None:
+        """Where no graph drafts, somebody who does."""
+        if self.drafter != "retrieval":
+            return None
+        return Repeats(2, 2, True) if self.tree == "chain" else Repeats(5, 2, False)
 
     @property
     def exact(self) -> bool:
@@ -105,15 +123,19 @@ class Combination:
     @property
     def agrees(self) -> bool:
         """Whether its drafts come true now and then: random heads know nothing of their target."""
-        return self.drafter not in ("none", *HEADS)
+        return self.drafter not in ("none", *HEADS) and "+" not in self.pair
 
     def recipe(self, parameters: Mapping[str, float], engine: Mapping[str, Any]) -> dict[str, Any]:
-        fused = self.exact and (self.drafter, self.tree) in FUSED
+        fused = self.exact and (self.drafter, self.tree) in FUSED and (not self.pair or self.drafter == "layer_skip")
         drafter = {
             "kind": self.drafter,
             **SECTIONS[self.drafter],
-            **(TREES[self.tree] if self.drafter != "none" else {}),
+            **(TREES[self.tree] if "tree" in DRAFTER_KEYS[self.drafter] else {}),
         }
+        if (self.drafter, self.tree) == ("retrieval", "dynamic"):
+            drafter["tree"] = {"depth": 2, "nodes": 5}
+        if not self.exact:  # which go with no answers that are remembered
+            drafter.pop("remember", None)
         if "sample" in DRAFTER_KEYS[self.drafter]:
             drafter["sample"] = self.sample
         return {
@@ -146,6 +168,24 @@ RULES = list(
 """Of an approximate method one combination for each decoding: what drafts is no business of the rule's."""
 
 
+def _on_states(drafter: str, pair: str, decoding: str = "greedy", *, sample: bool = False) -> Combination:
+    return Combination(drafter, "chain", sample, decoding, METHOD, pair)
+
+
+ON_STATES = [
+    _on_states("model", "qwen3_5_text"),
+    _on_states("model", "gpt2+lfm2"),
+    _on_states("model", "falcon_h1+qwen2", "sampling", sample=True),
+    _on_states("eagle3", "granitemoehybrid"),
+    _on_states("dflash", "lfm2"),
+    _on_states("layer_skip", "qwen3_5_text"),
+    _on_states("prompt_lookup", "falcon_h1", "sampling"),
+]
+"""Some with models that carry states from token to token: as target, as drafter, or both; one that pairs features with
+tokens, and one that reads the target's states, in one graph. Others would draft there in every round: they could not
+read later what they missed."""
+
+
 def is_tried(combination: Combination) -> bool:
     """Of heads, which are many, those that draw, and trees that grow: where the temperature is zero a bundle that draws
     takes the best drafts, greedily. Greedy bundles of every head are in its own tests. Of an approximate method one
@@ -159,10 +199,10 @@ def is_tried(combination: Combination) -> bool:
 def _model(name: str, noise: float, n_layers: int) -> PreTrainedModel:
     """With two layers, the second of which says little, so that the first alone is a drafter."""
     model = noisy(name, noise)
-    layers = model.transformer.h if name == "gpt2" else model.model.layers
+    layers = find_layers(model)
     del layers[n_layers:]
     model.config.num_hidden_layers = n_layers
-    if getattr(model.config, "layer_types", None):
+    if model.config.to_dict().get("layer_types"):  # of which some classes make a property
         model.config.layer_types = model.config.layer_types[:n_layers]
     with torch.no_grad():
         for parameter in layers[1:].parameters():
@@ -180,13 +220,14 @@ class Workshop:
     def models(self, architecture: str) -> Path:
         """A folder with a target, two drafters that are somewhat like it, and a head of every kind."""
         folder = self.folder / architecture
+        target, drafter = architecture.split("+") if "+" in architecture else (architecture, architecture)
         with once(folder / "other") as is_new:
             if is_new:
-                save(_model(architecture, 0.0, 2), folder / "target", tokenizer=False)
-                save(_model(architecture, 0.1, 1), folder / "drafter", tokenizer=False)
+                save(_model(target, 0.0, 2), folder / "target", tokenizer=False)
+                save(_model(drafter, 0.1, 1), folder / "drafter", tokenizer=False)
                 for kind, write in HEADS.items():
                     write(folder / kind, AutoConfig.from_pretrained(folder / "target"))
-                save(_model(architecture, 0.2, 1), folder / "other", tokenizer=False)  # the last, which is looked for
+                save(_model(drafter, 0.2, 1), folder / "other", tokenizer=False)  # the last, which is looked for
         return folder
 
     def bundle(self, combination: Combination, **parameters: float) -> Path:

@@ -32,7 +32,8 @@ def check_loop(plan: Plan, folder: Path, prompt_length: int = 45, new_tokens: in
             window = engine.array("window", (plan.batch_size, plan.drafter.tokens + 1))[0].tolist()
             text = prompt + row.token_ids
             assert window[0] == text[-1]
-            features = eager_taps(target, text[:-1], plan.drafter.head.taps)
+            taps = plan.drafter.head.taps
+            features = eager_taps(target, text[:-1], taps) if taps else None
             compared += _compare(window[1:], Fed(text, features, text[1:]), teacher)
     return compared
 

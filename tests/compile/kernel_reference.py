@@ -215,14 +215,16 @@ def turned(x: Floats, cosines: Floats, sines: Floats, *, interleaved: bool) -> F
 
 def attend(
     query: Floats, key_rows: Floats, value_rows: Floats, key_cache: Floats, value_cache: Floats, length: Array,
-    positions: Array, bias: Floats, *, scale: float, softcap: float, window: int,
+    positions: Array, bias: Floats, sinks: Floats | None = None, *, scale: float, softcap: float, window: int,
+    is_latent: bool = False,
 ) -> Floats:  # fmt: skip
-    """Shapes: `Attend` in native/operators/attend.h. A query sees the committed rows of its window, then those in-step
-    rows that its bias does not hide, in this order."""
+    """Shapes: `Attend` and its kin in native/operators/attend.h. A query sees the committed rows of its window, then
+    those in-step rows that its bias does not hide, in this order."""
     batch, tokens = query.shape[:2]
     groups, width = key_rows.shape[1], key_rows.shape[3]
-    queries = query.reshape(batch, tokens, groups, -1, 1, width)
-    context = np.zeros((*queries.shape[:4], value_rows.shape[3]), np.float32)
+    queries = query.reshape(batch, tokens, groups, -1, 1, width + value_rows.shape[3] * is_latent)
+    context = np.zeros((*queries.shape[:4], (key_rows if is_latent else value_rows).shape[3]), np.float32)
+    sink = None if sinks is None else sinks.reshape(groups, -1, 1)
     for b, t in np.ndindex(batch, tokens):
         begin = max(0, int(positions[b, t]) - window + 1) if window else 0
         committed = slice(min(begin, length[b]), length[b])
@@ -232,12 +234,60 @@ def attend(
         if keys.shape[1] == 0:
             continue
         with np.errstate(all="ignore"):
-            scores = dot(queries[b, t], keys[:, None]) * np.float32(scale)  # [groups, heads of one, what is seen]
+            scores = dot(queries[b, t, ..., :width], keys[:, None]) * np.float32(scale)  # [groups, heads of one, seen]
+            if is_latent:
+                scores = scores + dot(queries[b, t, ..., width:], values[:, None]) * np.float32(scale)
+                values = keys
             if softcap > 0:
                 scores = np.float32(softcap) * tangent(scores / np.float32(softcap))
             scores[..., scores.shape[-1] - len(seen) :] += bias[b, 0, t, seen]
-            weights = exponential(scores - scores.max(-1, keepdims=True))
+            largest = scores.max(-1, keepdims=True)
+            largest = largest if sink is None else np.maximum(largest, sink)
+            weights = exponential(scores - largest)
+            total = plain_sum(weights)[..., None] + (0 if sink is None else exponential(sink - largest))
             for i in range(values.shape[1]):
                 context[b, t] = fma(weights[..., i, None], values[:, None, i], context[b, t])
-            context[b, t] *= (np.float32(1) / plain_sum(weights))[..., None]
+            context[b, t] *= np.float32(1) / total
     return context.reshape(batch, tokens, -1)
+
+
+def convolve(rows: Floats, state: Floats, taps: Floats, bias: Floats, *, is_silu: bool) -> Floats:
+    """Shapes: `Convolve` in native/operators/states.h."""
+    behind, y = np.concatenate([state, rows], 2), np.zeros_like(rows)
+    for place, tap in enumerate(taps):
+        y = fma(behind[:, :, place : place + rows.shape[2]], tap, y)
+    return silu(y + bias) if is_silu else y + bias
+
+
+def recur(
+    query: Floats, key: Floats, value: Floats, decay: Floats, state: Floats, length: Array, count: Array,
+    beta: Floats | None = None,
+) -> tuple[Floats, Floats]:  # fmt: skip
+    """Shapes: `Recur` and `Advance` in native/operators/states.h. What every token gives, and the last state."""
+    shared = value.shape[1] // key.shape[1]
+    queries, keys = query.repeat(shared, 1), key.repeat(shared, 1)
+    context, updated = np.zeros_like(value), state.copy()
+    channel_sum = _in_lanes_sum if value.shape[3] == 1 else _in_chains_sum
+    with np.errstate(all="ignore"):
+        current = np.where((length > 0)[:, None, None, None], state, np.float32(0))
+        for t in range(value.shape[2]):
+            column, update = keys[:, :, t, :, None], value[:, :, t]
+            current = current * exponential(decay[:, :, t])[..., None]
+            if beta is not None:
+                update = (update - channel_sum(column, current)) * beta[:, :, t]
+            current = fma(column, update[:, :, None], current)
+            context[:, :, t] = channel_sum(queries[:, :, t, :, None], current)
+            updated = np.where((count > t)[:, None, None, None], current, updated)
+    return context, updated
+
+
+def _in_chains_sum(factors: Floats, state: Floats) -> Floats:
+    """The sum over the channels of a key [.., K, V]: four partial ones, of which two pairs are added."""
+    chains = [np.zeros((*state.shape[:-2], state.shape[-1]), np.float32) for _ in range(4)]
+    for i in range(state.shape[-2]):
+        chains[i % 4] = fma(factors[..., i, :], state[..., i, :], chains[i % 4])
+    return (chains[0] + chains[1]) + (chains[2] + chains[3])
+
+
+def _in_lanes_sum(factors: Floats, state: Floats) -> Floats:
+    return dot(factors[..., 0], state[..., 0])[..., None]

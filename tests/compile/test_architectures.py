@@ -6,8 +6,10 @@ caches of transformers eager over the whole text, and the loop gives the tokens 
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
+from inspect import signature
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -40,10 +42,20 @@ from tests.compile.tiny_bundles import noisy
 from tests.light.test_zoo import NEEDED
 
 TOLERANCE = 5e-5
-"""Largest difference from transformers eager, relative to the largest value. float32; the worst row measures 1.3e-5."""
+"""Largest difference from transformers eager in float64, relative to the largest value; most rows measure 1.3e-5."""
+
+NOISE = 4.0
+"""Or so many times what transformers' own float32 is away from it. On a Xeon with AMX 2.5e-4 of RecurrentGemma, by
+roots of what is left of one, and 4e-5 of Qwen 3.5, by norms of small heads; another processor has other figures."""
 
 WIDTHS = (7, 1, 5, 13, 2, 40, 1, 16, 6)
 """Windows of one text: past every attention window, and past the original positions where they are scaled."""
+
+OWN_CACHES = ("minimax", "recurrent_gemma")
+"""Families that keep their states in caches of their own classes, or nowhere: of these the logits are compared."""
+
+DELTA = ("qwen3_5_text",)
+"""Families whose states are [H, K, V] in transformers too."""
 
 MAX_LENGTH = {"phi3_longrope": 32}
 LONGEST = 120
@@ -63,6 +75,13 @@ class Compiled:
     graphs: list[Graph]
     target: PreTrainedModel
     drafter: PreTrainedModel | None
+
+    @cached_property
+    def exact(self) -> PreTrainedModel:
+        """The target in float64, expert by expert: torch multiplies groups of no such matrices."""
+        model = deepcopy(self.target).double()
+        model.set_experts_implementation("eager")
+        return model
 
     def engine(self, form: str) -> OnnxRuntimeEngine:
         files = {graph.name: FORMS[form](graph) for graph in self.graphs}
@@ -140,9 +159,11 @@ def run_windows(session: ort.InferenceSession, graph: Graph, texts: list[list[in
     return [np.concatenate(parts) for parts in logits], states
 
 
-def assert_close(got: np.ndarray, expected: torch.Tensor) -> None:
+def assert_close(got: np.ndarray, expected: torch.Tensor, single: torch.Tensor) -> None:
+    """Of what transformers computes in float64, with its own float32 beside."""
     assert got.shape == expected.shape
-    assert np.abs(got - expected.numpy()).max() <= TOLERANCE * expected.abs().max().item()
+    distance = float(np.abs(got - expected.numpy()).max())
+    assert distance <= max(TOLERANCE * expected.abs().max().item(), NOISE * (expected - single).abs().max().item())
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -157,11 +178,41 @@ def test_windows_give_the_logits_and_caches_of_transformers(
     session = ort.InferenceSession(str(row.folder / FORMS[form](row.graphs[0])), options)
     logits, states = run_windows(session, row.graphs[0], texts, fed)
     for index, text in enumerate(texts):
-        rows = DynamicCache()  # of one kind for all layers, so that no row is dropped
-        assert_close(logits[index], row.target(torch.tensor([text]), past_key_values=rows, use_cache=True).logits[0])
-        for layer, kept in enumerate(rows.layers):
-            assert_close(states[f"target.key.{layer}"][index, :, : len(text)], kept.keys[0])
-            assert_close(states[f"target.value.{layer}"][index, :, : len(text)], kept.values[0])
+        (expected, kept), (single, kept_single) = (eager(model, text) for model in (row.exact, row.target))
+        assert_close(logits[index], expected, single)
+        for state, value in kept.items():
+            got = states[f"target.{state}"][index]
+            if state.startswith(("key", "value")):  # of Llama 4's chunks transformers keeps the latest rows alone
+                got = got[:, len(text) - value.shape[1] : len(text)]
+            assert_close(got, value, kept_single[state])
+        assert kept.keys() == {state.removeprefix("target.") for state in states} or name in OWN_CACHES
+
+
+def eager(model: PreTrainedModel, text: list[int]) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    """transformers' logits [n, V], and what its caches hold in the end, by our names and in our layout."""
+    if model.config.model_type in OWN_CACHES:
+        return model(torch.tensor([text]), use_cache=False).logits[0], {}
+    carries = any(kind not in (zoo.FULL, zoo.SLIDING) for kind in getattr(model.config, "layer_types", None) or ["?"])
+    # Of one kind for all layers, so that no row is dropped, where none carries a state.
+    cache = DynamicCache(config=model.config) if carries and hasattr(model.config, "layer_types") else DynamicCache()
+    argument = "cache_params" if "cache_params" in signature(model.forward).parameters else "past_key_values"
+    logits = model(torch.tensor([text]), use_cache=True, **{argument: cache}).logits[0]
+    kept: dict[str, torch.Tensor] = {}
+    for layer, each in enumerate(cache.layers):
+        for index, rows in getattr(each, "conv_states", {}).items():
+            kernel = each.conv_kernel_size[index]
+            kept[f"conv.{layer}"] = rows[0, :, 1 - kernel :].T[None]
+        for state in getattr(each, "recurrent_states", {}).values():
+            if state is not None:
+                kept[f"state.{layer}"] = state[0] if model.config.model_type in DELTA else turned(state[0])
+        if getattr(each, "keys", None) is not None:
+            kept |= {f"key.{layer}": each.keys[0], f"value.{layer}": each.values[0]}
+    return logits, kept
+
+
+def turned(state: torch.Tensor) -> torch.Tensor:
+    """Mamba's [C, K] as heads of one value, Mamba 2's [H, V, K] as [H, K, V]."""
+    return state[:, :, None] if state.dim() == 2 else state.transpose(1, 2)
 
 
 def greedy(model: PreTrainedModel, text: Sequence[int], new_tokens: int) -> list[int]:

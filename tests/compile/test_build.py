@@ -109,7 +109,9 @@ def from_hub(tmp_path_factory):
     (folder / "prompts.jsonl").write_text(PROMPTS)
     (folder / "recipe.yaml").write_text(HUB_RECIPE)
     arguments = ["build", "recipe.yaml", "--dump-graphs", "dumped", "--set", "prove.prompts=prompts.jsonl"]
-    environment = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(folder / "cache")}
+    # A cache of its own: what other tests have built would be taken from theirs, and not be traced.
+    own = {"HF_HUB_CACHE": str(folder / "cache"), "SPECCOMPILE_CACHE_DIR": str(folder / "builds")}
+    environment = os.environ | {"HF_HUB_OFFLINE": "1"} | own
     command = [sys.executable, "-c", COMMAND_LINE, *arguments, "--set", "prove.max_new_tokens=8"]
     run = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr

@@ -1,13 +1,13 @@
 """Every family of drafters: its traced graph against transformers eager, window after window, in ragged pairs."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import pytest
 import torch
 
-from speccompile.families.layer_skip.drafter import skip_layers
 from speccompile.families.models.drafter import SeveralDrafters
 from speccompile.families.prompt_lookup.drafter import PromptLookup
 from speccompile.prove.drafts import Teacher, check_dynamic, check_tree, teacher
@@ -16,8 +16,10 @@ from speccompile.step.draft import Accepted, Drafter
 from speccompile.step.draft.dynamic import DynamicDrafter
 from speccompile.step.draft.fixed import FixedDrafter
 from speccompile.step.draft.language import DecoderReader
+from speccompile.step.draft.votes import Policy
 from speccompile.tree import chain, from_branching, from_paths
 from tests.compile.drafter_graphs import BATCH, MAX_LENGTH, ROWS, Driven, decoder, driven, model
+from tests.compile.suffix_drafters import suffix_chain, suffix_tree
 
 TREE = from_paths([[0], [1], [2], [0, 0], [0, 1], [1, 0], [0, 0, 0], [1, 0, 0]])
 CHAIN = chain(3)
@@ -25,6 +27,7 @@ PAIR = from_branching([2, 1])
 DEPTH, TOP_K, NODES = 3, 3, 20
 """All but one of the nodes that are considered: the deepest would otherwise never be among the best."""
 FALLBACK = 0.08
+VOTES = Policy(match=5, factor=1.0, offset=2.0, threshold=0.1)
 
 MAKERS: dict[str, Callable[[], Drafter]] = {
     "chain": lambda: FixedDrafter(DecoderReader(decoder("llama")), CHAIN),
@@ -35,12 +38,13 @@ MAKERS: dict[str, Callable[[], Drafter]] = {
     "dynamic": lambda: DynamicDrafter(DecoderReader(decoder("mistral")), DEPTH, TOP_K, NODES),
     "several": lambda: SeveralDrafters([decoder("llama"), decoder("gpt2")], PAIR),
     "several chains": lambda: SeveralDrafters([decoder("llama"), decoder("llama", 1)], chain(2)),
-    "layer skip": lambda: FixedDrafter(DecoderReader(skip_layers(decoder("gemma2"), [0, 3])), PAIR, sample=True),
-    "layer skip, dynamic": lambda: DynamicDrafter(
-        DecoderReader(skip_layers(decoder("qwen3_moe"), [1])), DEPTH, TOP_K, NODES
-    ),
     "lookup": lambda: PromptLookup(TREE, 3, BATCH, ROWS),
+    "suffix": lambda: suffix_chain(4, VOTES, BATCH),
+    "suffix, looking again": lambda: suffix_chain(4, VOTES, BATCH, lane=64, again=True),
+    "suffix, remembering": lambda: suffix_chain(4, VOTES, BATCH, lane=64),
+    "suffix, tree": lambda: suffix_tree(9, 4, replace(VOTES, top_k=3), BATCH, lane=64),
 }
+WITHOUT_WEIGHTS = tuple(name for name in MAKERS if name.startswith(("lookup", "suffix")))
 
 
 @pytest.fixture(scope="module")
@@ -49,8 +53,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Driven]:
     return cache(lambda name: driven(MAKERS[name](), tmp_path_factory.mktemp("drafter")))
 
 
-def teach(name: str, seed: int = 0, skipped: tuple[int, ...] = ()) -> Teacher:
-    return teacher(model(name, seed), skipped)
+def teach(name: str, seed: int = 0) -> Teacher:
+    return teacher(model(name, seed))
 
 
 CHECKS: dict[str, Callable[..., dict[str, Any]]] = {
@@ -62,13 +66,9 @@ CHECKS: dict[str, Callable[..., dict[str, Any]]] = {
     "dynamic": lambda given: check_dynamic(given, teach("mistral"), DEPTH, TOP_K, MAX_LENGTH),
     "several": lambda given: check_tree(given, [teach("llama"), teach("gpt2")], PAIR, MAX_LENGTH),
     "several chains": lambda given: check_tree(given, [teach("llama"), teach("llama", 1)], chain(2), MAX_LENGTH),
-    "layer skip": lambda given: check_tree(given, [teach("gemma2", skipped=(1, 2))], PAIR, MAX_LENGTH),
-    "layer skip, dynamic": lambda given: check_dynamic(
-        given, teach("qwen3_moe", skipped=(0,)), DEPTH, TOP_K, MAX_LENGTH
-    ),
 }
 # Every third of the windows' rows is idle or at the end; candidates count where drafts are sampled.
-LEAST = {"chain": 30, "chain, sampled": 30 * 64, "tree, sampled": 50 * 64, "layer skip": 30 * 64}
+LEAST = {"chain": 30, "chain, sampled": 30 * 64, "tree, sampled": 50 * 64}
 
 
 @pytest.mark.parametrize("name", CHECKS)
@@ -85,9 +85,10 @@ def test_bild_stops_early_now_and_then(run: Callable[[str], Driven]) -> None:
     assert len(totals) > 1
 
 
-def test_lookup_without_weights_is_its_module(run: Callable[[str], Driven]) -> None:
-    found = run("lookup")
-    expected = module_drafts(MAKERS["lookup"](), found.of_proof)
+@pytest.mark.parametrize("name", WITHOUT_WEIGHTS)
+def test_a_drafter_without_weights_is_its_module(run: Callable[[str], Driven], name: str) -> None:
+    found = run(name)
+    expected = module_drafts(MAKERS[name](), found.of_proof)
     check_exact(found.outputs, expected, "draft", EAGER)
 
 
@@ -95,22 +96,6 @@ def test_states_of_several_drafters_have_names_of_their_own(run: Callable[[str],
     names = [tensor.name for tensor in run("several").graph.inputs if tensor.role == "state"]
     kinds = [f"{kind}.{layer}" for layer in range(2) for kind in ("key", "value")]
     assert names == [*(f"drafter.{kind}" for kind in kinds), *(f"drafter.1.{kind}" for kind in kinds)]
-
-
-@pytest.mark.parametrize(("name", "kept", "skipped"), [("layer skip", "03", "12"), ("layer skip, dynamic", "1", "0")])
-def test_nothing_is_left_of_skipped_layers(run: Callable[[str], Driven], name: str, kept: str, skipped: str) -> None:
-    found = run(name)
-    assert {layer for layer in kept + skipped if any(f".layers.{layer}." in w for w in found.weights)} == set(kept)
-    n_passes = 2 if name == "layer skip" else DEPTH
-    assert found.n_nodes("Attend") == n_passes * len(kept)
-    assert found.n_nodes("Commit") == 2 * len(kept)
-    assert sum(tensor.role == "state" for tensor in found.graph.inputs) == 2 * len(kept)
-
-
-def test_a_layer_skipping_drafter_has_the_very_weights_of_the_target() -> None:
-    target = decoder("gemma2")
-    skipping = skip_layers(target, [0, 3])
-    assert [id(p) for p in skipping.parameters()] == [id(p) for p in target.parameters()]
 
 
 @torch.no_grad()

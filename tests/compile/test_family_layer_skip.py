@@ -1,4 +1,4 @@
-"""Early exit: the target's first layers draft over the target's own caches."""
+"""Early exit: the target's first layers draft over the target's own caches. TensorRT: some of its halves do."""
 
 from pathlib import Path
 
@@ -15,8 +15,8 @@ from speccompile.lower.signatures import draft_graph
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.runtime import Bundle
 from speccompile.step.draft.dynamic import DynamicDrafter
-from speccompile.step.draft.exits import ExitReader
 from speccompile.step.draft.fixed import FixedDrafter
+from speccompile.step.draft.target_layers import LayersReader
 from speccompile.tree import from_branching
 from tests import zoo
 from tests.compile.drafter_graphs import BATCH, ROWS, decoder
@@ -34,10 +34,10 @@ def target() -> PreTrainedModel:
     return model
 
 
-def make(folder: Path, drafter: str, *sections: str, prove: bool = True) -> Path:
+def make(folder: Path, drafter: str, *sections: str, layers: str = "[0]", prove: bool = True) -> Path:
     save(target(), folder / "target", tokenizer=False)
     cache = "cache: {max_length: 112, prefill_chunk: 16, batch_size: 2}"
-    written = f"drafter: {{kind: layer_skip, layers: [0], {drafter}}}"
+    written = f"drafter: {{kind: layer_skip, layers: {layers}, {drafter}}}"
     (folder / "recipe.yaml").write_text("\n".join(("name: tiny", "target: {model: target}", written, cache, *sections)))
     build(make_plan(load_recipe(folder)), folder / "bundle", prove=prove)
     return folder / "bundle"
@@ -97,7 +97,7 @@ def draft_of(bundle: Bundle) -> Graph:
 
 
 def test_shapes_of_every_kind_borrow_and_catch_up_on_nothing() -> None:
-    reader = ExitReader(skip_layers(decoder("gemma2"), [0, 1]))
+    reader = LayersReader(skip_layers(decoder("gemma2"), [0, 1]))
     for drafter in (FixedDrafter(reader, from_branching([2, 1])), DynamicDrafter(reader, 3, 2, 6)):
         assert (drafter.states(), drafter.catch_up) == ([], 0)
         graph = draft_graph(drafter, BATCH)
@@ -107,13 +107,19 @@ def test_shapes_of_every_kind_borrow_and_catch_up_on_nothing() -> None:
         assert "catch_up" not in {tensor.name for tensor in graph.inputs}
 
 
-@pytest.mark.parametrize(("graphs", "drafter"), [("separate", "tree: {depth: 2, top_k: 2, nodes: 4}"),
-                                                 ("fused", "tree: [2, 1]")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("graphs", "drafter", "layers"),
+    [
+        ("separate", "tree: {depth: 2, top_k: 2, nodes: 4}", "[0]"),
+        ("separate", "tokens: 2", "{attention: [0], mlp: [1]}"),
+        ("fused", "tree: [2, 1]", "[0]"),
+    ],
+)
 def test_tensorrt_reads_caches_that_another_graph_or_it_itself_updates(
-    tmp_path: Path, graphs: str, drafter: str
+    tmp_path: Path, graphs: str, drafter: str, layers: str
 ) -> None:
     rtx = "engines: [{backend: tensorrt_rtx, compute_capability: '8.6', precision: {target: float16}}]"
-    opened = open_bundle(make(tmp_path, drafter, f"graphs: {graphs}", rtx, prove=False))
+    opened = open_bundle(make(tmp_path, drafter, f"graphs: {graphs}", rtx, layers=layers, prove=False))
     (entry,) = opened.manifest.engines
     name = "step" if graphs == "fused" else "draft"
     (graph,) = (each for each in entry.graphs if each.name == name)

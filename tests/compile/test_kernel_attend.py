@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from speccompile.lower import neutral
 from tests.compile import kernel_reference as reference
 from tests.compile.kernel_cases import graph, quick, values
 from tests.compile.kernel_reference import Array, Floats
@@ -18,11 +19,10 @@ HIDDEN = np.float32(-1e30)
 CAPACITY = 80
 
 
-def runs(scale: float = 0.3, softcap: float = 0.0, window: int = 0) -> KernelRuns:
+def runs(scale: float = 0.3, softcap: float = 0.0, window: int = 0, op: str = "Attend") -> KernelRuns:
     integers = {"length": np.int64, "positions": np.int64}
-    return KernelRuns(
-        graph("Attend", dict.fromkeys(NAMES), feeds=integers, scale=scale, softcap=softcap, window=window)
-    )
+    inputs = dict.fromkeys([*NAMES, "sinks"] if "Sinks" in op else NAMES)
+    return KernelRuns(graph(op, inputs, feeds=integers, scale=scale, softcap=softcap, window=window))
 
 
 def bias_of(draw: st.DrawFn, batch: int, tokens: int, rows: int) -> Floats:
@@ -33,10 +33,11 @@ def bias_of(draw: st.DrawFn, batch: int, tokens: int, rows: int) -> Floats:
     return np.where(hides, random.choice([-1e30, -np.inf, -6e29], hides.shape), added).astype(np.float32)
 
 
-@quick(150)
+@pytest.mark.parametrize("op", neutral.ATTENDS)
+@quick(100)
 @given(st.data())
-def test_attention(data):
-    draw = data.draw
+def test_attention(op, data):
+    draw, is_latent = data.draw, "Latent" in op
     batch, tokens, groups = draw(st.integers(1, 2)), draw(st.integers(1, 11)), draw(st.integers(1, 3))
     rows = draw(st.one_of(st.just(tokens), st.integers(1, 20)))
     shared, width = draw(st.integers(1, 3)), draw(st.one_of(st.integers(1, 40), st.sampled_from([64, 128])))
@@ -48,7 +49,7 @@ def test_attention(data):
         for b in range(batch):
             cache[b, :, length[b] :] = np.nan
     feeds = {
-        "query": values(draw, batch, tokens, groups * shared * width),
+        "query": values(draw, batch, tokens, groups * shared * (width + value_width * is_latent)),
         "key_rows": values(draw, batch, groups, rows, width),
         "value_rows": values(draw, batch, groups, rows, value_width),
         "key_cache": caches[0],
@@ -56,14 +57,15 @@ def test_attention(data):
         "length": length,
         "positions": length[:, None] + np.array([[draw(st.integers(0, 20)) for _ in range(tokens)]] * batch),
         "bias": bias_of(draw, batch, tokens, rows),
-    }
+    } | ({"sinks": values(draw, groups * shared)} if "Sinks" in op else {})
     settings = {
         "scale": draw(st.sampled_from([0.125, 1.0, -0.3])),
         "softcap": draw(st.sampled_from([0.0, 0.0, 30.0])),
         "window": draw(st.sampled_from([0, 0, 1, 7])),
     }
-    (found,) = runs(**settings).run(feeds)
-    same_bits(found, reference.attend(**feeds, **settings), "the kernels and the reference")
+    (found,) = runs(**settings, op=op).run(feeds)
+    expected = reference.attend(**feeds, **settings, is_latent=is_latent)
+    same_bits(found, expected, "the kernels and the reference")
 
 
 @pytest.mark.parametrize("query", [-1e38, -2e30, -np.inf, np.inf, np.nan])
@@ -99,11 +101,11 @@ def tree(random: np.random.Generator, width: int) -> tuple[Array, list[list[int]
     return bias, ancestors
 
 
-@pytest.mark.parametrize("window", [0, 9])
-def test_a_token_of_a_tree_gives_what_it_gives_alone(window):
+@pytest.mark.parametrize(("window", "op"), [(0, "Attend"), (9, "Attend"), (9, "AttendLatentSinks")])
+def test_a_token_of_a_tree_gives_what_it_gives_alone(window, op):
     """Behind its ancestors, when they are committed."""
     random, committed, groups, heads, depth, value_depth = np.random.default_rng(window), 13, 2, 4, 40, 24
-    kernels = runs(window=window)
+    kernels = runs(window=window, op=op)
     for width in range(1, 65):
         bias, ancestors = tree(random, width)
         depths = np.array([len(seen) - 1 for seen in ancestors])
@@ -111,12 +113,13 @@ def test_a_token_of_a_tree_gives_what_it_gives_alone(window):
             for token, seen in enumerate(ancestors):
                 bias[token, [row for row in seen if depths[token] - depths[row] >= window]] = HIDDEN
         feeds = {
-            "query": random.standard_normal((1, width, heads * depth)),
+            "query": random.standard_normal((1, width, heads * (depth + value_depth * ("Latent" in op)))),
             "key_rows": random.standard_normal((1, groups, width, depth)),
             "value_rows": random.standard_normal((1, groups, width, value_depth)),
             "key_cache": random.standard_normal((1, groups, CAPACITY, depth)),
             "value_cache": random.standard_normal((1, groups, CAPACITY, value_depth)),
         }
+        feeds |= {"sinks": random.standard_normal(heads)} if "Sinks" in op else {}
         feeds = {name: array.astype(np.float32) for name, array in feeds.items()}
         feeds |= {"length": np.array([committed]), "positions": committed + depths[None], "bias": bias[None, None]}
         (found,) = kernels.run(feeds)

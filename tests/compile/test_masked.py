@@ -31,18 +31,21 @@ from speccompile.step.draft.language import DecoderReader
 from speccompile.step.verify import Verify
 from speccompile.tree import chain
 from tests import zoo
-from tests.compile.test_neutral import HEADS, NAMES, VALUE_WIDTH, attend_inputs
+from tests.compile.suffix_drafters import suffix_chain
+from tests.compile.test_neutral import NAMES, attend_inputs, attended, context_shape
 
 HEADER = f'<ir_version: 10, opset_import: ["" : {neutral.OPSET}, "{neutral.DOMAIN}" : 1]>'
 TYPES = {torch.float32: "float", torch.float16: "float16", torch.int64: "int64"}
 
 
-def attend_model(inputs: dict[str, torch.Tensor], softcap: float, window: int, *, commits: bool) -> onnx.ModelProto:
+def attend_model(
+    inputs: dict[str, torch.Tensor], softcap: float, window: int, *, commits: bool, op: str = "Attend"
+) -> onnx.ModelProto:
     """One Attend, and the rows committed as they are or not at all."""
     given = ", ".join(f"{TYPES[value.dtype]}{list(value.shape)} {name}" for name, value in inputs.items())
-    batch, tokens, kind = len(inputs["length"]), inputs["query"].shape[2], TYPES[inputs["query"].dtype]
-    outputs = [f"{kind}[{batch}, {HEADS}, {tokens}, {VALUE_WIDTH}] context"]
-    body = f"""context = speccompile.Attend<scale = 0.3, softcap = {softcap}, window = {window}>({", ".join(NAMES)})"""
+    kind = TYPES[inputs["query"].dtype]
+    outputs = [f"{kind}{context_shape(inputs, op)} context"]
+    body = f"""context = speccompile.{op}<scale = 0.3, softcap = {softcap}, window = {window}>({", ".join(inputs)})"""
     for part in ("key", "value") if commits else ():
         outputs.append(f"{kind}{list(inputs[f'{part}_cache'].shape)} {part}s")
         body += f"\n{part}s = speccompile.Commit<axis = 2>({part}_cache, {part}_rows, length)"
@@ -72,10 +75,11 @@ def narrowed(inputs: dict[str, torch.Tensor], tokens: int) -> dict[str, torch.Te
 @pytest.mark.parametrize("commits", [False, True])
 @pytest.mark.parametrize("lengths", [[7], [0], [4, 7], [0, 3]])
 @pytest.mark.parametrize(("softcap", "window", "tokens"), [(0.0, 0, 3), (3.0, 0, 3), (0.0, 4, 3), (3.0, 4, 1)])
-def test_attend_masked_is_what_attend_means(commits, lengths, softcap, window, tokens):
-    inputs = narrowed(attend_inputs(lengths), tokens)
-    expected = ops.attend(*(inputs[name] for name in NAMES), 0.3, softcap, window).numpy()
-    context, *caches = run(lowered(attend_model(inputs, softcap, window, commits=commits)), inputs)
+@pytest.mark.parametrize("op", neutral.ATTENDS)
+def test_attend_masked_is_what_attend_means(commits, lengths, softcap, window, tokens, op):
+    inputs = narrowed(attend_inputs(lengths, op), tokens)
+    expected = attended(inputs, op, 0.3, softcap, window).numpy()
+    context, *caches = run(lowered(attend_model(inputs, softcap, window, commits=commits, op=op)), inputs)
     np.testing.assert_allclose(context, expected, atol=2e-6)
     for part, cache in zip(("key", "value"), caches, strict=False):
         updated = ops.commit(inputs[f"{part}_cache"], inputs[f"{part}_rows"], inputs["length"], 2)
@@ -175,14 +179,25 @@ def lookup(batch: int) -> Callable[[Path], Exported]:
     return lambda path: export_draft(PromptLookup(chain(4), 3, batch, ROWS), batch)
 
 
+def suffix(batch: int) -> Callable[[Path], Exported]:
+    drafter = suffix_chain(4, batch=batch, rows=ROWS, lane=64)
+    return lambda path: export_draft(drafter, batch)
+
+
 CASES: dict[str, tuple[str, Callable[[Path], Exported]]] = {
     "soft caps and windows": ("gemma2", verify(1)),
     "ragged rows": ("mistral", verify(2)),
     "experts": ("mixtral", verify(1)),
+    "sinks": ("gpt_oss", verify(2)),
+    "latent rows": ("deepseek_v3", verify(1)),
     "layer norms": ("gpt2", verify(1)),
+    "a delta rule, ragged rows": ("qwen3_5_text", verify(2)),
+    "a scan": ("granitemoehybrid", verify(1)),
+    "convolutions": ("lfm2", verify(1)),
     "a drafter": ("llama_tied", draft(2)),
     "prompt lookup": ("llama", lookup(1)),
     "prompt lookup, ragged rows": ("llama", lookup(3)),
+    "suffixes and a ring, ragged rows": ("llama", suffix(2)),
 }
 
 

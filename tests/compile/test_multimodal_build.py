@@ -7,7 +7,6 @@ import torch
 from transformers import AutoModelForImageTextToText
 
 from speccompile.builder import build
-from speccompile.errors import UnsupportedModelError
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.runtime import Bundle
 from tests import multimodal, zoo
@@ -47,9 +46,19 @@ def test_it_generates_what_the_whole_model_generates(folder, tmp_path):
         assert found.token_ids == expected[0, ids.shape[1] :].tolist()
 
 
-def test_layers_that_are_not_compiled_are_refused_before_anything_is_written(folder, tmp_path):
-    multimodal.save(multimodal.model("qwen3_5"), tmp_path / "target", tokenizer=True)
-    (tmp_path / "recipe.yaml").write_text("name: states\ntarget: {model: target}\n")
-    with pytest.raises(UnsupportedModelError, match=r"^Qwen3_5ForCausalLM cannot be compiled: 1 of its 2 layers "):
-        build(make_plan(load_recipe(tmp_path)), tmp_path / "bundle")
-    assert not (tmp_path / "bundle").exists()
+def test_a_decoder_that_carries_states_generates_what_the_whole_model_generates(tmp_path):
+    whole = multimodal.model("qwen3_5", eos_token_id=None)
+    multimodal.save(whole, tmp_path / "target", tokenizer=True)
+    (tmp_path / "recipe.yaml").write_text(
+        "name: states\ntarget: {model: target}\ndrafter: {kind: prompt_lookup, ngram: 1, tokens: 3}\n"
+        "cache: {max_length: 96, prefill_chunk: 16}\nprove: {max_new_tokens: 16}\n"
+    )
+    bundle = Bundle.open(build(make_plan(load_recipe(tmp_path)), tmp_path / "bundle"), threads=1)
+    prompt = [5, 9, 200, 17] * 6
+    ids = torch.tensor([prompt])
+    expected = whole.generate(
+        input_ids=ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=30, eos_token_id=None
+    )
+    found = bundle.generate(prompt, max_new_tokens=30, adaptive=False)
+    assert found.token_ids == expected[0, len(prompt) :].tolist()
+    assert found.rounds >= 1

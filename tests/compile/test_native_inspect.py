@@ -7,7 +7,7 @@ import pytest
 from speccompile import native
 from speccompile.bundle import BundleWriter
 from tests.light.bundle_example import LOCK, PROOF, fill, manifest, tensorrt_entries, write_bundle
-from tests.light.test_inspect import QUALITY
+from tests.light.test_inspect import CASCADE, QUALITY
 
 TYPICAL = {"method": "typical", "exact": False, "parameters": {"epsilon": 0.09, "on": True, "größe": None}}
 HITS = {
@@ -19,6 +19,7 @@ EXAMPLES = {
     "approximate": {"exact": False, "method": "typical", "plan": {"verify": TYPICAL}, "tokens": 0, "depth": 0},
     "ids": {"tokenizer": False, "eos_token_ids": tuple(range(20))},
     "static": {"tree": "static", "tokens": 63, "depth": 4, "sample": True, "decoding": "sampling"},
+    "cascade": {"plan": {"verify": {"parameters": {}}, "drafter": CASCADE}},
     "dynamic": {"tree": "dynamic", "tokens": 8, "depth": 3, "eos_token_ids": ()},
 }
 

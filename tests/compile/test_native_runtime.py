@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from tests import zoo
-from tests.compile.combinations import BATCH_SIZE, MAX_LENGTH, Combination, every, is_tried
+from tests.compile.combinations import BATCH_SIZE, MAX_LENGTH, ON_STATES, Combination, every, is_tried
 from tests.compile.tiny_bundles import RECIPES
 from tests.native.side_by_side import SideBySide
 
-ALL = [each for each in every() if is_tried(each)]
+ALL = [*(each for each in every() if is_tried(each)), *ON_STATES]
 
 CHUNK = 16
 """Of the prefill."""
@@ -53,10 +53,12 @@ def check_everything(both: SideBySide) -> None:
 
 @pytest.mark.parametrize("combination", ALL, ids=str)
 def test_every_combination(workshop, native_library, onnxruntime_library, combination: Combination):
-    both = SideBySide(workshop.bundle(combination), native_library, onnxruntime_library)
+    folder = workshop.bundle(combination)
+    both = SideBySide(folder, native_library, onnxruntime_library, proposer=combination.proposer)
     check_everything(both)
     assert both.native.description["exact"] == both.python.exact
-    assert both.native.description["speculative"] == both.python.speculative
+    by_itself = both.python.speculative and combination.proposer is None
+    assert both.native.description["speculative"] == by_itself
 
 
 @pytest.mark.parametrize("name", RECIPES)

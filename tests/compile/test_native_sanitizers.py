@@ -28,7 +28,10 @@ CYCLES = os.environ.get("SPECCOMPILE_CYCLES", "100")
 """Of opening, generating and closing; by hand 1,000."""
 
 CHECKS = {"address": "address,undefined,float-cast-overflow", "thread": "thread"}
-PROGRAMS = {"address": ("test_sessions", "test_calls", "test_growth", "fuzz"), "thread": ("test_sessions",)}
+PROGRAMS = {
+    "address": ("test_sessions", "test_calls", "test_growth", "test_proposers", "fuzz"),
+    "thread": ("test_sessions",),
+}
 
 SLOW_TO_COMPILE = ("AVX_VNNI", "AVX512_VNNI", "AMX_INT8")
 """Paths of the kernels, which tests/compile/test_kernel_sanitizers.py checks."""
@@ -90,6 +93,11 @@ def test_wrong_calls_and_leaks(checked, built, onnxruntime_library):
     checked("test_growth", folder, onnxruntime_library, 10, SPECCOMPILE_KERNELS="none")
 
 
+@pytest.mark.parametrize("checked", ["address"], indirect=True)
+def test_proposers(checked, built, onnxruntime_library):
+    checked("test_proposers", built("retrieval").path, onnxruntime_library)
+
+
 WAYS = (
     {"fused": True},
     {"tree": "static"},
@@ -119,11 +127,12 @@ def seeds(folder: Path, bundles: list[Path]) -> list[str]:
 
 @pytest.mark.parametrize("checked", ["address"], indirect=True)
 def test_inputs_that_are_changed_at_random(checked, built, tmp_path):
-    """Manifests, hashes, tokenizers and graphs. The input of a failure is told, and lies in the folder of the test."""
+    """Manifests, hashes, tokenizers, graphs, indexes, and what drafters keep. The input of a failure is told, and lies
+    in the folder of the test."""
     inputs = seeds(tmp_path, [built(name).path for name in ("lookup_3", "model_4")])
     told = checked("fuzz", SECONDS, SEED, tmp_path / "tried", *inputs)
     tried = {line.partition(":")[0] for line in told.splitlines() if " inputs, " in line}
-    assert tried == {"manifest", "hashes", "tokenizer", "onnx"}
+    assert tried == {"manifest", "hashes", "tokenizer", "onnx", "kept", "index"}
 
 
 def test_nothing_grows(native_build, built, onnxruntime_library):

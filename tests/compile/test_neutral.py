@@ -9,6 +9,7 @@ import torch
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 from transformers.models.gemma2.modeling_gemma2 import eager_attention_forward
+from transformers.models.gpt_oss.modeling_gpt_oss import eager_attention_forward as attention_with_sinks
 
 from speccompile.lower import native, neutral
 from speccompile.lower import onnxruntime as lowering
@@ -18,8 +19,9 @@ HEADS, GROUPS, TOKENS, ROWS, BUFFER, WIDTH, VALUE_WIDTH = 4, 2, 3, 5, 12, 8, 6
 NAMES = ("query", "key_rows", "value_rows", "key_cache", "value_cache", "length", "positions", "bias")
 
 
-def attend_inputs(lengths: list[int]) -> dict[str, torch.Tensor]:
-    """A window of TOKENS queries over ROWS in-step rows (a chain whose last queries these are), ragged rows."""
+def attend_inputs(lengths: list[int], op: str = "Attend") -> dict[str, torch.Tensor]:
+    """A window of TOKENS queries over ROWS in-step rows (a chain whose last queries these are), ragged rows; in the
+    order of the op's inputs."""
     batch, generator = len(lengths), torch.Generator().manual_seed(0)
 
     def random(*shape: int) -> torch.Tensor:
@@ -28,8 +30,9 @@ def attend_inputs(lengths: list[int]) -> dict[str, torch.Tensor]:
     length, row = torch.tensor(lengths), torch.arange(ROWS)
     queries = row[ROWS - TOKENS :]
     visible = row[None] <= queries[:, None]
+    sinks = {"sinks": 2 * random(HEADS)} if "Sinks" in op else {}
     return {
-        "query": random(batch, HEADS, TOKENS, WIDTH),
+        "query": random(batch, HEADS, TOKENS, WIDTH + VALUE_WIDTH * ("Latent" in op)),
         "key_rows": random(batch, GROUPS, ROWS, WIDTH),
         "value_rows": random(batch, GROUPS, ROWS, VALUE_WIDTH),
         "key_cache": random(batch, GROUPS, BUFFER, WIDTH),
@@ -37,12 +40,25 @@ def attend_inputs(lengths: list[int]) -> dict[str, torch.Tensor]:
         "length": length,
         "positions": length[:, None] + queries,
         "bias": torch.where(visible, 0.0, ops.HIDDEN).expand(batch, 1, -1, -1).contiguous(),
-    }
+    } | sinks
 
 
-def attend_model(inputs: dict[str, torch.Tensor], scale: float, softcap: float, window: int) -> onnx.ModelProto:
+def attended(inputs: dict[str, torch.Tensor], op: str, scale: float, softcap: float, window: int) -> torch.Tensor:
+    """What the op means."""
+    given = (inputs[name] for name in NAMES)
+    return ops.attend(*given, scale, softcap, window, inputs.get("sinks"), "Latent" in op)
+
+
+def context_shape(inputs: dict[str, torch.Tensor], op: str) -> list[int]:
+    rows = inputs["key_rows" if "Latent" in op else "value_rows"]
+    return [*inputs["query"].shape[:3], rows.shape[3]]
+
+
+def attend_model(
+    inputs: dict[str, torch.Tensor], scale: float, softcap: float, window: int, op: str = "Attend"
+) -> onnx.ModelProto:
     node = helper.make_node(
-        "Attend", NAMES, ["context"], domain=neutral.DOMAIN, scale=scale, softcap=softcap, window=window
+        op, list(inputs), ["context"], domain=neutral.DOMAIN, scale=scale, softcap=softcap, window=window
     )
     kinds = {
         name: TensorProto.INT64 if value.dtype == torch.int64 else TensorProto.FLOAT for name, value in inputs.items()
@@ -50,8 +66,8 @@ def attend_model(inputs: dict[str, torch.Tensor], scale: float, softcap: float, 
     graph = helper.make_graph(
         [node],
         "attend",
-        [helper.make_tensor_value_info(name, kinds[name], inputs[name].shape) for name in NAMES],
-        [helper.make_tensor_value_info("context", TensorProto.FLOAT, None)],
+        [helper.make_tensor_value_info(name, kinds[name], inputs[name].shape) for name in inputs],
+        [helper.make_tensor_value_info("context", TensorProto.FLOAT, context_shape(inputs, op))],
     )
     opsets = [helper.make_opsetid("", neutral.OPSET), helper.make_opsetid(neutral.DOMAIN, 1)]
     return helper.make_model(graph, opset_imports=opsets, functions=neutral.functions(), ir_version=10)
@@ -68,16 +84,17 @@ def run(model: onnx.ModelProto, inputs: dict[str, torch.Tensor]) -> np.ndarray:
     return session.run(None, {name: value.numpy() for name, value in inputs.items()})[0]
 
 
+@pytest.mark.parametrize("op", neutral.ATTENDS)
 @pytest.mark.parametrize("lengths", [[7], [0], [4, 9], [0, 3]])
 @pytest.mark.parametrize(("softcap", "window"), [(0.0, 0), (3.0, 0), (0.0, 4), (3.0, 4)])
-def test_all_forms_of_attend_agree(lengths, softcap, window):
-    inputs = attend_inputs(lengths)
+def test_all_forms_of_attend_agree(op, lengths, softcap, window):
+    inputs = attend_inputs(lengths, op)
     bias = inputs["bias"]
     if window:  # in-step rows out of the window are hidden by the bias: that is the caller's part
         distance = inputs["positions"][:, :, None] - (inputs["length"][:, None] + torch.arange(ROWS))[:, None]
         inputs["bias"] = bias + torch.where(distance < window, 0.0, ops.HIDDEN)[:, None]
-    expected = ops.attend(*(inputs[name] for name in NAMES), 0.3, softcap, window).numpy()
-    model = attend_model(inputs, 0.3, softcap, window)
+    expected = attended(inputs, op, 0.3, softcap, window).numpy()
+    model = attend_model(inputs, 0.3, softcap, window, op)
     reference = ReferenceEvaluator(model).run(None, {name: value.numpy() for name, value in inputs.items()})[0]
     np.testing.assert_allclose(reference, expected, atol=2e-6)
     np.testing.assert_allclose(run(model, inputs), expected, atol=2e-6)
@@ -105,9 +122,23 @@ def test_attend_is_the_attention_of_transformers(softcap, window):
     torch.testing.assert_close(got.transpose(1, 2), expected, atol=2e-6, rtol=0)
 
 
-def test_a_result_does_not_depend_on_what_lies_behind_the_length():
-    inputs = attend_inputs([4, 9])
-    model = lowered(attend_model(inputs, 0.3, 0.0, 0))
+def test_sinks_are_those_of_gpt_oss():
+    inputs, length = attend_inputs([7], "AttendSinks"), 7
+    keys = torch.cat([inputs["key_cache"][:, :, :length], inputs["key_rows"]], 2)
+    values = torch.cat([inputs["value_cache"][:, :, :length], inputs["value_rows"]], 2)
+    seen = inputs["positions"][0][:, None] >= torch.arange(length + ROWS)
+    module = torch.nn.Module()
+    module.num_key_value_groups, module.sinks = HEADS // GROUPS, inputs["sinks"]
+    mask = torch.where(seen, 0.0, -1e30)[None, None]
+    expected, _ = attention_with_sinks(module, inputs["query"], keys, values, mask, scaling=0.3)
+    got = attended(inputs, "AttendSinks", 0.3, 0.0, 0)
+    torch.testing.assert_close(got.transpose(1, 2), expected, atol=2e-6, rtol=0)
+
+
+@pytest.mark.parametrize("op", neutral.ATTENDS)
+def test_a_result_does_not_depend_on_what_lies_behind_the_length(op):
+    inputs = attend_inputs([4, 9], op)
+    model = lowered(attend_model(inputs, 0.3, 0.0, 0, op))
     before = run(model, inputs)
     for name in ("key_cache", "value_cache"):
         for row, length in enumerate(inputs["length"]):
@@ -142,9 +173,10 @@ def test_all_forms_of_commit_agree(shape, axis):
     np.testing.assert_array_equal(run(lowered(model), inputs), got.numpy())
 
 
-def test_what_a_lowered_graph_calls_beside_standard_ops_has_a_body_of_them():
-    model = lowered(attend_model(attend_inputs([4, 9]), 0.3, 2.0, 4))
-    assert [node.op_type for node in model.graph.node if node.domain] == ["Attend"]
+@pytest.mark.parametrize("op", neutral.ATTENDS)
+def test_what_a_lowered_graph_calls_beside_standard_ops_has_a_body_of_them(op):
+    model = lowered(attend_model(attend_inputs([4, 9], op), 0.3, 2.0, 4, op))
+    assert [node.op_type for node in model.graph.node if node.domain] == [op]
     (body,) = model.functions
-    assert (body.domain, body.name) == (native.DOMAIN, "Attend")
+    assert (body.domain, body.name) == (native.DOMAIN, op)
     assert {node.domain for node in body.node} == {""}

@@ -98,7 +98,7 @@ def test_a_tree_with_one_branch_is_a_chain(decoder, method, parameters, sampling
         "given": Verify(decoder, Branches(None, NODES, DRAFTS), acceptance),
     }
     parents = torch.tensor([tree.parents] * BATCH)
-    caches = [torch.zeros(shape) for shape in decoder.cache_shapes()]
+    caches = [torch.zeros(shape) for shape in decoder.cache_shapes().values()]
     lengths = set[int]()
     for given in rounds(random, sampling, draws):
         given = with_good_drafts(given, decoder, caches, random)

@@ -17,6 +17,8 @@ from speccompile.lower.passes import static_size
 from speccompile.lower.passes.argmax_blocks import argmax_blocks
 from speccompile.lower.passes.argmax_wanted import argmax_wanted
 from speccompile.lower.passes.cast_like import cast_like
+from speccompile.lower.passes.commit_kept import commit_kept
+from speccompile.lower.passes.convolve_slices import convolve_slices
 from speccompile.lower.passes.fold_constants import fold_constants
 from speccompile.lower.passes.gather_rows import gather_rows
 from speccompile.lower.passes.merge_reshapes import merge_reshapes
@@ -25,6 +27,7 @@ from speccompile.lower.passes.partial_rotary_embedding import partial_rotary_emb
 from speccompile.lower.passes.rotary_embedding import rotary_embedding
 from speccompile.lower.passes.topk_blocks import topk_blocks
 from speccompile.lower.passes.transposed_weights import transposed_weights
+from speccompile.lower.passes.whole_slices import whole_slices
 from tests.compile.kernel_runs import KernelRuns, run_bodies
 
 Feeds = dict[str, np.ndarray]
@@ -250,6 +253,24 @@ def test_what_gathers_numbers_stays(change):
     unchanged(gather_rows, text=ROWS.format(**(GATHERED | change)))
 
 
+def test_commit_kept():
+    before = graph("""(int64[2, 6] ring, int64[2, R] rows, int64[2] length) => (int64[2, 6] updated) {
+        updated = speccompile.Commit<axis = 1>(ring, rows, length) }""")
+    feeds = {"rows": np.array([[90, 91], [92, 93]]), "length": np.array([4, 0])}
+    ring = np.arange(12).reshape(2, 6)
+
+    def named(model: ir.Model) -> int:
+        """onnx's text form has no names with a dot."""
+        model.graph.inputs[0].name = "kept.ring"
+        return 0
+
+    assert apply(commit_kept, before=before)[0] == 0  # what does not outlive a generation stays
+    fired, after, ops = apply(named, commit_kept, before=before)
+    assert (fired, ops["ScatterElements"], "Commit" in ops) == (1, 1, False)
+    (expected,) = ReferenceEvaluator(before).run(None, {"ring": ring, **feeds})
+    np.testing.assert_array_equal(run(after, {"kept.ring": ring, **feeds})[0], expected)
+
+
 def test_cast_like():
     text = """(float[3] x, int64[3] a) => (int64[3] y) {
         like = Identity(a)  sum = Add(like, a)  y = CastLike(x, sum) }"""
@@ -280,3 +301,31 @@ def test_transposed_weights():
         column = Unsqueeze(row, last)  z = Sub(two, column) }}"""
     ops = {"MatMul": 3, "Transpose": 1, "Gather": 1, "Unsqueeze": 1, "Sub": 1}
     check(transposed_weights, text=text, feeds={"x": normal(5, 4)}, ops=ops)
+
+
+def test_convolve_slices():
+    text = """
+    (float[2, 1, window, 3] rows, float[2, 1, 3, 3] state, float[3, 4] weight) => (float[2, 1, window, 3] result)
+    { result = speccompile.Convolve (rows, state, weight) }"""
+    ops = {"Concat": 1, "Transpose": 1, "Slice": 4, "Gather": 4, "Mul": 4, "Add": 3}
+    feeds = {"state": normal(2, 1, 3, 3), "weight": normal(3, 4)}
+    for tokens in (1, 2, 9):
+        check(convolve_slices, text=text, feeds={**feeds, "rows": normal(2, 1, tokens, 3)}, ops=ops)
+
+
+def test_whole_slices():
+    """Of as many rows, but the other way round, stays; and so does a part."""
+    text = """(float[1, 5, 4] x) => (float[1, 5, 4] y, float[1, 3, 4] part) {
+        first = Constant <value_ints = [-5]> ()
+        last = Constant <value_ints = [100]> ()
+        axis = Constant <value_ints = [1]> ()
+        forward = Constant <value_ints = [1]> ()
+        backward = Constant <value_ints = [-1]> ()
+        before_all = Constant <value_ints = [-100]> ()
+        second = Constant <value_ints = [2]> ()
+        all = Slice (x, first, last, axis, forward)
+        turned = Slice (all, last, before_all, axis, backward)
+        y = Sub (all, turned)
+        part = Slice (all, second, last, axis, forward)
+    }"""
+    check(whole_slices, text=text, feeds={"x": normal(1, 5, 4)}, ops={"Slice": 2, "Sub": 1})

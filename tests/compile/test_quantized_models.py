@@ -103,6 +103,12 @@ def test_experts_in_four_bits_are_taken_over(tmp_path, caplog):
     assert weights_row(bundle)["kept"] == 8 + 2 + 2 * 4 * 2
 
 
+def test_projections_of_convolutions_in_four_bits_are_taken_over(tmp_path, caplog):
+    """2 of the first layer's convolution, whose taps stay floats, and 4 of the second one's attention."""
+    _, bundle = built(tmp_path, "gptq", caplog, model="lfm2")
+    assert weights_row(bundle)["kept"] == 2 + 4
+
+
 def test_others_are_converted_and_the_loss_is_said(tmp_path, caplog):
     _, bundle = built(tmp_path, "fp8", caplog, "precision.target=int8")
     row = weights_row(bundle)

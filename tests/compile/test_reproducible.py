@@ -11,10 +11,12 @@ COMMAND_LINE = "from speccompile.cli import main; main()"
 
 
 def test_another_process_elsewhere_builds_the_same_bundle(built, tmp_path):
-    """model_1 is built with its proof, so that this is a comparison of proofs as well."""
+    """model_1 is built with its proof, so that this is a comparison of proofs as well. Nothing is taken from the cache,
+    which the first one has filled."""
     case = built("model_1")
     shutil.copytree(case.folder, tmp_path / "copy", ignore=shutil.ignore_patterns("bundle"))
-    command = [sys.executable, "-c", COMMAND_LINE, "-q", "build", tmp_path / "copy", "--output", tmp_path / "other"]
+    words = ["-q", "build", tmp_path / "copy", "--output", tmp_path / "other", "--no-cache"]
+    command = [sys.executable, "-c", COMMAND_LINE, *words]
     environment = os.environ | {"PYTHONHASHSEED": "1", "OMP_NUM_THREADS": "1", "TZ": "Asia/Tokyo"}
     subprocess.run(command, env=environment, cwd=tmp_path, stdout=subprocess.DEVNULL, check=True)
     first, second = contents(case.path), contents(tmp_path / "other")

@@ -10,9 +10,11 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from speccompile.builder import build
+from speccompile.index.files import SEPARATOR, tokenizer_hash
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.runtime import Bundle
 from tests import zoo
+from tests.light.index_example import write_index
 
 PROMPT_LENGTHS = (1, 2, 7, 16, 17, 33, 40)
 NEW_TOKENS = 30
@@ -67,13 +69,17 @@ def noisy(name: str, noise: float) -> PreTrainedModel:
 
 def end_tokens(name: str, *ends: int) -> list[int]:
     """Tokens that end the continuations of some prompts early: the one at `ends[i]` in that of the i-th long prompt."""
-    model, built = zoo.model(name), Built(Path())
-    continuations = [
-        model.generate(torch.tensor([p]), attention_mask=torch.ones(1, len(p), dtype=torch.int64), do_sample=False,
-                       max_new_tokens=NEW_TOKENS)[0, len(p):].tolist()
-        for p in built.prompts()[2 : 2 + len(ends)]
-    ]  # fmt: skip
-    return [continuation[end] for continuation, end in zip(continuations, ends, strict=True)]
+    prompts = Built(Path()).prompts()[2 : 2 + len(ends)]
+    return [zoo_continuation(name, prompt)[end] for prompt, end in zip(prompts, ends, strict=True)]
+
+
+def zoo_continuation(name: str, prompt: Sequence[int]) -> list[int]:
+    """What a model of the zoo says greedily, with no token at which it ends."""
+    ids = torch.tensor([list(prompt)])
+    output = zoo.model(name).generate(
+        ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=NEW_TOKENS
+    )
+    return output[0, ids.shape[1] :].tolist()
 
 
 def save(model: PreTrainedModel, folder: Path, eos: list[int] | None = None, tokenizer: bool = True) -> None:
@@ -143,13 +149,37 @@ RECIPES: dict[str, Callable[[Path], str]] = {
 }
 """Name (drafter, and drafts per round or ngram) -> what writes the models and returns the rest of the recipe."""
 
+
+def _recycling(folder: Path) -> str:
+    save(zoo.model("gpt2"), folder / "target")
+    cache = "cache: {max_length: 96, prefill_chunk: 16, batch_size: 3}"
+    return f"drafter: {{kind: token_recycling, nodes: 8, top_k: 4}}\n{cache}"
+
+
+def _retrieval(folder: Path) -> str:
+    """Some of what the target says, in two chunks, and the same with an end of its own; of the rest of its texts the
+    index knows nothing."""
+    save(zoo.model("gpt2"), folder / "target", eos=end_tokens("gpt2", 5, 19))
+    said = [np.array([*prompt, *zoo_continuation("gpt2", prompt), SEPARATOR]) for prompt in Built(folder).prompts()[2:]]
+    other = said[2].copy()
+    other[-NEW_TOKENS // 2 - 1 : -1] ^= 1
+    chunks = [np.concatenate(part).astype(np.uint32) for part in ([said[0], said[2]], [other, said[4]])]
+    vocabulary = zoo.byte_tokenizer().backend_tokenizer.get_vocab(with_added_tokens=False)
+    write_index(folder / "index", chunks, tokenizer_hash(vocabulary), zoo.VOCABULARY)
+    drafter = "drafter: {kind: retrieval, index: index, match: [2, 8], tree: {depth: 3, nodes: 6}}"
+    return f"{drafter}\ncache: {{max_length: 96, prefill_chunk: 16, batch_size: 3}}"
+
+
+OTHERS: dict[str, Callable[[Path], str]] = {"recycling": _recycling, "retrieval": _retrieval}
+"""The same, of drafters that learn or are no graph's. Tests ask for them by name."""
+
 PROVEN = ("model_1",)
 """Those that are built with their proof: it takes as long as the rest, and the tests compare with the reference."""
 
 
 def make(name: str, folder: Path) -> None:
-    """Models, recipe and bundle of a name in RECIPES."""
-    rest = RECIPES[name](folder)
+    """Models, recipe and bundle of a name in RECIPES or OTHERS."""
+    rest = (RECIPES | OTHERS)[name](folder)
     (folder / "recipe.yaml").write_text(f"name: {name}\ntarget: {{model: target}}\n{rest}\n")
     build(make_plan(load_recipe(folder)), folder / "bundle", prove=name in PROVEN)
 

@@ -42,6 +42,8 @@ def toy_manifest(
     sampling: bool = False,
     sample: bool = False,
     features: bool = False,
+    pairs: bool = False,
+    carried: bool = False,
     **changes: object,
 ) -> Manifest:
     """The manifest of a toy bundle; `changes` as in `bundle_example.manifest`."""
@@ -59,7 +61,10 @@ def toy_manifest(
         values["depth"] = changes.get("tokens", 4)
     values = {"tokens": 4} | values | changes
     rows = values["max_length"] + max(values["prefill_chunk"], values["tokens"] + 1) + values["tokens"] + 1
-    kinds = {"tree": tree, "sampling": sampling, "sample": sample, "features": features}
+    kinds = {"tree": tree, "sampling": sampling, "sample": sample, "features": features} | {
+        "pairs": pairs,
+        "carried": carried,
+    }
     graphs = toy_graphs(values["batch_size"], rows, values["tokens"], fused=fused, **kinds)  # type: ignore[arg-type]
     graphs = graphs if speculative else graphs[:1]
     entries = tuple(

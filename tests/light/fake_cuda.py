@@ -52,7 +52,9 @@ class FakeCuda:
     """`cuda.bindings.runtime`. `failures`: function -> the error that it returns; `copies`: direction and bytes."""
 
     cudaError_t = Error
-    cudaMemcpyKind = IntEnum("cudaMemcpyKind", {"cudaMemcpyHostToDevice": 1, "cudaMemcpyDeviceToHost": 2})
+    cudaMemcpyKind = IntEnum(
+        "cudaMemcpyKind", {"cudaMemcpyHostToDevice": 1, "cudaMemcpyDeviceToHost": 2, "cudaMemcpyDeviceToDevice": 3}
+    )
     cudaStreamCaptureMode = IntEnum("cudaStreamCaptureMode", {"cudaStreamCaptureModeThreadLocal": 1})
     cudaDeviceAttr = IntEnum(
         "cudaDeviceAttr", {"cudaDevAttrComputeCapabilityMajor": 75, "cudaDevAttrComputeCapabilityMinor": 76}
@@ -155,13 +157,15 @@ class FakeCuda:
 
     def cudaMemcpyAsync(self, to: int, source: int, size: int, kind: IntEnum, stream: Stream) -> Error:
         up = kind is self.cudaMemcpyKind.cudaMemcpyHostToDevice
-        self.view(to if up else source, size)
+        across = kind is self.cudaMemcpyKind.cudaMemcpyDeviceToDevice
+        for place in (to, source) if across else (to if up else source,):
+            self.view(place, size)
         if up:
             assert any(start <= source < start + each.nbytes for start, each in self.pinned.items()), "not pinned"
 
         def copy() -> None:
             ctypes.memmove(to, source, size)
-            self.copies.append(("up" if up else "down", size))
+            self.copies.append(("across" if across else "up" if up else "down", size))
 
         self.put(stream.number, copy)
         return Error.cudaSuccess

@@ -12,7 +12,7 @@ from speccompile.bench import check_page, make_report, write_page
 from speccompile.bench.costs import Costs
 from speccompile.bench.measure import Case
 from speccompile.bench.page import make_page
-from speccompile.bench.plots import bar_chart, line_chart
+from speccompile.bench.plots import bar_chart, bar_rows, heat_map, line_chart
 from speccompile.bench.report import Surroundings
 from speccompile.bench.roofline import Bandwidth, Reading
 from speccompile.bench.weights import WeightReads
@@ -169,3 +169,25 @@ def test_where_no_page_can_be_written(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "jinja2", None)
     with pytest.raises(EngineError, match="--html needs the Python package jinja2, which is not installed"):
         check_page(tmp_path / "bench.html")
+
+
+def test_bars_below_each_other_grow_with_their_values():
+    svg = ElementTree.fromstring(bar_rows({"one": 1.0, "two & more": 2.0, "none": None}, "times", mark=1.5))
+    bars = [float(each.get("width")) for each in svg.iter("rect")]
+    assert len(bars) == 2
+    assert bars[1] == pytest.approx(2 * bars[0], abs=0.2)
+    (line,) = svg.iter("line")
+    begin = next(float(each.get("x")) for each in svg.iter("rect"))
+    assert float(line.get("x1")) == pytest.approx(begin + 1.5 * bars[0], abs=0.2)
+    assert {"one", "two & more", "none", "times"} <= {each.text for each in svg.iter("text")}
+    ElementTree.fromstring(bar_rows({}, "nothing"))
+
+
+def test_a_heat_map_is_darker_where_numbers_are_higher_and_frames_the_best_of_a_column():
+    svg = ElementTree.fromstring(heat_map(["a", "b"], {"x": [1.0, 3.0], "y": [2.0, None], "z": [0.5, 3.0]}, "share"))
+    boxes = list(svg.iter("rect"))
+    shades = [float(each.get("fill-opacity")) for each in boxes]
+    assert len(boxes) == 5
+    assert shades[4] == shades[1] > shades[2] > shades[0] > shades[3]
+    assert [each.get("stroke") is not None for each in boxes] == [False, True, True, False, True]
+    ElementTree.fromstring(heat_map([], {}, "nothing"))

@@ -66,6 +66,27 @@ def test_the_six_tasks_of_spec_bench():
     assert [groups[category] for category in single] == single
 
 
+def test_the_categories_of_speed_bench_are_its_own(read):
+    """Its columns as they are published; some of its categories are called as MT-Bench's."""
+    more = {"sub_category": "poetry", "source": "x", "src_id": "y", "difficulty": "hard", "multiturn": False}
+    lines = [
+        question("writing", "a") | more | {"question_id": "3f2a"},
+        question("coding", "a", "b") | {"question_id": "77b1"},
+        question("math", "a"),
+        question("low_entropy", "a") | more | {"question_id": "99c0"},
+    ]
+    assert [each.group for each in read(*lines)] == ["writing", "coding", "mt_bench", "low_entropy"]
+
+
+def test_a_turn_of_speed_bench_without_its_text_is_refused(read):
+    masked = question(
+        "coding", "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE USING SPECDEC_BENCH\n\n{question}"
+    )
+    with pytest.raises(PromptError, match="line 2: received a turn of SPEED-Bench that stands for another") as caught:
+        read(question("coding", "a"), masked)
+    assert "prepare_data.py" in caught.value.hint
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
@@ -90,7 +111,10 @@ def test_a_line_that_is_no_question_is_refused(read, line, message):
 def test_prompts_of_a_proof_are_no_questions(read):
     with pytest.raises(PromptError, match=r'line 1: received .*, expected \{"prompt": "text"\}') as caught:
         read(question("writing", "a"), reader=read_prompts)
-    assert caught.value.hint == "questions with turns are for `speccompile bench`: write their first turns as prompts"
+    assert (
+        caught.value.hint
+        == "questions with turns are for `speccompile bench` and `compare`: write their first turns as prompts"
+    )
 
 
 def test_plain_turns_continue_what_was_generated(text):

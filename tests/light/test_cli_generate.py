@@ -288,3 +288,11 @@ def test_text_is_written_at_once_as_utf8_and_an_interrupt_ends_it_cleanly(folder
     assert len(shown + rest) < len(whole)
     assert process.returncode == 1
     assert told.decode().splitlines()[1:] == ["", "interrupted; nothing was kept"]
+
+
+def test_a_state_needs_a_drafter_that_learns(folder, run, tmp_path):
+    code, _, err = run(folder, "--prompt", "def", "--state", tmp_path / "file")
+    assert code == 2
+    assert "this bundle keeps nothing from one generation to the next: its drafter is none" in err
+    assert "hint: leave the file out" in err
+    assert not (tmp_path / "file").exists()

@@ -90,6 +90,8 @@ def test_layers_and_dynamic_trees_have_their_rows(plan, make_recipe, make_checkp
     assert (rows["decoding"], rows["drafter.sample"]) == (["sampling", "recipe"], ["false", "--set"])
     assert rows["engines.0.precision.drafter"] == ["float32", "default"]
     assert ["layers", "4", "checkpoint"] in [line.split() for line in out.splitlines()]
+    _, out, _ = plan(recipe, "--set", "drafter.sample=false", "--set", "drafter.layers={attention: [1, 3]}")
+    assert rows_of(out)["drafter.layers"] == ["attention", "1,", "3;", "mlp", "none", "--set"]
 
 
 def test_the_texts_of_the_proof_have_their_rows(plan, make_recipe, tmp_path):

@@ -25,6 +25,11 @@ KINDS = {
     "dynamic, fused": {"tree": "dynamic", "fused": True},
     "taps": {"features": True},
     "taps, fused": {"features": True, "fused": True},
+    "pairs": {"features": True, "pairs": True},
+    "states": {"carried": True},
+    "states, fused": {"carried": True, "fused": True},
+    "states, taps": {"carried": True, "features": True},
+    "states, pairs": {"carried": True, "features": True, "pairs": True},
     "sampling": {"sampling": True},
     "sampling, static, fused": {"sampling": True, "tree": "static", "fused": True},
 }
@@ -37,7 +42,7 @@ widths = st.lists(st.integers(1, 9), min_size=1, max_size=12)
 @kinds
 def test_every_row_gets_the_targets_own_tokens(kind):
     @given(st.lists(prompts, min_size=1, max_size=4), widths, st.integers(1, 9), st.integers(1, 30), st.integers(0, 2))
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=60)
     def check(rows, wanted, chunk, count, idle_rows):
         bundle = toy_bundle(prefill_chunk=chunk, batch_size=len(rows) + idle_rows, max_length=40, **kind)
         force(bundle, wanted)
@@ -53,7 +58,7 @@ def test_every_row_gets_the_targets_own_tokens(kind):
 
 
 @given(st.lists(prompts, min_size=1, max_size=3), widths, st.integers(1, 9), st.sampled_from(["chain", "chain, fused"]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_drafter_drafts_as_if_it_had_never_fallen_behind(rows, wanted, chunk, kind):
     bundle = toy_bundle(tokens=4, prefill_chunk=chunk, batch_size=len(rows), max_length=60, **KINDS[kind])
     force(bundle, wanted)
@@ -139,6 +144,32 @@ def test_a_fused_drafter_reads_beside_the_target():
     fed = bundle.engine.verified[before : before + 2]
     assert fed == [[(8, 5)], [(4, 13)]]
     assert pace.caught_up_with[-2:] == [8, 4]
+
+
+def test_beside_a_target_that_carries_states_a_drafter_reads_while_it_rests():
+    bundle = toy_bundle(tokens=3, prefill_chunk=8, carried=True, features=True, pairs=True)
+    pace = force(bundle, [4, 1, *[1] * 10, 4, 4])
+    generation = bundle.generate(PROMPT * 3, max_new_tokens=28)
+    assert generation.token_ids == autoregressive(PROMPT * 3, 28)
+    assert bundle.engine.runs[:-1] == ["verify", "draft"] * (len(bundle.engine.runs) // 2)
+    assert set(pace.lags[1:]) == {0}
+    fed = [rows[0] for rows in bundle.engine.verified]
+    assert fed[:3] == [(8, 0), (7, 8), (1, 15)]  # no token of the text twice
+
+
+def test_alone_a_drafter_rests_beside_a_target_that_carries_states():
+    bundle = toy_bundle(tokens=3, carried=True)
+    force(bundle, [1, 1, 1, 4])
+    assert bundle.generate(PROMPT, max_new_tokens=28).token_ids == autoregressive(PROMPT, 28)
+    assert bundle.engine.runs[:4] == ["verify"] * 3 + ["draft"]
+
+
+def test_a_step_of_a_target_that_carries_states_drafts_in_every_round():
+    bundle = toy_bundle(tokens=3, carried=True, fused=True)
+    pace = force(bundle, [1])
+    assert bundle.generate(PROMPT, max_new_tokens=28).token_ids == autoregressive(PROMPT, 28)
+    assert set(bundle.engine.runs) == {"step"}
+    assert pace.chosen == []
 
 
 def test_a_generation_may_begin_without_the_drafter():

@@ -219,7 +219,6 @@ def test_a_pickle_of_more_than_tensors_is_refused(plan, written, tmp_path):
     ("config", "message"),
     [
         ({"architectures": ["Eagle3DeepseekV2ForCausalLM"]}, "MLA"),
-        ({"architectures": ["Gemma4AssistantForCausalLM"]}, "Gemma-4 assistant"),
         ({"jetspec_config": {"width": 4}}, "JetSpec"),
         ({"exit_dim": 64}, "ReDrafter"),
         ({"architectures": ["DominoDraftModel"]}, "Domino"),

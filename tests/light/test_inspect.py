@@ -102,11 +102,25 @@ def test_what_is_not_exact_and_has_no_drafts_says_so(tmp_path):
     assert "quality" not in printed
 
 
+CASCADE = {
+    "inner": {"kind": "prompt_lookup", "tokens": 3, "passes": 2},
+    "cascade": {
+        "then": {"kind": "prompt_lookup", "tokens": 1}, "gate": {"kind": "prompt_lookup", "tokens": 4, "match": 5}
+    },
+}  # fmt: skip
+"""What a plan says of them, as far as `inspect` reads it."""
+
+
 @pytest.mark.parametrize(
     ("changes", "drafts"),
     [
         ({"tree": "static", "tokens": 63, "depth": 4, "sample": True}, "63 a round, a static tree of depth 4, drawn"),
         ({"tree": "dynamic", "tokens": 8, "depth": 3}, "8 a round, a dynamic tree of depth 3, the best"),
+        (
+            {"plan": {"verify": {"parameters": {}}, "drafter": CASCADE}},
+            "4 a round, a chain, the best; prompt_lookup drafts 3 for each of the drafter's 2 passes; prompt_lookup "
+            "drafts 1 behind the drafter's; prompt_lookup drafts 4 in their place where it matches 5 tokens or more",
+        ),
     ],
 )
 def test_sampling_and_trees_are_shown(changes, drafts, tmp_path):

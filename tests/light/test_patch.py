@@ -46,7 +46,7 @@ def piece(base, kind, place, size):
 
 
 @given(PIECES)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_what_is_read_is_what_was_written(tmp_path_factory, pieces):
     folder, base = tmp_path_factory.mktemp("patch"), noise(20_000) + bytes(500)
     whole = b"".join(piece(base, *each) for each in pieces)

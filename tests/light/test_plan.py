@@ -74,13 +74,14 @@ def test_the_json_of_a_plan_is_the_same_on_every_machine(make_recipe, tmp_path):
     assert str(tmp_path) not in json.dumps(data)
 
 
-@pytest.mark.parametrize("word", ["mtp", "redrafter", "jetspec", "retrieval", "suffix_automaton"])
+@pytest.mark.parametrize("word", ["redrafter", "jetspec", "suffix_automaton"])
 def test_what_the_design_names_and_this_version_lacks(make_recipe, word):
     message = refusal(make_recipe(), f"drafter.kind={word}")
     assert message == (
         f"--set drafter.kind: received '{word}', which is not available in this version, "
-        "expected none, model, models, prompt_lookup, layer_skip, pard, dflash, dspark, p_eagle, eagle3, eagle, "
-        "medusa, hydra or kangaroo"
+        "expected none, model, models, prompt_lookup, suffix, token_recycling, retrieval, lookahead, jacobi, "
+        "layer_skip, pard, mtp, dflash, dspark, p_eagle, eagle3, eagle, medusa, hydra, kangaroo, assistant, pass or "
+        "bita"
     )
 
 
@@ -113,7 +114,7 @@ def test_unknown_words_are_refused_with_the_nearest(make_recipe, override, guess
         ),
         (
             {"kind": "prompt_lookup", "model": "drafter"},
-            "drafter.model: .* drafter.kind model, .* or kangaroo, not prompt_lookup",
+            "drafter.model: .* drafter.kind model, .* or bita, not prompt_lookup",
         ),
         ({"kind": "prompt_lookup", "sample": False}, "drafter.sample: .* drafter.kind model, layer_skip, .*, not prom"),
         (
@@ -122,7 +123,7 @@ def test_unknown_words_are_refused_with_the_nearest(make_recipe, override, guess
         ),
         (
             {"kind": "none", "tokens": 4},
-            "drafter.tokens: .* drafter.kind model, models, prompt_lookup, layer_skip, .*, not none",
+            "drafter.tokens: .* drafter.kind model, models, prompt_lookup, suffix, .*, not none",
         ),
         ({"kind": "model", "revision": "a"}, "drafter.model: received nothing, expected the model that drafter.kind"),
         (DRAFTER | {"revision": "a"}, "drafter.revision: received 'a', expected no revision, because the model 'dr"),
@@ -137,7 +138,7 @@ def test_keys_that_do_not_fit_the_drafter(make_recipe, drafter, message):
 def test_a_precision_for_a_drafter_without_weights_is_refused(make_recipe):
     message = refusal(make_recipe(precision={"drafter": "float32"}))
     assert "precision.drafter: received a key that means nothing for this drafter" in message
-    assert "expected it only with drafter.kind model, models, pard, dflash" in message
+    assert "expected it only with drafter.kind model, models, pard, mtp, dflash" in message
     assert plan(make_recipe(precision={"drafter": "int8"}, drafter=DRAFTER)).drafter.models[0].precision == "int8"
 
 

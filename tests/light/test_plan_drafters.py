@@ -4,6 +4,7 @@ import pytest
 
 from speccompile.errors import RecipeError
 from speccompile.recipe import TreePlan, load_recipe, make_plan
+from speccompile.recipe.plan import LayersPlan
 
 TWO = {"kind": "models", "models": ["drafter", {"model": "other"}]}
 LAYERS = {"kind": "layer_skip", "layers": [0, 2]}
@@ -87,6 +88,17 @@ def test_which_model_is_wrong_on_the_command_line(refusal):
         (LAYERS | {"layers": [0, 4]}, "drafter.layers: received layer 4, expected layers from 0 to 3, which the targe"),
         (LAYERS | {"layers": [0, 0]}, "drafter.layers: received layer 0 twice, expected each layer once, in ascending"),
         (LAYERS | {"layers": [2, 0]}, "drafter.layers: received layer 0 after layer 2, expected each layer once, in a"),
+        (LAYERS | {"layers": {}}, "drafter.layers: received neither attention nor mlp, expected one layer or more"),
+        (LAYERS | {"layers": {"attention": [], "mlp": []}}, "drafter.layers: received neither attention nor mlp, expe"),
+        (LAYERS | {"layers": {"attention": [0, 4]}}, "drafter.layers.attention: received layer 4, expected layers fro"),
+        (LAYERS | {"layers": {"attention": [0], "mlp": [5]}}, "drafter.layers.mlp: received layer 5, expected layers "),
+        (LAYERS | {"layers": {"mlp": [1, 1]}}, "drafter.layers.mlp: received layer 1 twice, expected each layer once,"),
+        (LAYERS | {"layers": {"attention": [3, 1]}}, "drafter.layers.attention: received layer 1 after layer 3, expec"),
+        (LAYERS | {"layers": {"attn": [0]}}, "drafter.layers.attn: received an unknown key, expected one of attention"),
+        (LAYERS | {"layers": {"mlp": [-1]}}, "drafter.layers.mlp.0: received -1, expected a list of layers, counted f"),
+        (LAYERS | {"layers": {"mlp": "0"}}, "drafter.layers.mlp: received '0', expected a list of layers, counted fr"),
+        (LAYERS | {"layers": 2}, "drafter.layers: received 2, expected a list of layers, counted from 0, or {attentio"),
+        (LAYERS | {"layers": [0, True]}, "drafter.layers.1: received true, expected a list of layers, counted from 0,"),
         (LAYERS | {"model": "drafter"}, "drafter.model: received a key that means nothing for this drafter, expected "),
         ({"kind": "none", "layers": [0]}, "expected it only with drafter.kind layer_skip, not none"),
     ],
@@ -97,10 +109,23 @@ def test_drafters_that_are_refused(refusal, drafter, message):
 
 def test_layers_of_the_target_draft_in_one_graph_with_it(plan):
     decided = plan(LAYERS)
-    assert (decided.drafter.layers, decided.drafter.models, decided.drafter.tokens) == ((0, 2), (), 4)
+    both = LayersPlan((0, 2), (0, 2))
+    assert (decided.drafter.layers, decided.drafter.models, decided.drafter.tokens) == (both, (), 4)
+    assert decided.drafter.to_json()["layers"] == [0, 2]
     assert (decided.graphs, decided.notes, decided.target.facts.layers) == ("fused", (), 4)
     assert plan(LAYERS, graphs="separate").graphs == "separate"
-    assert plan(LAYERS | {"layers": [3]}).drafter.layers == (3,)
+    assert plan(LAYERS | {"layers": [3]}).drafter.layers == LayersPlan((3,), (3,))
+
+
+def test_halves_of_layers_are_named_apart(plan):
+    halves = {"attention": [0, 1, 3], "mlp": [0, 2]}
+    decided = plan(LAYERS | {"layers": halves}).drafter
+    assert decided.layers == LayersPlan((0, 1, 3), (0, 2))
+    assert decided.to_json()["layers"] == halves
+    assert plan(LAYERS | {"layers": {"mlp": [2]}}).drafter.to_json()["layers"] == {"attention": [], "mlp": [2]}
+    equal = plan(LAYERS, 'drafter.layers={"attention": [0, 2], "mlp": [0, 2]}').drafter
+    assert equal == plan(LAYERS).drafter
+    assert plan(LAYERS, "drafter.layers={attention: [1]}", "drafter.layers.mlp=[0]").drafter.layers.mlp == (0,)
 
 
 def test_all_layers_are_noted(plan):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from speccompile.errors import EngineError, PromptError, UsageError
 from speccompile.runtime import Bundle
 from speccompile.runtime.text import Stream, Text
-from tests.light.fake_bundle import JSON_KEYS, toy_bundle, toy_manifest, toy_tokenizer, write_toy_bundle
+from tests.light.fake_bundle import JSON_KEYS, TEMPLATE, toy_bundle, toy_manifest, toy_tokenizer, write_toy_bundle
 from tests.light.toy_engine import ToyEngine
 from tests.light.toy_models import VOCABULARY, autoregressive, path_lengths
 
@@ -28,7 +28,7 @@ def text(tmp_path_factory) -> Text:
 
 
 @given(st.lists(prompts, min_size=1, max_size=4), sizes, sizes, st.integers(1, 30), st.integers(0, 2), st.booleans())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_every_row_gets_the_targets_own_tokens(rows, tokens, chunk, count, idle_rows, fused):
     batch = len(rows) + idle_rows
     bundle = toy_bundle(tokens=tokens, prefill_chunk=chunk, batch_size=batch, max_length=32, fused=fused)
@@ -43,7 +43,7 @@ def test_every_row_gets_the_targets_own_tokens(rows, tokens, chunk, count, idle_
 
 
 @given(prompts, sizes, st.sets(st.integers(0, 255), min_size=1, max_size=40))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_an_end_token_ends_its_row_and_is_kept(prompt, tokens, ends):
     bundle = toy_bundle(tokens=tokens, batch_size=2, eos_token_ids=tuple(ends))
     expected = autoregressive(prompt, 40)
@@ -112,7 +112,7 @@ def test_a_prompt_that_fills_the_buffers_gets_no_token():
 
 
 @given(prompts, sizes, st.integers(1, 30))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_pieces_are_the_text_however_many_tokens_a_round_brings(text, prompt, tokens, count):
     bundle = toy_bundle(text, tokens=tokens)
     stream = bundle.stream(prompt, max_new_tokens=count)
@@ -126,7 +126,7 @@ def test_pieces_are_the_text_however_many_tokens_a_round_brings(text, prompt, to
 
 
 @given(prompts, sizes, st.integers(0, 30), st.integers(1, 4))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_stop_string_ends_the_text_before_it(text, prompt, tokens, start, size):
     whole = toy_bundle(text).generate(prompt, max_new_tokens=40).text
     stop = whole[start : start + size]
@@ -224,6 +224,7 @@ def test_a_folder_is_opened_with_its_tokenizer_and_its_template(tmp_path):
     with patch("speccompile.runtime.onnxruntime.OnnxRuntimeEngine", lambda *arguments: ToyEngine(toy_manifest())):
         bundle = Bundle.open(folder, engine="other")
     assert bundle.engine_name == "other"
+    assert bundle.chat_template == (TEMPLATE, {"bos_token": "<s>", "eos_token": "</s>"})
     plain = [ord(letter) - 33 for letter in "ab!"]
     assert bundle.token_ids("ab!") == [256, *plain]
     assert bundle.token_ids("ab", chat=True) == [256, *plain]  # the template writes <s> and !
@@ -236,6 +237,7 @@ def test_chat_without_a_template_is_refused(tmp_path):
     folder = write_toy_bundle(tmp_path / "toy", chat=False)
     with patch("speccompile.runtime.onnxruntime.OnnxRuntimeEngine", lambda *arguments: ToyEngine(toy_manifest())):
         bundle = Bundle.open(folder)
+    assert bundle.chat_template is None
     with pytest.raises(PromptError, match="this bundle's tokenizer has no chat template") as caught:
         bundle.generate("ab", chat=True)
     assert caught.value.hint == "leave --chat out"

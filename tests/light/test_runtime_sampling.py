@@ -46,7 +46,7 @@ def test_every_row_gets_what_the_target_alone_draws(tree, fused):
     """Drafts are certain, so that even the random choices are those of autoregressive decoding."""
 
     @given(st.lists(st.tuples(prompts, samplings), min_size=1, max_size=3), st.integers(1, 9), st.integers(1, 20))
-    @settings(max_examples=15, deadline=None)
+    @settings(max_examples=15)
     def check(rows, chunk, count):
         bundle = toy_bundle(
             tree=tree, fused=fused, sampling=True, prefill_chunk=chunk, batch_size=len(rows) + 1, max_length=24

@@ -36,7 +36,7 @@ def tree_lengths(prompt, count, tree_of):
 @pytest.mark.parametrize("fused", [False, True], ids=["separate", "fused"])
 def test_every_row_gets_the_targets_own_tokens(tree, tree_of, fused):
     @given(st.lists(prompts, min_size=1, max_size=4), st.integers(1, 16), st.integers(1, 30), st.integers(0, 2))
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=40)
     def check(rows, chunk, count, idle_rows):
         bundle = toy_bundle(
             tree=tree, fused=fused, prefill_chunk=chunk, batch_size=len(rows) + idle_rows, max_length=32

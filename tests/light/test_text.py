@@ -147,7 +147,7 @@ def test_a_missing_package_is_named(tmp_path, monkeypatch):
         Text(tmp_path / "tokenizer.json")
 
 
-@settings(max_examples=150, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_the_pieces_are_the_whole_for_any_tokens(texts, name, data):
     tokenizer = TOKENIZERS[name]
@@ -157,7 +157,7 @@ def test_the_pieces_are_the_whole_for_any_tokens(texts, name, data):
     assert "".join(streamed(Stream(texts[name], prompt, []), groups)) == continuation(tokenizer, prompt, new)
 
 
-@settings(max_examples=150, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_no_stop_string_is_ever_shown(texts, name, data):
     tokenizer = TOKENIZERS[name]

@@ -17,7 +17,7 @@ from speccompile.cli.tune import command
 from speccompile.errors import PromptError
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.tune import Options
-from speccompile.tune.write import _moved, _references
+from speccompile.tune.write import _moved, _references, write_recipe
 from tests.light.fake_bundle import toy_manifest, write_toy_bundle
 from tests.light.toy_engine import STATIC, ToyEngine
 
@@ -26,7 +26,7 @@ DRAFTER = {"kind": "model", "model": "drafter"}
 LOOKUP = {"kind": "prompt_lookup"}
 KEYS = [
     "recipe", "engine", "prompts", "max_new_tokens", "temperature", "context",
-    "choice", "set", "candidates", "draft_lines", "check",
+    "choice", "set", "candidates", "draft_lines", "check", "layers",
 ]  # fmt: skip
 
 
@@ -242,6 +242,20 @@ def test_every_path_of_a_recipe_is_found(tmp_path):
     assert [section[key] for section, key in _references({"target": {"model": "t"}})] == ["t"]
 
 
+@pytest.mark.parametrize(
+    ("drafter", "setting", "written"),
+    [
+        ("{kind: layer_skip, layers: [0]}", "layers={attention: [0, 1], mlp: [1]}", {"attention": [0, 1], "mlp": [1]}),
+        ("{kind: model, model: drafter}", "tree={depth: 3, top_k: 2, nodes: 6}", {"depth": 3, "top_k": 2, "nodes": 6}),
+    ],
+)
+def test_mappings_are_written_without_a_word(make_recipe, tmp_path, drafter, setting, written, recwarn):
+    settings = [f"drafter={drafter}", f"drafter.{setting}"]
+    write_recipe(make_recipe(), SimpleNamespace(settings=settings), tmp_path / "tuned.yaml")
+    assert yaml.safe_load((tmp_path / "tuned.yaml").read_text())["drafter"][setting.split("=")[0]] == written
+    assert list(recwarn) == []
+
+
 def test_what_is_no_relative_path_is_written_as_it_is(tmp_path):
     assert _moved("org/model", tmp_path / "org/model", tmp_path) == "org/model"
     assert _moved(str(tmp_path), tmp_path, tmp_path / "deep") == str(tmp_path)
@@ -296,6 +310,15 @@ def test_prompts_that_end_at_once_say_nothing(tune, recipe):
     code, _, err = tune(recipe(LOOKUP), "--drafts", "2", "--threads", "1", "--max-new-tokens", "1")
     assert code == PromptError.exit_code
     assert "received 2 prompts whose generations end with their first token, expected one that goes on" in err
+
+
+def test_a_search_for_layers_is_refused_where_none_draft(tune, recipe):
+    code, _, err = tune(recipe(LOOKUP), "--search-seconds", "5")
+    assert code == 2
+    assert (
+        "--search-seconds: received 5, expected nothing: drafter.kind prompt_lookup has no layers to search for" in err
+    )
+    assert "hint: leave --search-seconds out, or tune a recipe whose drafter.kind is layer_skip" in err
 
 
 def test_a_prompt_that_does_not_fit_is_named(tune, recipe, tmp_path):

@@ -40,6 +40,28 @@ def test_usual_candidates_hold_the_recipes_own(recipe):
     assert usual(DRAFTER, verify={"method": "lenience"}) == chains
 
 
+def test_a_tree_of_the_drafters_own_is_tried_and_left(recipe):
+    source = Source.read(recipe({"kind": "token_recycling", "nodes": 9}), ())
+    own = Shape(keys=(("nodes", 9),))
+    tried = shapes(source, (), ())
+    assert tried[-1] == own
+    assert Shape(keys=(("nodes", 24),)) in tried
+    assert source.shape_settings(own) == ("drafter.nodes=9",)
+    assert source.planned(*source.shape_settings(own)).drafter.tree == source.plan.drafter.tree
+    assert source.planned(*source.shape_settings(Shape(drafts=3))).drafter.tokens == 3
+    assert own.label == "nodes 9"
+
+
+def test_the_sizes_of_a_lookahead_are_tried(recipe):
+    source = Source.read(recipe({"kind": "lookahead", "window": 3, "level": 4, "guesses": 2}), ())
+    tried = shapes(source, (), ())
+    assert tried[-1] == Shape(keys=(("window", 3), ("level", 4), ("guesses", 2)))
+    drafts = {source.planned(*source.shape_settings(shape)).drafter.tokens for shape in tried}
+    assert len(drafts) == len(tried) > 4
+    with pytest.raises(UsageError, match="nothing is left to try of chain of 3"):
+        shapes(source, (3,), ())
+
+
 def test_what_a_recipe_cannot_have_is_passed_over_with_a_reason(recipe, caplog):
     source = Source.read(recipe(LOOKUP), ())
     with caplog.at_level("INFO", "speccompile"):

@@ -1,6 +1,8 @@
 """Weights that stay where they lie: what is read of them, and that nothing else is."""
 
+import gc
 import json
+import os
 from pathlib import Path
 
 import ml_dtypes
@@ -115,3 +117,17 @@ def test_a_file_that_is_replaced_is_read_as_it_was(tmp_path):
     save_file({"weight": -random(8, 8)}, other)
     Path(other).replace(path)
     np.testing.assert_array_equal(source.whole(), before)
+
+
+def test_a_file_is_open_once_however_many_weights_lie_in_it(tmp_path):
+    path = tmp_path / "model.safetensors"
+    save_file({f"weight.{number}": random(2, 2) for number in range(40)}, path)
+
+    def times_open() -> int:
+        gc.collect()
+        return sum(os.path.realpath(each) == str(path.resolve()) for each in Path("/proc/self/fd").iterdir())
+
+    found = [checkpoint_sources(tmp_path) for _ in range(5)]
+    assert times_open() == 1
+    del found
+    assert times_open() == 0

@@ -34,6 +34,13 @@ DYNAMIC = (from_branching([2, 2]), from_paths([[0], [1], [2], [0, 0], [1, 0], [0
 """What the drafter of dynamic trees chooses from."""
 
 
+class Grown(Tree):
+    """A tree whose nodes are behind their parents, and in no order but that."""
+
+    def __post_init__(self) -> None:
+        assert all(parent < node for node, parent in enumerate(self.parents))
+
+
 class ToyEngine:
     """Implements `speccompile.runtime.engine.Engine`."""
 
@@ -54,6 +61,10 @@ class ToyEngine:
         self.caches = {name: np.full((self.batch, rows), UNWRITTEN) for name in ("target", "drafter")}
         self._dtypes = buffer_dtypes(manifest.graphs)
         self._arrays: dict[tuple[str, tuple[int, ...]], Array] = {}
+        self.carried_to: dict[int, int] = {}
+        """Of each row, how many tokens the target's state has read, where it carries one."""
+        self.paired_with: dict[int, tuple[int, int]] = {}
+        """Of each row, how many tokens a drafter has that keeps them beside the next one, and the last one's next."""
 
     def array(self, buffer: str, shape: tuple[int, ...]) -> Array:
         return self._arrays.setdefault((buffer, shape), np.zeros(shape, self._dtypes[buffer]))
@@ -101,8 +112,12 @@ class ToyEngine:
             assert given <= total <= width, "more tokens than the window holds"
             assert total - given < widths["logit_rows"], "more drafts than logits"
             before = self._committed("target", row, length)
+            if "target.state.0" in self._dtypes and length:
+                assert self.carried_to[row] == length, "a token was given twice to what carries a state, or never"
             path, nodes, bonus = self._walk(row, before, window[:given], window[given:total], widths)
         self._commit("target", row, length, path, width)
+        if given:
+            self.carried_to[row] = length + len(path)
         self.array("path", (self.batch, width + 1))[row] = [*path, bonus, *[0] * (width - len(path))]
         self._counts("n_path")[row] = len(path)
         if self.tree != "chain":
@@ -170,7 +185,7 @@ class ToyEngine:
         """The tree of a row's window with so many drafts."""
         if self.tree == "chain" or not count:
             return chain(count)
-        return STATIC if self.tree == "static" else Tree(tuple(self._parents("parents")[row].tolist()))
+        return STATIC if self.tree == "static" else Grown(tuple(self._parents("parents")[row, : count + 1].tolist()))
 
     def _parents(self, name: str) -> Array:
         return self.array(name, (self.batch, self.tokens + 1))
@@ -187,6 +202,10 @@ class ToyEngine:
         n_path, length = int(self._counts("n_path")[row]), int(self._counts("length")[row])
         if "features" in self._dtypes:
             assert self.array("features", (self.batch, widths["window"], 1))[row, :n_path, 0].tolist() == path[:n_path]
+        if "pairs" in self.inputs and n_path:
+            read, following = self.paired_with.get(row, (0, 0))
+            assert not length or (read, following) == (length, path[0]), "a row was paired with a wrong token"
+            self.paired_with[row] = length + n_path, path[n_path]
         start = max(0, n_path - (widths["catch_up"] - 1))
         text = self._committed("drafter", row, length + start) + path[start : n_path + 1] if n_path else path[:1]
         is_plain = self.tree == "chain" and not self.sample

@@ -17,8 +17,11 @@ def toy_graphs(
     sampling: bool = False,
     sample: bool = False,
     features: bool = False,
+    pairs: bool = False,
+    carried: bool = False,
 ) -> tuple[Graph, ...]:
-    """The round's graphs. features: the drafter reads something of the target that is the host's no business."""
+    """The round's graphs. features: the drafter reads something of the target that is the host's no business; pairs:
+    and keeps it beside the next token; carried: the target carries a state from token to token."""
     make = _Tensors(batch, rows, tokens)
     settings = [*make.settings()] if sampling else []
     taps = [make.io("features", "window", 1, dtype="float32", role="link")] if features else []
@@ -33,10 +36,10 @@ def toy_graphs(
     found += [Tensor("logits", "float32", (batch, "logit_rows", VOCABULARY), "logits", "optional"), *taps]
     verify = Graph(
         "verify",
-        (make.io("window", "window"), *read, make.cache("target")),
-        (*found, make.cache("target", ".out")),
+        (make.io("window", "window"), *read, make.cache("target"), *([make.carried()] if carried else [])),
+        (*found, make.cache("target", ".out"), *([make.carried(".out")] if carried else [])),
     )
-    read = [*found[:2], make.io("length"), make.index("catch_up"), *taps]
+    read = [*found[:2], make.io("length"), make.index("pairs" if pairs else "catch_up"), *taps]
     if sample:
         read += [*settings, make.io("draft_uniforms", tokens, dtype="float32")]
     drafted = [make.io("next_window", tokens + 1), make.io("next_total")]
@@ -58,10 +61,13 @@ class _Tensors:
         return Tensor(name, dtype, (self.batch, *shape), name, role)
 
     def index(self, name: str) -> Tensor:
-        return Tensor(name, "int64", (name,), name, "index")
+        return Tensor(name, "int64", ("catch_up" if name == "pairs" else name,), name, "index")
 
     def cache(self, part: str, suffix: str = "") -> Tensor:
         return Tensor(f"{part}.rows{suffix}", "int64", (self.batch, self.rows), f"{part}.rows", "state")
+
+    def carried(self, suffix: str = "") -> Tensor:
+        return Tensor(f"target.state.0{suffix}", "float32", (self.batch, 1, 1, 1), "target.state.0", "state")
 
     def settings(self) -> Iterator[Tensor]:
         for name in SETTINGS:

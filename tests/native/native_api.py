@@ -7,13 +7,15 @@ result, = bundle.session().generate(["def main("], max_new_tokens=16, temperatur
 import ctypes
 import functools
 import json
+import re
 import runpy
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from speccompile import errors
+from speccompile.runtime import Proposer
 
 ROOT = Path(__file__).resolve().parents[2]
 HEADER = runpy.run_path(str(ROOT / "scripts" / "abi.py"))["read_header"]()
@@ -32,7 +34,6 @@ _SCALARS: dict[str, Any] = {
     "int64_t": ctypes.c_int64,
     "uint64_t": ctypes.c_uint64,
 }
-Sink = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p)
 
 
 class NativeError(errors.SpeccompileError):
@@ -67,10 +68,11 @@ CLASSES = {
 }
 
 
+@functools.cache
 def _ctype(declared: str) -> Any:
     """The ctypes type of a type in the header. Handles are addresses."""
-    if "( * )" in declared:
-        return Sink
+    if found := re.fullmatch(r"(.+) \( \* \) \( (.+) \)", declared):
+        return ctypes.CFUNCTYPE(*(_ctype(each.strip()) for each in (found[1], *found[2].split(","))))
     words = [word for word in declared.split() if word != "const"]
     base, stars = words[0], len(words) - 1
     if not stars:
@@ -84,6 +86,15 @@ def _ctype(declared: str) -> Any:
     for _ in range(stars):
         found = ctypes.POINTER(found)
     return found
+
+
+def _callback(function: str, parameter: int) -> Any:
+    """The ctypes type of what a function of the header calls back."""
+    (types,) = (each.parameters for each in HEADER.functions if each.name == function)
+    return _ctype(types[parameter])
+
+
+Sink, Propose = _callback("spc_log_to", 0), _callback("spc_session_propose", 1)
 
 
 @functools.cache
@@ -207,6 +218,33 @@ class NativeSession(_Handle):
 
     def __init__(self, bundle: NativeBundle) -> None:
         super().__init__(bundle.library, "spc_session_create", "spc_session_free", bundle.handle)
+
+    def propose_with(self, proposer: Proposer | None) -> None:
+        """Drafts of a proposer as Python's runtime takes it; None: of the bundle's own index."""
+
+        def propose(_user: object, text: Any, count: int, drafts: Any, parents: Any, room: int) -> int:
+            found = proposer.propose(text[:count]) if proposer else ((), ())
+            for place, (token, parent) in enumerate(zip(*found, strict=True)):
+                if place < room:
+                    drafts[place], parents[place] = token, parent
+            return min(len(found[0]), room)
+
+        self.call_back(propose if proposer else None)
+
+    def call_back(self, propose: Callable[..., int] | None) -> None:
+        """spc_session_propose with a function of the C ABI."""
+        called = Propose(propose) if propose else ctypes.cast(None, Propose)
+        self.library.spc_session_propose(self.handle, called, None)
+        self._called = called  # as long as the session may call it
+
+    def reset_kept(self) -> None:
+        self.library.spc_session_reset_kept(self.handle)
+
+    def save_kept(self, path: Path) -> None:
+        self.library.spc_session_save_kept(self.handle, str(path).encode())
+
+    def load_kept(self, path: Path) -> None:
+        self.library.spc_session_load_kept(self.handle, str(path).encode())
 
     def start(self, prompts: Sequence[Prompt] | str, *, stop: Sequence[str | bytes] = (), **options: Any) -> None:
         given = [prompts] if isinstance(prompts, str | bytes) else list(prompts)

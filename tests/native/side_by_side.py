@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from speccompile.runtime import Bundle, Generation
+from speccompile.runtime import Bundle, Generation, Proposer
 from tests.native.native_api import NativeBundle
 
 LOGPROB_TOLERANCE = 1e-9
@@ -14,15 +14,22 @@ BY_THE_CLOCK = {"seconds", "tokens_per_second"}
 
 
 class SideBySide:
-    """A bundle, opened by both runtimes with one thread each. prompts: texts or token ids."""
+    """A bundle, opened by both runtimes with one thread each. prompts: texts or token ids. proposer: of both."""
 
-    def __init__(self, folder: Path, library: Path, onnxruntime: Path, **options: Any) -> None:
-        self.python = Bundle.open(folder, threads=1, **options)
+    def __init__(
+        self, folder: Path, library: Path, onnxruntime: Path, *, proposer: Proposer | None = None, **options: Any
+    ) -> None:
+        self.python = Bundle.open(folder, threads=1, proposer=proposer, **options)
         self.native = NativeBundle(folder, library=library, onnxruntime=onnxruntime, threads=1, **options)
         self.session = self.native.session()
+        if proposer is not None:
+            self.session.propose_with(proposer)
 
     def check(self, prompts: Sequence[Any], **options: Any) -> list[Generation]:
-        """Ask both. All but the times must be equal, and of adaptive rounds what they drafted. Returns Python's."""
+        """Ask both, with nothing learned. All but the times must be equal, and of adaptive rounds what they drafted.
+        Returns Python's."""
+        self.python.reset()
+        self.session.reset_kept()
         expected = self.python.generate_batch(prompts, **options)
         found = self.session.generate(prompts, **options)
         assert len(found) == len(expected)

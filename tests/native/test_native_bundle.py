@@ -26,7 +26,7 @@ from tests.light import test_bundle_manifest, test_bundle_reader, test_system
 from tests.light.bundle_example import LOCK, PROOF, manifest, write_bundle
 from tests.light.test_bundle_reader import built, bundle  # noqa: F401  fixtures
 
-MORE = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+MORE = settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 ADDED = (
     "expected a size of 0 or more",

@@ -30,7 +30,6 @@ TEXTS = [*CORPUS, Path(ast.__file__).read_text()[:20_000], "", " ", "a", "\n", "
 CHECKS = settings(
     max_examples=8,
     derandomize=True,
-    deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 

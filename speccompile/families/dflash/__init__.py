@@ -1,8 +1,9 @@
 """DFlash (Chen et al. 2026) and DFlash2: a block of drafts in one pass over the target's features."""
 
-from speccompile.families.dflash.dialects import DIALECTS
+from speccompile.families.dflash.dialects import DIALECTS, ZLAB, ZLAB_2
 from speccompile.families.dflash.reading import read
-from speccompile.families.family import HEAD, IN_BLOCKS, Family
+from speccompile.families.dflash.sizes import SIZES, default_taps, refused
+from speccompile.families.family import HEAD, IN_BLOCKS, Family, Training
 
 FAMILY = Family(
     "dflash",
@@ -14,4 +15,13 @@ FAMILY = Family(
     graphs="fused",
     dialects=DIALECTS,
     read=read,
+    training=Training(
+        sizes=SIZES,
+        dialects=(ZLAB,),
+        depth=7,
+        taps=default_taps,
+        anchors=512,
+        refusal=refused,
+        unwritable={ZLAB_2: "tokens that its selector leaves out have no probability to learn from"},
+    ),
 )

@@ -3,6 +3,7 @@
 from speccompile.families.dialects import Dialect
 
 SPECULATORS, DEEPSPEC, TRANSFORMERS = "speculators", "DeepSpec", "transformers"
+ZLAB, ZLAB_2 = "z-lab", "z-lab DFlash2"
 
 BACKBONE = {
     r"(fc|hidden_norm|norm|embed_tokens|lm_head)\.weight": r"\1.weight",
@@ -58,8 +59,8 @@ DIALECTS = (
         names=BACKBONE,
     ),
     Dialect(TRANSFORMERS, ("MuseGlimmerAssistant*",), names=_MUSE),
-    Dialect("z-lab DFlash2", ("*DFlash2*",), lacks=(_SPECULATOR,), names=_SELECTING),
+    Dialect(ZLAB_2, ("*DFlash2*",), lacks=(_SPECULATOR,), names=_SELECTING),
     # SpecForge writes the same.
-    Dialect("z-lab", ("*DFlash*",), lacks=("dflash_config.projector_type=dspark", _SPECULATOR), names=BACKBONE),
+    Dialect(ZLAB, ("*DFlash*",), lacks=("dflash_config.projector_type=dspark", _SPECULATOR), names=BACKBONE),
 )
 """Sections 5.1 and 5.2 of the families' facts: recognised in this order."""

@@ -11,8 +11,8 @@ from speccompile.families.head import HeadPlan
 from speccompile.families.site import Site, token_by_token
 from speccompile.families.weights import Ends, draft_vocabulary, load_head
 from speccompile.step.decoder import CacheShape
-from speccompile.step.draft import Accepted, Drafter
-from speccompile.step.draft.block import Block, BlockReader, BlockReading
+from speccompile.step.draft import Drafter
+from speccompile.step.draft.block import Block, BlockReader, Slots
 from speccompile.step.draft.layers import Layer
 
 
@@ -92,17 +92,19 @@ class SelectingReader(DFlashReader):
         self.candidate_selector = Selector(head.vocabulary_size, int(said["selector_rank"] or 0), layers.hidden_size)
         self.size = int(said["selector_top_k"] or 0)  # among which it chooses
 
-    def begin(self, accepted: Accepted, states: list[Tensor]) -> "SelectingReading":
-        return SelectingReading(self, accepted, states)
+    def slots(self, hidden: Tensor) -> "SelectingSlots":
+        return SelectingSlots(self, hidden)
 
 
-class SelectingReading(BlockReading):
+class SelectingSlots(Slots):
     """Tokens that are no candidates of a slot have the probability zero."""
 
-    reader: SelectingReader
+    def __init__(self, reader: SelectingReader, hidden: Tensor) -> None:
+        super().__init__(reader, hidden)
+        self.select, self.size = reader.candidate_selector, reader.size
 
     def after(self, slot: int, before: Tensor) -> Tensor:
         logits = super().after(slot, before)
-        best, candidates = logits.topk(self.reader.size, dim=2)
-        scores = best + self.reader.candidate_selector(self.hidden[:, slot : slot + 1], before, candidates)
+        best, candidates = logits.topk(self.size, dim=2)
+        scores = best + self.select(self.hidden[:, slot : slot + 1], before, candidates)
         return torch.full_like(logits, -torch.inf).scatter(2, candidates, scores)

@@ -30,7 +30,7 @@ def teachers(site: Site) -> list[Teacher]:
     @torch.no_grad()
     def logits(fed: Fed, drafts: list[int]) -> Logits:
         hidden, said = slots(fed, head, weights)
-        before = [fed.known[-1], *drafts]
+        before = [fed.known[-1], *drafts][: len(said)]  # another reading may have a slot less
         rows = [_selected(hidden[i], said[i], token, head, weights) for i, token in enumerate(before)]
         return over_target(torch.stack(rows), head, weights).numpy()
 

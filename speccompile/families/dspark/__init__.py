@@ -1,8 +1,11 @@
 """DSpark (DeepSeek 2026): DFlash whose drafts are corrected by the one before, and which says how sure it is."""
 
-from speccompile.families.dspark.dialects import DIALECTS
+from speccompile.families.dflash.dialects import DEEPSPEC
+from speccompile.families.dflash.sizes import default_taps, refused
+from speccompile.families.dspark.dialects import DIALECTS, SPECFORGE
 from speccompile.families.dspark.reading import read
-from speccompile.families.family import HEAD, IN_BLOCKS, Family
+from speccompile.families.dspark.sizes import SIZES
+from speccompile.families.family import HEAD, IN_BLOCKS, Family, Training
 
 FAMILY = Family(
     "dspark",
@@ -14,4 +17,7 @@ FAMILY = Family(
     graphs="fused",
     dialects=DIALECTS,
     read=read,
+    training=Training(
+        sizes=SIZES, dialects=(SPECFORGE, DEEPSPEC), depth=7, taps=default_taps, anchors=512, refusal=refused
+    ),
 )

@@ -9,8 +9,8 @@ from speccompile.families.head import HeadPlan
 from speccompile.families.site import Site, token_by_token
 from speccompile.families.weights import Ends, load_head
 from speccompile.step.decoder import CacheShape
-from speccompile.step.draft import Accepted, Drafter
-from speccompile.step.draft.block import BlockReading
+from speccompile.step.draft import Drafter
+from speccompile.step.draft.block import BlockReading, Slots
 from speccompile.step.draft.reading import Reading
 
 
@@ -75,34 +75,40 @@ class DSparkReader(DFlashReader):
             ConfidenceHead(width + (rank if self.with_markov else 0)) if said["confidence_head"] else None
         )
 
-    def begin(self, accepted: Accepted, states: list[Tensor]) -> "DSparkReading":
-        return DSparkReading(self, accepted, states)
+    def slots(self, hidden: Tensor) -> "DSparkSlots":
+        return DSparkSlots(self, hidden)
 
     def confidence(self, reading: Reading, logits: Tensor) -> Tensor:
         """Of the slot that was read last; the token that is drawn there changes nothing of it."""
-        assert isinstance(reading, DSparkReading)
-        return reading.confidence() if self.confidence_head is not None else super().confidence(reading, logits)
+        assert isinstance(reading, BlockReading)
+        assert isinstance(reading.slots, DSparkSlots)
+        if self.confidence_head is None:
+            return super().confidence(reading, logits)
+        return torch.sigmoid(self.confidence_head(reading.slots.judged()))
 
 
-class DSparkReading(BlockReading):
+class DSparkSlots(Slots):
     """Slot after slot, each corrected by the token before it."""
 
-    reader: DSparkReader
     memory: Tensor | None = None
 
+    def __init__(self, reader: DSparkReader, hidden: Tensor) -> None:
+        super().__init__(reader, hidden)
+        self.head, self.with_markov = reader.markov_head, reader.with_markov
+
     def after(self, slot: int, before: Tensor) -> Tensor:
-        logits, head = super().after(slot, before), self.reader.markov_head
+        logits, head = super().after(slot, before), self.head
         self.slot, self.embedding = slot, None if head is None else head.markov_w1(before)
         if head is None:
             return logits
         added, self.memory = head(self.embedding, self.hidden[:, slot : slot + 1], self.memory)
         return logits + added
 
-    def confidence(self) -> Tensor:
-        """float32 [B, 1]."""
-        assert self.reader.confidence_head is not None
+    def judged(self) -> Tensor:
+        """What the confidence head reads of the slot that was read last, float32 [B, 1, h] or with the Markov head's
+        row behind it."""
         read = self.hidden[:, self.slot : self.slot + 1]
-        if self.reader.with_markov:
-            assert self.embedding is not None
-            read = torch.cat([read, self.embedding], -1)
-        return torch.sigmoid(self.reader.confidence_head(read))
+        if not self.with_markov:
+            return read
+        assert self.embedding is not None, "a Markov head is there, as the plan has checked"
+        return torch.cat([read, self.embedding], -1)

@@ -25,7 +25,7 @@ def teachers(site: Site) -> list[Teacher]:
     @torch.no_grad()
     def logits(fed: Fed, drafts: list[int]) -> Logits:
         hidden, said = slots(fed, head, weights)
-        before = [fed.known[-1], *drafts]
+        before = [fed.known[-1], *drafts][: len(said)]  # another reading may have a slot less
         corrected = said[: len(before)] + _corrections(hidden, before, head, weights)
         return over_target(corrected, head, weights).numpy()
 

@@ -1,9 +1,11 @@
 """EAGLE (Li et al. 2024), EAGLE-2's trees and HASS (Zhang et al. 2024): layers over the last hidden state, the target's
 head."""
 
-from speccompile.families.eagle.dialects import DIALECTS
+from speccompile.families.eagle.dialects import DIALECTS, VLLM
 from speccompile.families.eagle.reading import read
-from speccompile.families.family import GROWING, HEAD, Family
+from speccompile.families.family import GROWING, HEAD, Family, Training
+from speccompile.families.sizes import layer_sizes
+from speccompile.families.target import final_norm
 
 FAMILY = Family(
     "eagle",
@@ -16,4 +18,5 @@ FAMILY = Family(
     graphs="fused",
     dialects=DIALECTS,
     read=read,
+    training=Training(sizes=layer_sizes(1), dialects=(VLLM,), depth=3, taps=final_norm),
 )

@@ -2,7 +2,7 @@
 
 from speccompile.families.dialects import Dialect
 
-SPECULATORS, NESTED = "speculators", "vLLM, converted"
+SPECULATORS, NESTED, VLLM = "speculators", "vLLM, converted", "vLLM"
 
 _ENDS = {
     r".*rotary_emb\.inv_freq": None,  # the config says it
@@ -23,7 +23,7 @@ DIALECTS = (
     ),
     Dialect(SPECULATORS, keys=("speculators_model_type=eagle",), names=_TRANSFORMER),
     Dialect(NESTED, keys=("model_type=eagle", "model.hidden_size"), tensors=("fc.weight",), names=_LAYERS),
-    Dialect("vLLM", ("EagleLlamaForCausalLM", "LlamaForCausalLMEagle"), without=_OTHERS, names=_LAYERS),
+    Dialect(VLLM, ("EagleLlamaForCausalLM", "LlamaForCausalLMEagle"), without=_OTHERS, names=_LAYERS),
     # HASS as well: the training differs, nothing of the folder does.
     Dialect("SafeAILab", tensors=("fc.weight", "layers.0.self_attn.q_proj.weight"), without=_OTHERS, names=_LAYERS),
 )

@@ -15,7 +15,12 @@ from speccompile.step.draft.paired import Output, PairedReader
 
 def make(site: Site) -> Drafter:
     """Drafts token by token, in any shape."""
-    return token_by_token(site, load_head(EagleReader(site.head, site.shape, site.ends()), site.head))
+    return token_by_token(site, load_reader(site))
+
+
+def load_reader(site: Site) -> "EagleReader":
+    """The head's network, with its weights."""
+    return load_head(EagleReader(site.head, site.shape, site.ends()), site.head)
 
 
 class EagleReader(PairedReader):

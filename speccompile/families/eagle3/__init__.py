@@ -1,8 +1,10 @@
 """EAGLE-3 and 3.1 (Li et al. 2025): layers over three taps, an own head over an own vocabulary."""
 
-from speccompile.families.eagle3.dialects import DIALECTS
+from speccompile.families.eagle3.dialects import DIALECTS, SPECFORGE, SPECULATORS
 from speccompile.families.eagle3.reading import read
-from speccompile.families.family import GROWING, HEAD, Family
+from speccompile.families.eagle3.taps import default_taps, refused
+from speccompile.families.family import GROWING, HEAD, Family, Training
+from speccompile.families.sizes import layer_sizes
 
 FAMILY = Family(
     "eagle3",
@@ -15,4 +17,12 @@ FAMILY = Family(
     graphs="fused",
     dialects=DIALECTS,
     read=read,
+    training=Training(
+        sizes=layer_sizes(1, narrow=True),
+        dialects=(SPECFORGE, SPECULATORS),
+        depth=3,
+        taps=default_taps,
+        vocabulary=True,
+        refusal=refused,
+    ),
 )

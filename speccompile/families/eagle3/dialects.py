@@ -2,7 +2,7 @@
 
 from speccompile.families.dialects import Dialect
 
-SPECULATORS = "speculators"
+SPECULATORS, SPECFORGE = "speculators", "SpecForge"
 
 _ENDS = {
     r"(fc|norm|lm_head|input_norm)\.weight": r"\1.weight",
@@ -36,7 +36,7 @@ DIALECTS = (
         without=("mask_hidden",),
         names=LAYERS,
     ),
-    Dialect("SpecForge", _EAGLE3, keys=("eagle_config",), tensors=("midlayer.*",), names=MIDLAYER),
+    Dialect(SPECFORGE, _EAGLE3, keys=("eagle_config",), tensors=("midlayer.*",), names=MIDLAYER),
     Dialect("ModelOpt", _EAGLE3, tensors=("layers.0.self_attn.q_proj.weight",), without=("mask_hidden",), names=LAYERS),
     Dialect("AngelSlim", _EAGLE3, tensors=("midlayer.*",), names=MIDLAYER),
     Dialect("nebius", keys=("truncated_vocab_size",), tensors=("midlayer.*",), names=MIDLAYER),

@@ -6,6 +6,7 @@ from speccompile.errors import CheckpointError
 from speccompile.families.config import read_layers
 from speccompile.families.dialects import Dialect, Keys, check_tensors
 from speccompile.families.eagle3.dialects import SPECULATORS
+from speccompile.families.eagle3.taps import IDS
 from speccompile.families.head import HeadFolder, HeadPlan, HeadRequest, Switch, TensorSource
 from speccompile.families.layers import LayerShape, Shapes
 from speccompile.families.proposal import read_proposal
@@ -19,8 +20,6 @@ from speccompile.families.target import (
     switches,
     target_layers,
 )
-
-IDS = "eagle_aux_hidden_state_layer_ids"
 
 
 def read(folder: HeadFolder, request: HeadRequest, dialect: Dialect, evidence: str) -> HeadPlan:

@@ -1,8 +1,10 @@
 """Hydra and Hydra++ (Ankner et al. 2024): heads on the target's hidden state and all drafts before."""
 
-from speccompile.families.family import GROWING, HEAD, Family
-from speccompile.families.hydra.dialects import DIALECTS
+from speccompile.families.family import GROWING, HEAD, Family, Training
+from speccompile.families.hydra.dialects import DIALECTS, HYDRA, MLP, PREFIX_MLP
 from speccompile.families.hydra.reading import read
+from speccompile.families.sizes import Size
+from speccompile.families.target import final_norm
 
 FAMILY = Family(
     "hydra",
@@ -14,4 +16,10 @@ FAMILY = Family(
     graphs="fused",
     dialects=DIALECTS,
     read=read,
+    training=Training(
+        sizes={"layers": Size(1), "arch": Size(MLP, words=(MLP, PREFIX_MLP))},
+        dialects=(HYDRA,),
+        depth=4,
+        taps=final_norm,
+    ),
 )

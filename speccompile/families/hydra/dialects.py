@@ -2,6 +2,7 @@
 
 from speccompile.families.dialects import Dialect
 
+HYDRA = "Hydra"
 MLP, PREFIX_MLP = "mlp", "prefix-mlp"
 
 _NAMES = {
@@ -20,6 +21,6 @@ _ATTENDS = (
 DIALECTS = (
     Dialect("Hydra (cross-attn)", keys=("hydra_head_arch=cross-attn",), refused=_ATTENDS),
     Dialect("Hydra (eagle-attn)", keys=("hydra_head_arch=eagle-attn",), refused=_ATTENDS),
-    Dialect("Hydra", keys=("hydra_num_heads",), tensors=("hydra_mlp.*",), names=_NAMES),
+    Dialect(HYDRA, keys=("hydra_num_heads",), tensors=("hydra_mlp.*",), names=_NAMES),
 )
 """Section 6 of the families' facts."""

@@ -17,13 +17,17 @@ from speccompile.step.draft.reading import Reader, Reading
 
 def make(site: Site) -> Drafter:
     """Drafts token by token, in any shape. Heads beyond its depth are left out of the graph."""
-    head = site.head
-    reader = load_head(HydraReader(head, site.shape), head)
-    if reader.is_grounded and reader.embed_tokens is None:
-        reader.embed_tokens = site.ends().embed
-    depth = site.plan.drafter.tree.depth
+    reader, depth = load_reader(site), site.plan.drafter.tree.depth
     reader.mlps, reader.lm_heads = reader.mlps[:depth], reader.lm_heads[:depth]
     return token_by_token(site, reader)
+
+
+def load_reader(site: Site) -> "HydraReader":
+    """All of the heads, with their weights; they read the target's embedding where they have none."""
+    reader = load_head(HydraReader(site.head, site.shape), site.head)
+    if reader.is_grounded and reader.embed_tokens is None:
+        reader.embed_tokens = site.ends().embed
+    return reader
 
 
 class ResidualBlock(nn.Module):

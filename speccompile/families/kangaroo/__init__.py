@@ -1,8 +1,11 @@
 """Kangaroo (Liu et al. 2024): an adapter over the target's first layers, which stops where it is unsure."""
 
-from speccompile.families.family import HEAD, Family, certain, sampled
-from speccompile.families.kangaroo.dialects import DIALECTS
-from speccompile.families.kangaroo.reading import read
+from speccompile.families.family import HEAD, Family, Training, certain, sampled
+from speccompile.families.kangaroo.dialects import DIALECTS, KANGAROO
+from speccompile.families.kangaroo.reading import default_taps, read, refused
+from speccompile.families.sizes import layer_sizes
+
+_SIZES = {name: size for name, size in layer_sizes(1).items() if name != "intermediate_size"}  # there is no MLP
 
 FAMILY = Family(
     "kangaroo",
@@ -17,4 +20,5 @@ FAMILY = Family(
     keeps_unsure=True,
     dialects=DIALECTS,
     read=read,
+    training=Training(sizes=_SIZES, dialects=(KANGAROO,), depth=6, taps=default_taps, refusal=refused, even=True),
 )

@@ -2,6 +2,8 @@
 
 from speccompile.families.dialects import Dialect
 
+KANGAROO = "Kangaroo"
+
 _NAMES = {
     r"(layers\.\d+\.self_attn\.[qkvo]_proj|layers\.\d+\.input_layernorm|norm)\.weight": r"\1.weight",
     r".*rotary_emb\.(inv_freq|cos_cached|sin_cached)": None,  # the switch says it
@@ -10,7 +12,7 @@ _NAMES = {
 
 DIALECTS = (
     Dialect(
-        "Kangaroo",
+        KANGAROO,
         tensors=("layers.0.self_attn.q_proj.weight", "layers.0.input_layernorm.weight", "norm.weight"),
         without=("*mlp*", "*post_attention_layernorm*", "*fc*", "*embed*", "*lm_head*", "*mask*"),
         names=_NAMES,

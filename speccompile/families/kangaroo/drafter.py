@@ -12,9 +12,9 @@ from speccompile.families.weights import Ends, load_head
 from speccompile.step.attention import Pass
 from speccompile.step.decoder import Decoder
 from speccompile.step.draft import Accepted, Drafter, State
-from speccompile.step.draft.exits import FirstLayers, borrowed_states
 from speccompile.step.draft.layers import Attention, Rotary, Turn, layer_states, make_norm
 from speccompile.step.draft.reading import Reader, Reading
+from speccompile.step.draft.target_layers import TargetLayers, borrowed_states
 from speccompile.step.taps import Taps
 
 
@@ -100,7 +100,7 @@ class KangarooReading(Reading):
         assert accepted.features is not None, "a drafter with taps is given features"
         own = len(reader.states())
         self.reader = reader
-        self.first = FirstLayers(reader.decoder, accepted, states[own:], Taps(reader.decoder.model, reader.taps))
+        self.first = TargetLayers(reader.decoder, accepted, states[own:], Taps(reader.decoder.model, reader.taps))
         self.current = Pass(states[:own], length, list(reader.adapter.shape.windows))
         self.row_positions = reader.decoder.clamp(length[:, None] + catch_up)
         causal = (catch_up[None, :] <= catch_up[:, None]).expand(n_path.shape[0], -1, -1)
@@ -120,7 +120,7 @@ class KangarooReading(Reading):
         return self._read(tokens, depth, torch.cat([self.seen.expand(-1, tokens.shape[1], -1), ancestors], 2))
 
     def _read(self, tokens: Tensor, depth: int, visible: Tensor) -> Tensor:
-        """As `FirstLayers.run`, with the adapter and the head behind it."""
+        """As `TargetLayers.run`, with the adapter and the head behind it."""
         x = self.first.run(tokens, depth, visible)
         positions = self.first.positions
         self.row_positions = torch.cat([self.row_positions, positions], 1)

@@ -1,5 +1,6 @@
 """The folder of a Kangaroo adapter -> its description."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +18,19 @@ DRAFTS = 6
 THETA = 10000.0
 """The published code turns positions by it, whatever the config says."""
 KEY = "exit_layer"
+
+
+def default_taps(layers: int) -> tuple[str, ...]:
+    """As the publisher has it, if a layer comes behind."""
+    before = min(DEEPER_EXIT if layers == DEEPER else EXIT, layers - 1)
+    return (f"layers.{before - 1}.output",)
+
+
+def refused(dialect: str, taps: tuple[str, ...], sizes: Mapping[str, int | str]) -> tuple[str, str, str] | None:
+    """As `Training.refusal`."""
+    if len(taps) == 1 and taps[0].startswith("layers.") and taps[0].endswith(".output"):
+        return None
+    return "taps", f"[{', '.join(taps)}]", "the output of one layer, such as [layers.1.output]"
 
 
 def read(folder: HeadFolder, request: HeadRequest, dialect: Dialect, evidence: str) -> HeadPlan:
@@ -82,7 +96,7 @@ def _tap(keys: Keys, request: HeadRequest) -> tuple[str, list[str]]:
 def _layers_before(request: HeadRequest, layers: int) -> int:
     """How many of the target's layers lie before the recipe's tap. Raises RecipeError for one where none can end."""
     for tap in request.taps:
-        check_tap(tap, layers, request)
+        check_tap(tap, layers, request.origin)
     found = {f"layers.{index}.output": index + 1 for index in range(layers - 1)}
     found |= {f"layers.{index}.input": index for index in range(1, layers)}
     if len(request.taps) != 1 or request.taps[0] not in found:

@@ -1,11 +1,11 @@
-"""Some of the target's own layers (Zhang et al. 2024, Elhoushi et al. 2024). Its first ones read the target's caches;
-any others are given something else than in the target, and have caches of their own."""
+"""Some of the target's own layers, or halves of them, over the target's caches (Zhang et al. 2024, Elhoushi et al.
+2024, Xia et al. 2024)."""
 
 from speccompile.families.family import GROWING, TARGET, Family, certain
 
 FAMILY = Family(
     "layer_skip",
-    "some of the target's own layers",
+    "some of the target's own layers, or halves of them, over its caches",
     ("layers", "tokens", "sample", "tree"),
     (*GROWING, certain(("chain",), ("bild",))),
     weights=TARGET,

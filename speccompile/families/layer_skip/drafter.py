@@ -3,25 +3,29 @@
 from collections.abc import Collection
 
 from speccompile.families.site import Site, token_by_token
+from speccompile.models.halves import check_halves
 from speccompile.step.decoder import Decoder
 from speccompile.step.draft import Drafter
-from speccompile.step.draft.exits import ExitReader
-from speccompile.step.draft.language import DecoderReader
+from speccompile.step.draft.target_layers import LayersReader
 from speccompile.step.layers import check_layers, find_layers
 
 
 def make(site: Site) -> Drafter:
-    """Drafts with the layers that the recipe names: over the target's caches where they are its first ones."""
-    decoder = skip_layers(site.target(), site.plan.drafter.layers)
-    reads_caches = site.plan.drafter.reads_caches
-    return token_by_token(site, ExitReader(decoder) if reads_caches else DecoderReader(decoder))
+    """Drafts with the layers, or halves of layers, that the recipe names, over the target's caches."""
+    layers = site.plan.drafter.layers
+    assert layers is not None, "the plan refuses this kind without"
+    return token_by_token(site, LayersReader(skip_layers(site.target(), layers.attention, layers.mlp)))
 
 
-def skip_layers(decoder: Decoder, kept: Collection[int]) -> Decoder:
-    """A decoder over the very same weights that runs the layers in `kept` alone, with caches for these alone.
+def skip_layers(decoder: Decoder, attentions: Collection[int], mlps: Collection[int] | None = None) -> Decoder:
+    """A decoder over the very same weights that runs these attention and MLP halves alone, with caches for the former.
+    mlps: by default of the same layers.
 
-    Raises UnsupportedModelError where one of the layers does not exist, or the model's layers cannot be found.
+    Raises UnsupportedModelError where one of the layers does not exist, the model's layers cannot be found, or a half
+    cannot be skipped alone.
     """
-    check_layers(decoder.model, kept)
-    skipped = set(range(len(find_layers(decoder.model)))) - set(kept)
-    return Decoder(decoder.model, decoder.layers, decoder.shape, skipped)
+    kept = (set(attentions), set(attentions if mlps is None else mlps))
+    check_layers(decoder.model, set.union(*kept))
+    every = set(range(len(find_layers(decoder.model))))
+    check_halves(decoder.model, kept[0] ^ kept[1])
+    return Decoder(decoder.model, decoder.layers, decoder.shape, *(every - its for its in kept))

@@ -1,12 +1,30 @@
-"""transformers' own forward over the whole text, without the layers that are skipped."""
+"""transformers' own model over all that was committed, then without what is skipped over the bonus token and the
+drafts, on the keys and values that the whole model left."""
+
+import torch
+from transformers import DynamicCache
 
 from speccompile.families.site import Site
 from speccompile.models.load import load_model
-from speccompile.prove.drafts import Teacher, teacher
+from speccompile.prove.drafts import Fed, Teacher
+from speccompile.prove.reference import Logits
+from speccompile.step.layers import skipping
 
 
 def teachers(site: Site) -> list[Teacher]:
-    """The target with some of its layers."""
-    model = load_model(site.plan.target.folder, site.plan.max_length)
-    skipped = sorted(set(range(model.config.num_hidden_layers)) - set(site.plan.drafter.layers))
-    return [teacher(model, skipped)]
+    """The target with some halves of its layers."""
+    model, layers = load_model(site.plan.target.folder, site.plan.max_length), site.plan.drafter.layers
+    assert layers is not None, "the plan refuses this kind without"
+    attentions, mlps = (set(range(model.config.num_hidden_layers)) - set(its) for its in (layers.attention, layers.mlp))
+    model.set_attn_implementation("eager")
+
+    @torch.no_grad()
+    def logits(fed: Fed, drafts: list[int]) -> Logits:
+        *committed, bonus = fed.known
+        caches = DynamicCache()  # without the config: caches of a window would forget rows that the target keeps
+        model(input_ids=torch.tensor([committed]), past_key_values=caches)
+        with skipping(model, attentions, mlps):
+            found = model(input_ids=torch.tensor([[bonus, *drafts]]), past_key_values=caches).logits
+        return found[0].float().numpy()
+
+    return [logits]

@@ -1,8 +1,10 @@
 """Medusa (Cai et al. 2024): a head for every token ahead, all on the target's last hidden state."""
 
-from speccompile.families.family import FIXED, HEAD, Family, certain, sampled
-from speccompile.families.medusa.dialects import DIALECTS
+from speccompile.families.family import FIXED, HEAD, Family, Training, certain, sampled
+from speccompile.families.medusa.dialects import DIALECTS, MEDUSA_2, VLLM
 from speccompile.families.medusa.reading import read
+from speccompile.families.medusa.sizes import SIZES
+from speccompile.families.target import final_norm
 
 FAMILY = Family(
     "medusa",
@@ -20,4 +22,12 @@ FAMILY = Family(
     graphs="separate",
     dialects=DIALECTS,
     read=read,
+    training=Training(
+        sizes=SIZES,
+        dialects=(VLLM,),
+        depth=4,
+        taps=final_norm,
+        vocabulary=True,
+        unwritable={MEDUSA_2: "its heads lie among the weights of the target, which were trained with them"},
+    ),
 )

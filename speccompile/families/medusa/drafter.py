@@ -14,10 +14,15 @@ from speccompile.step.draft.reading import Reader, Reading
 
 def make(site: Site) -> Drafter:
     """Drafts of a constant shape. Heads beyond its depth are left out of the graph."""
-    has_own = any(name.startswith("lm_head") for name in site.head.tensors)
-    reader = load_head(MedusaReader(site.head, None if has_own else site.ends().head), site.head)
+    reader = load_reader(site)
     reader.narrow(site.plan.drafter.tree.depth)
     return token_by_token(site, reader)
+
+
+def load_reader(site: Site) -> "MedusaReader":
+    """All of the heads, with their weights."""
+    has_own = any(name.startswith("lm_head") for name in site.head.tensors)
+    return load_head(MedusaReader(site.head, None if has_own else site.ends().head), site.head)
 
 
 class Block(nn.Module):
@@ -63,11 +68,15 @@ class MedusaReader(Reader):
     def states(self) -> list[State]:
         return []
 
+    def projection(self, head: int) -> nn.Module:
+        """What turns a head's hidden states into logits."""
+        return self.lm_heads[head] if self.lm_head is None else self.lm_head
+
     def logits(self, x: Tensor) -> list[Tensor]:
         """Of every head: [B, 1, H] -> float32 [B, 1, V] each."""
         hidden = [block(x) for block in self.blocks]
         if self.lm_head is None:
-            return [head(each) for head, each in zip(self.lm_heads, hidden, strict=True)]
+            return [self.projection(head)(each) for head, each in enumerate(hidden)]
         return list(self.lm_head(torch.cat(hidden, 1)).split(1, 1))  # one product reads the weights once
 
     def begin(self, accepted: Accepted, states: list[Tensor]) -> "MedusaReading":

@@ -34,7 +34,7 @@ class SeveralDrafters(Drafter):
         trees = [tree] * len(decoders)
         self.shape = merged(trees)
         self.tokens = self.shape.drafts
-        self.catch_up = tree.depth + 1
+        self.catch_up = max(drafter.catch_up for drafter in self.drafters)
         places = [place for its in merged_places(trees) for place in its]
         self.order = sorted(range(self.tokens), key=places.__getitem__)
 

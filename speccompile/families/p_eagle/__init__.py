@@ -1,8 +1,11 @@
 """P-EAGLE (AWS, 2026): EAGLE-3's layers, which read mask rows behind the text, and so give all drafts in one pass."""
 
-from speccompile.families.family import HEAD, IN_BLOCKS, Family
+from speccompile.families.eagle3.dialects import SPECULATORS
+from speccompile.families.eagle3.taps import default_taps, refused
+from speccompile.families.family import HEAD, IN_BLOCKS, Family, Training
 from speccompile.families.p_eagle.dialects import DIALECTS
 from speccompile.families.p_eagle.reading import read
+from speccompile.families.p_eagle.sizes import SIZES
 
 FAMILY = Family(
     "p_eagle",
@@ -15,4 +18,13 @@ FAMILY = Family(
     graphs="fused",
     dialects=DIALECTS,
     read=read,
+    training=Training(
+        sizes=SIZES,
+        dialects=(SPECULATORS,),
+        depth=8,
+        taps=default_taps,
+        vocabulary=True,
+        anchors=16,
+        refusal=refused,
+    ),
 )

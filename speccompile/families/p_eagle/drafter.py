@@ -17,9 +17,14 @@ from speccompile.step.draft.paired import PairedReading
 
 def make(site: Site) -> Drafter:
     """Drafts a chain."""
-    reader = PEagleReader(site.head, site.shape, site.ends(), site.plan.drafter.tokens - 1)
-    load_head(reader, site.head).fold()
+    reader = load_reader(site, site.plan.drafter.tokens - 1)
+    reader.fold()
     return token_by_token(site, reader)
+
+
+def load_reader(site: Site, masks: int) -> "PEagleReader":
+    """The network with its weights, not folded yet."""
+    return load_head(PEagleReader(site.head, site.shape, site.ends(), masks), site.head)
 
 
 class PEagleReader(Eagle3Reader):
@@ -33,7 +38,11 @@ class PEagleReader(Eagle3Reader):
     @torch.no_grad()
     def fold(self) -> None:
         """Make the mask's row [1, 1, h] of its features: with the weights loaded, it is a constant."""
-        self.register_buffer("mask_row", self.fuse(self.mask_hidden.reshape(1, 1, -1)), persistent=False)
+        self.register_buffer("mask_row", self.fuse_mask(), persistent=False)
+
+    def fuse_mask(self) -> Tensor:
+        """[1, 1, h]."""
+        return self.fuse(self.mask_hidden.reshape(1, 1, -1))
 
     def begin(self, accepted: Accepted, states: list[Tensor]) -> PairedReading:
         return PEagleReading(self, accepted, states)

@@ -1,7 +1,9 @@
 """PARD (An et al. 2025): a language model that was trained to read mask tokens, and so gives all drafts in one pass."""
 
-from speccompile.families.family import IN_BLOCKS, OWN, Family
+from speccompile.families.family import IN_BLOCKS, OWN, Family, Training
+from speccompile.families.model.sizes import SIZES
 from speccompile.families.pard.reading import read_mask
+from speccompile.families.sizes import MASK_TOKEN
 
 FAMILY = Family(
     "pard",
@@ -11,4 +13,5 @@ FAMILY = Family(
     weights=OWN,
     needs={"model": ("the model", "demo/drafter")},
     read_mask=read_mask,
+    training=Training(sizes={**SIZES, "mask_token": MASK_TOKEN}, dialects=("Hugging Face",), depth=6, anchors=32),
 )

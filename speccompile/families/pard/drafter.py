@@ -22,10 +22,9 @@ def make(site: Site) -> Drafter:
 class PardReader(DecoderReader):
     """A decoder with `masks` mask tokens behind the text, none of which is kept."""
 
-    keeps_drafts = False
-
     def __init__(self, decoder: Decoder, target_size: int, mask_token: int, masks: int) -> None:
         super().__init__(decoder, target_size=target_size)
+        self.keeps_drafts = False
         self.mask_token, self.masks = mask_token, masks
 
     def begin(self, accepted: Accepted, states: list[Tensor]) -> DecoderReading:

@@ -9,22 +9,21 @@ import onnx
 import onnx.parser
 import onnx_ir as ir
 
-from speccompile.lower import neutral
+from speccompile.lower import neutral, neutral_states
 from speccompile.lower.native import DOMAIN, VERSION, weights
 from speccompile.lower.passes import ONNXRUNTIME
 
 # Keys and values `[committed | in-step]` on one axis: two partial sums added afterwards would round differently with
 # the width of the window.
-_ATTEND = (
-    """
+_COMMITTED = """
     axis = Constant <value_ints = [2]> ()
     none = Constant <value_ints = [0]> ()
     committed = ReduceMax <keepdims = 1> (length)
     committed_keys = Slice (key_cache, none, committed, axis)
     committed_values = Slice (value_cache, none, committed, axis)
-    keys = Concat <axis = 2> (committed_keys, key_rows)
-    values = Concat <axis = 2> (committed_values, value_rows)
-
+"""
+_SCORES = (
+    """
     batch = Shape <start = 0, end = 1> (query)
     tokens = Shape <start = 1, end = 2> (query)
     groups = Shape <start = 1, end = 2> (keys)
@@ -70,7 +69,24 @@ _ATTEND = (
     as_bias = Concat <axis = 0> (batch, one, all, columns)
     full_bias = Reshape (shared_bias, as_bias)
     biased = Add (scores, full_bias)
+"""
+)
+_SOFTMAX = """
     weights = Softmax <axis = -1> (biased)
+"""
+_SINK_SOFTMAX = """
+    to_heads = Constant <value_ints = [1, -1, 1, 1]> ()
+    sinks_4d = Reshape (sinks, to_heads)
+    per_token = Concat <axis = 0> (batch, one, tokens, one)
+    all_sinks = Tile (sinks_4d, per_token)
+    as_sinks = Concat <axis = 0> (batch, groups, all, one)
+    sink = Reshape (all_sinks, as_sinks)
+    with_sink = Concat <axis = 3> (biased, sink)
+    all_weights = Softmax <axis = -1> (with_sink)
+    last_axis = Constant <value_ints = [3]> ()
+    weights = Slice (all_weights, none, columns, last_axis)
+"""
+_CONTEXT = """
     context_rows = MatMul (weights, values)
     as_groups = Concat <axis = 0> (batch, groups, shared, tokens, value_width)
     by_token = Reshape (context_rows, as_groups)
@@ -78,7 +94,12 @@ _ATTEND = (
     as_context = Concat <axis = 0> (batch, tokens, all)
     context = Reshape (turned, as_context)
 """
-)
+
+
+def _attend(*, is_latent: bool, has_sinks: bool) -> str:
+    keys = neutral.LATENT_KEYS if is_latent else neutral.KEYS
+    joined = keys.format(key_cache="committed_keys", value_cache="committed_values")
+    return _COMMITTED + joined + _SCORES + (_SINK_SOFTMAX if has_sinks else _SOFTMAX) + _CONTEXT
 
 
 def _columns(result: str, source: str, offset: str, width: str) -> str:
@@ -162,7 +183,6 @@ _GATED = f"""{_ENDS}
 
 _ONE_WEIGHT, _PLACES = "columns, depth", "heads, groups, key_width, value_width, query_offset, key_offset, value_offset"
 _GATE_PLACES = "width, gate_offset, up_offset"
-_CACHED = "query, key_rows, value_rows, key_cache, value_cache, length, positions, bias"
 
 _TEXTS = {
     f"LinearFloat32 <{_ONE_WEIGHT}> (x, weight, bias) => (y)": "floats = Identity (weight)" + weights.PRODUCT,
@@ -172,7 +192,12 @@ _TEXTS = {
     f"EmbedFloat32 <{_ONE_WEIGHT}> (ids, weight) => (y)": "floats = Identity (weight)" + weights.ROWS,
     f"EmbedBFloat16 <{_ONE_WEIGHT}> (ids, weight) => (y)": "floats = Cast <to = 1> (weight)" + weights.ROWS,
     f"EmbedInt8 <{_ONE_WEIGHT}> (ids, numbers, scales) => (y)": weights.EMBED_INT8,
-    f"Attend <scale, softcap, window> ({_CACHED}) => (context)": _ATTEND,
+    f"Attend <scale, softcap, window> ({neutral.CACHED}) => (context)": _attend(is_latent=False, has_sinks=False),
+    f"AttendSinks <scale, softcap, window> ({neutral.CACHED}, sinks) => (context)":
+        _attend(is_latent=False, has_sinks=True),
+    f"AttendLatent <scale, softcap, window> ({neutral.CACHED}) => (context)": _attend(is_latent=True, has_sinks=False),
+    f"AttendLatentSinks <scale, softcap, window> ({neutral.CACHED}, sinks) => (context)":
+        _attend(is_latent=True, has_sinks=True),
     f"SplitHeads <{_PLACES}> (query, key, value) => (queries, keys, values)":
         _HEADS + "keys = Identity (key_rows)" + _QUERIES.format(query="query_rows"),
     f"RotaryHeads <{_PLACES}, turned, interleaved> (query, key, value, cosines, sines) => (queries, keys, values)":
@@ -192,14 +217,41 @@ _TEXTS = {
         _GATED + "open = Sigmoid (gates)\n swish = Mul (gates, open)\n y = Mul (swish, ups)",
     f"GatedGelu <{_GATE_PLACES}> (gate, up) => (y)":
         _GATED + 'bent = Gelu <approximate = "tanh"> (gates)\n y = Mul (bent, ups)',
+    "Softplus (x) => (y)": "y = Softplus (x)",
+    "Log (x) => (y)": "y = Log (x)",
+    # Arithmetic that nothing folds: what it reads has been computed.
+    "After (count, read) => (y)": """
+        all = Constant <value_ints = [-1]> ()
+        none = Constant <value_ints = [0]> ()
+        one = Constant <value_ints = [1]> ()
+        nothing = Constant <value_int = 0> ()
+        flat = Reshape (read, all)
+        first = Slice (flat, none, one)
+        whole = Cast <to = 7> (first)
+        zeros = Mul (whole, nothing)
+        zero = ReduceSum <keepdims = 0> (zeros)
+        y = Add (count, zero)
+        """,
+    "Convolve <silu> (rows, state, taps, bias) => (y)":
+        neutral_states.CONVOLVE_TAPS
+        + """
+        with_bias = Add (result, bias)
+        open = Sigmoid (with_bias)
+        swish = Mul (with_bias, open)
+        is_silu_int = Constant <value_int: int = @silu> ()
+        is_silu = Cast <to = 9> (is_silu_int)
+        y = Where (is_silu, swish, with_bias)
+        """,
 }  # fmt: skip
-"""Signature -> body."""
+"""Signature -> body; those of states besides are their neutral functions."""
 
 
 def functions() -> dict[str, onnx.FunctionProto]:
     """Operator -> its function."""
     head = f'<domain: "{DOMAIN}", opset_import: ["" : {neutral.OPSET}, "{ONNXRUNTIME}" : 1]>\n'
-    protos = [onnx.parser.parse_function(f"{head}{signature} {{ {body} }}") for signature, body in _TEXTS.items()]
+    texts = [f"{signature} {{ {body} }}" for signature, body in _TEXTS.items()]
+    states = [text for op, text in neutral_states.TEXTS.items() if op != "Convolve"]
+    protos = [onnx.parser.parse_function(head + text) for text in (*texts, *states)]
     return {proto.name: proto for proto in protos}
 
 

@@ -15,13 +15,14 @@ def attend_kernel(model: ir.Model) -> int:
     """Before: context = speccompile::Attend(query [B, N, T, D], rows.., caches.., length, positions, bias).
 
     After: context = speccompile.native::Attend(query' [B, T, N * D], rows.., caches.., length, positions, bias), with
-    what turns the query and the result; and where the model turns the result back, nothing.
+    what turns the query and the result; and where the model turns the result back, nothing. The same for an Attend
+    with sinks and for one over latent rows.
 
     No row of the cache is copied, no score is computed of what is hidden, and a row's sums have one order whatever
     its window is.
     """
-    fired = replace_each(model, neutral.DOMAIN, "Attend", _attend)
-    for node in [node for node in model.graph if (node.domain, node.op_type) == (DOMAIN, "Attend")]:
+    fired = sum(replace_each(model, neutral.DOMAIN, name, _attend) for name in neutral.ATTENDS)
+    for node in [node for node in model.graph if node.domain == DOMAIN and neutral.is_attend(node.op_type)]:
         for result in _turned_back(node.outputs[0]):
             stand_in(result, node.outputs[0])
     return fired
@@ -31,11 +32,11 @@ def _attend(nodes: Nodes, node: ir.Node) -> ir.Value:
     query, *rest = node.inputs
     assert query is not None
     batch, heads = static_size(query, 0), static_size(query, 1)
-    width = static_size(node.inputs[2], 3)
+    width = static_size(node.inputs[1 if neutral.is_latent(node.op_type) else 2], 3)
     turned = nodes("Transpose", query, perm=HEADS_LAST)
     flat = nodes("Reshape", turned, nodes.integers(batch, -1, heads * static_size(query, 3)))
     settings = {name: node.attributes[name].value for name in ("scale", "softcap", "window")}
-    context = nodes("Attend", flat, *rest, domain=DOMAIN, **settings)
+    context = nodes(node.op_type, flat, *rest, domain=DOMAIN, **settings)
     context.type, context.shape = query.type, ir.Shape([batch, query.shape[2] if query.shape else None, heads * width])
     by_head = nodes("Reshape", context, nodes.integers(batch, -1, heads, width))
     return nodes("Transpose", by_head, perm=HEADS_LAST)

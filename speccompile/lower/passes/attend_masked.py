@@ -22,35 +22,68 @@ def attend_masked(model: ir.Model) -> int:
     where mask hides committed rows behind the length or out of the attention window. The softmax is float32 in every
     precision. Where the in-step rows are committed as they are, keys = speccompile::Commit(key_cache, key_rows), and
     their bias is moved to the columns in which they then lie: a key has the same column whatever window it came in.
-    Elsewhere keys = Concat(key_cache, key_rows).
+    Elsewhere keys = Concat(key_cache, key_rows). Sinks are one more column of the scores, which is cut off behind the
+    softmax. Over latent rows the product is the sum of two, of the keys' first part and of what lies behind it.
 
     Not ONNX's Attention: TensorRT refuses its `softcap` and its `softmax_precision`, and without the latter sums
     float16 scores in float16.
     """
-    return replace_each(model, neutral.DOMAIN, "Attend", _attend)
+    return sum(replace_each(model, neutral.DOMAIN, name, _attend) for name in neutral.ATTENDS)
 
 
 def _attend(nodes: Nodes, node: ir.Node) -> ir.Value:
-    query, key_rows, value_rows, key_cache, value_cache, length, _, _ = node.inputs
+    query, key_rows, value_rows, key_cache, value_cache, length = node.inputs[:6]
     heads, groups, batch = static_size(query, 1), static_size(key_rows, 1), static_size(key_cache, 0)
-    scale, softcap = node.attributes["scale"].as_float(), node.attributes["softcap"].as_float()
+    softcap = node.attributes["softcap"].as_float()
     key, value = _written(key_cache, key_rows, length), _written(value_cache, value_rows, length)
     if key is not None and value is not None:
         keys, values, mask = key, value, _mask_in_place(nodes, node)
     else:
         keys, values = (nodes("Concat", *pair, axis=2) for pair in ((key_cache, key_rows), (value_cache, value_rows)))
         mask = _mask_beside(nodes, node)
-    folded = nodes("Reshape", query, nodes.integers(batch, groups, -1, static_size(query, 3)))  # [B, G, shared * T, D]
-    scaled = nodes("Mul", folded, nodes.number(scale, query.dtype))  # before the product, which could overflow float16
-    scores = _cast(nodes, nodes("MatMul", scaled, nodes("Transpose", keys, perm=[0, 1, 3, 2])), query.dtype, _FLOAT)
+    scores = _scores(nodes, node, keys, values)
     if softcap > 0:
         cap = nodes.number(softcap)
         scores = nodes("Mul", nodes("Tanh", nodes("Div", scores, cap)), cap)
     if heads > groups and query.shape[2] != 1:  # for one token the mask is broadcast
         mask = nodes("Concat", *[mask] * (heads // groups), axis=2)  # [B, 1, shared * T, C]
-    weights = nodes("Softmax", nodes("Add", scores, mask), axis=-1)
-    context = nodes("MatMul", _cast(nodes, weights, _FLOAT, query.dtype), values)
-    return nodes("Reshape", context, nodes.integers(batch, heads, -1, static_size(value_rows, 3)))
+    weights = _weights(nodes, node, nodes("Add", scores, mask))
+    read, rows = (keys, key_rows) if neutral.is_latent(node.op_type) else (values, value_rows)
+    context = nodes("MatMul", _cast(nodes, weights, _FLOAT, query.dtype), read)
+    return nodes("Reshape", context, nodes.integers(batch, heads, -1, static_size(rows, 3)))
+
+
+def _scores(nodes: Nodes, node: ir.Node, keys: ir.Value, values: ir.Value) -> ir.Value:
+    """float32 [B, G, shared * T, C]."""
+    query, width, tail = node.inputs[0], static_size(node.inputs[1], 3), static_size(node.inputs[2], 3)
+    groups, batch = static_size(node.inputs[1], 1), static_size(node.inputs[3], 0)
+    folded = nodes("Reshape", query, nodes.integers(batch, groups, -1, static_size(query, 3)))  # [B, G, shared * T, D]
+    scale = nodes.number(node.attributes["scale"].as_float(), query.dtype)
+    scaled = nodes("Mul", folded, scale)  # before the product, which could overflow float16
+
+    def product(part: ir.Value, rows: ir.Value) -> ir.Value:
+        made = nodes("MatMul", part, nodes("Transpose", rows, perm=[0, 1, 3, 2]))
+        return _cast(nodes, made, query.dtype, _FLOAT)
+
+    if not neutral.is_latent(node.op_type):
+        return product(scaled, keys)
+    first, last = nodes.several(2, "Split", scaled, nodes.integers(width, tail), axis=3)
+    return nodes("Add", product(first, keys), product(last, values))
+
+
+def _weights(nodes: Nodes, node: ir.Node, scores: ir.Value) -> ir.Value:
+    """The softmax of scores [B, G, shared * T, C]; sinks join it, and are dropped."""
+    if len(node.inputs) <= neutral.SINKS:
+        return nodes("Softmax", scores, axis=-1)
+    query, sinks = node.inputs[0], node.inputs[neutral.SINKS]
+    heads, groups, batch = static_size(query, 1), static_size(node.inputs[1], 1), static_size(node.inputs[3], 0)
+    one = nodes.integers(1)
+    size = nodes("Concat", nodes.integers(batch, heads), nodes("Shape", query, start=2, end=3), one, axis=0)
+    by_head = nodes("Reshape", _cast(nodes, sinks, sinks.dtype, _FLOAT), nodes.integers(1, heads, 1, 1))
+    column = nodes("Reshape", nodes("Expand", by_head, size), nodes.integers(batch, groups, -1, 1))
+    weights = nodes("Softmax", nodes("Concat", scores, column, axis=3), axis=-1)
+    end, last = nodes("Shape", scores, start=3, end=4), nodes.integers(3)
+    return nodes("Slice", weights, nodes.integers(0), end, last)
 
 
 def _cast(nodes: Nodes, value: ir.Value, dtype: ir.DataType | None, wanted: ir.DataType | None) -> ir.Value:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import onnx_ir as ir
 
 from speccompile.lower.native import DOMAIN
+from speccompile.lower.neutral import is_attend
 from speccompile.lower.passes import stand_in
 from speccompile.lower.passes.attend_kernel import HEADS_LAST
 from speccompile.lower.passes.matching import cut, made_by
@@ -32,7 +33,7 @@ def head_rows(model: ir.Model) -> int:
     After: query, key, value = speccompile.native::RotaryHeads(projection, projection, projection, cos, sin), or
     NormRotaryHeads, or SplitHeads. For all that reaches an Attend.
     """
-    attends = [node for node in model.graph if (node.domain, node.op_type) == (DOMAIN, "Attend")]
+    attends = [node for node in model.graph if node.domain == DOMAIN and is_attend(node.op_type)]
     return sum(_joined(model.graph, node) for node in attends)
 
 

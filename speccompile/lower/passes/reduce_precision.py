@@ -7,12 +7,13 @@ import numpy as np
 import onnx_ir as ir
 from onnx_ir.passes import common
 
+from speccompile.lower.neutral import ATTENDS, is_attend
 from speccompile.lower.passes.cast_like import cast_like
 from speccompile.lower.passes.fold_constants import fold_constants
 from speccompile.weights.graph import Made, identity
 
 _FLOAT32 = ir.DataType.FLOAT
-_LOW_OPS = {"Attend", "Commit", "Conv", "Einsum", "Gemm", "MatMul", "MatMulNBits"}
+_LOW_OPS = {*ATTENDS, "Commit", "Conv", "Einsum", "Gemm", "MatMul", "MatMulNBits"}
 _FULL_OPS = {
     "ArgMax", "Cos", "CumSum", "Draw", "Exp", "LayerNormalization", "Log", "LogSoftmax", "LpNormalization", "Nucleus",
     "Pow", "RMSNormalization", "Reciprocal", "ReduceL2", "ReduceMax", "ReduceMean", "ReduceSum", "Sin", "Softmax",
@@ -23,7 +24,7 @@ _SHAPES = {"ConstantOfShape", "Expand", "Identity", "Reshape", "Slice", "Squeeze
 # What may as well be done to the converted form of a constant.
 _MOVES = _SHAPES - {"ConstantOfShape"} | {"DequantizeLinear", "Gather"}
 _CACHES = slice(3, 5)  # Attend's keys and values that were committed
-_BIAS = 7  # Attend's last input, which masks: it stays float32
+_BIAS = 7  # Attend's input that masks: it stays float32
 
 
 class _Kind(IntEnum):
@@ -57,7 +58,10 @@ def _infer_types(model: ir.Model) -> None:
     for node in model.graph:
         if node.op_type == "MatMulNBits":  # of ONNX Runtime: onnx does not know what it gives
             node.outputs[0].type = ir.TensorType(_FLOAT32)
-    common.ShapeInferencePass()(model)
+    # Without what it computes of integers: onnx takes the two lengths of a batch for a shape, and gives up on all.
+    common.ShapeInferencePass(data_prop=False)(model)
+    unknown = [value.name for node in model.graph for value in node.outputs if value.dtype is None]
+    assert not unknown, f"onnx could not tell the types of {unknown[:3]}"
 
 
 class _Reduction:
@@ -89,7 +93,7 @@ class _Reduction:
         if all(value is None or value in self.fixed for value in node.inputs):
             self.fixed.update(node.outputs)
         floats = {i: v for i, v in enumerate(node.inputs) if v in self.kinds}
-        if node.op_type == "Attend":
+        if is_attend(node.op_type):
             del floats[_BIAS]
         kinds = [self.kinds[value] for value in floats.values()]
         kind = self._kind(node, kinds)
@@ -188,7 +192,7 @@ class _Reduction:
 def _is_read_cache(value: ir.Value) -> bool:
     """Whether an input of the graph is a cache, of its own or one that it only reads."""
     return any(
-        node.op_type == "Commit" or (node.op_type == "Attend" and value in node.inputs[_CACHES])
+        node.op_type == "Commit" or (is_attend(node.op_type) and value in node.inputs[_CACHES])
         for node in value.consumers()
     )
 

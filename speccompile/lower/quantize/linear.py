@@ -7,6 +7,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from speccompile.lower.passes.matching import number
 from speccompile.weights.graph import source_of
 from speccompile.weights.source import Source
 
@@ -21,7 +22,7 @@ FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 
 @dataclass(frozen=True)
 class Weight:
-    """A constant matrix [K, N]. steps: axes to transpose an initializer by, or an index of its first axis.
+    """A constant matrix [K, N]. steps: axes to transpose an initializer by, an index of its first axis, or some of it.
 
     Equal names mean equal matrices. tensor: the initializer's, which passes take away from it while they serialize.
     """
@@ -29,20 +30,25 @@ class Weight:
     source: ir.Value
     tensor: ir.TensorProtocol
     shape: tuple[int, ...]
-    steps: tuple[tuple[int, ...] | int, ...] = ()
+    steps: tuple[tuple[int, ...] | int | slice, ...] = ()
 
     @property
     def name(self) -> str:
         """The initializer's name, with what was done to it: an expert's weight is "experts.3"."""
-        suffixes = (str(step) if isinstance(step, int) else "T" for step in self.steps)
-        return ".".join([str(self.source.name), *suffixes])
+        return ".".join([str(self.source.name), *(_suffix(step) for step in self.steps)])
 
     @property
     def stored(self) -> Source:
         """[K, N], wherever it lies."""
         found = source_of(self.tensor)
         for step in self.steps:
-            found = found.picked(step) if isinstance(step, int) else found.turned(step)
+            match step:
+                case int():
+                    found = found.picked(step)
+                case slice():
+                    found = found.cut(step)
+                case _:
+                    found = found.turned(step)
         return found
 
     def numpy(self) -> NDArray[np.float32]:
@@ -52,6 +58,16 @@ class Weight:
     def columns(self, part: slice) -> NDArray[np.float32]:
         """float32 [K, columns of the part]: no others are read where the weight lies as torch has it, [N, K]."""
         return self.stored.columns(part)
+
+
+def _suffix(step: tuple[int, ...] | int | slice) -> str:
+    match step:
+        case int():
+            return str(step)
+        case slice():
+            return f"{step.start}-{step.stop}"
+        case _:
+            return "T"
 
 
 @dataclass(frozen=True)
@@ -104,6 +120,11 @@ def _constant(value: ir.Value | None) -> Weight | None:
         index = ir.convenience.get_const_tensor(node.inputs[1])
         if index is not None and index.shape.rank() == 0:
             return replace(inner, shape=inner.shape[1:], steps=(*inner.steps, int(index.numpy())))
+    if node.op_type == "Slice":
+        start, stop, axis, *step = [number(bound) for bound in node.inputs[1:]]
+        if None not in (start, stop) and axis == 0 and not step:
+            part = slice(int(start or 0), int(stop or 0))
+            return replace(inner, shape=(part.stop - part.start, *inner.shape[1:]), steps=(*inner.steps, part))
     return None
 
 

@@ -9,6 +9,23 @@ std::string text_of(const char* text, size_t size) {
   return size ? std::string(text, size) : std::string();
 }
 
+using Propose = int64_t (*)(void* user, const int64_t* tokens, size_t count, int64_t* drafts, int64_t* parents, size_t room);
+
+// A caller's function as a proposer. room: the most drafts of a round.
+spc::Proposer proposer_of(Propose propose, void* user, size_t room) {
+  if (!propose) return {};
+  return [propose, user, room](const spc::TokenIds& text) {
+    spc::Drafts drafts{std::vector<int64_t>(room), std::vector<int64_t>(room)};
+    const int64_t count = propose(user, text.data(), text.size(), drafts.tokens.data(), drafts.parents.data(), room);
+    if (count < 0 || static_cast<uint64_t>(count) > room)
+      throw spc::Error(spc::Kind::kFailed, "proposer: received " + std::to_string(count) + " drafts, expected 0 to " + std::to_string(room),
+                       "see spc_session_propose");
+    drafts.tokens.resize(static_cast<size_t>(count));
+    drafts.parents.resize(static_cast<size_t>(count));
+    return drafts;
+  };
+}
+
 }  // namespace
 
 extern "C" {
@@ -70,6 +87,36 @@ spc_error* spc_session_create(const spc_bundle* bundle, spc_session** session) {
 
 void spc_session_free(spc_session* session) {
   spc_error_free(spc::guarded([&] { delete session; }));
+}
+
+spc_error* spc_session_propose(spc_session* session, Propose propose, void* user) {
+  return spc::guarded([&] {
+    spc::need(session, "session");
+    session->session.propose_with(proposer_of(propose, user, session->session.most_drafts()));
+  });
+}
+
+spc_error* spc_session_reset_kept(spc_session* session) {
+  return spc::guarded([&] {
+    spc::need(session, "session");
+    session->session.kept().reset();
+  });
+}
+
+spc_error* spc_session_save_kept(const spc_session* session, const char* path) {
+  return spc::guarded([&] {
+    spc::need(session, "session");
+    spc::need(path, "path");
+    session->session.kept().save(path);
+  });
+}
+
+spc_error* spc_session_load_kept(spc_session* session, const char* path) {
+  return spc::guarded([&] {
+    spc::need(session, "session");
+    spc::need(path, "path");
+    session->session.kept().load(path);
+  });
 }
 
 spc_error* spc_session_start(spc_session* session, const spc_request* request) {

@@ -118,7 +118,7 @@ Json aliases_of(const Graph& graph, const std::string& where) {
   for (const Tensor& tensor : graph.inputs) read[tensor.buffer] = tensor.name;
   Json aliases{Json::Object{}};
   for (const Tensor& tensor : graph.outputs) {
-    if (tensor.role != "state") continue;
+    if (tensor.role != "state" || !copied_to(tensor).empty()) continue;
     const auto found = read.find(tensor.buffer);
     if (found == read.end())
       refuse(where + ": an output updates the state " + python_repr(tensor.buffer) + ", which no input reads");

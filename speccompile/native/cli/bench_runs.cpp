@@ -40,6 +40,7 @@ class Runs {
   }
 
   Answers answers(const Question& question, int64_t number, bool is_autoregressive) {
+    session_.kept().reset();  // a drafter that learns would have seen this very answer in the repeat before
     Answers found;
     std::vector<std::string> said;
     for (size_t turn = 0; turn < question.turns.size(); ++turn) {

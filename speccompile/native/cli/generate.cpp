@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <filesystem>
 #include <string>
+#include <system_error>
 
 #include "../errors.h"
 #include "../files.h"
@@ -161,6 +163,16 @@ void show_all(Session& session, bool is_json) {
   }
 }
 
+// Go on from what was kept, where anything was. Throws Error(kUsage) where nothing could be.
+void begin_kept(const Session& session, const std::string& state, bool reset) {
+  session.kept().check();
+  const std::string folder = folder_of(state);
+  std::error_code error;
+  if (!std::filesystem::is_directory(folder, error))
+    throw Error(Kind::kUsage, "--state " + state + ": there is no folder " + folder, "create it, or give another file");
+  if (!reset && std::filesystem::exists(state, error)) session.kept().load(state);
+}
+
 void generate(const Arguments& given) {
   Request request = request_of(given);
   request.prompts = {prompt_of(given)};
@@ -173,13 +185,18 @@ void generate(const Arguments& given) {
   const bool is_json = given.has("--json");
   if (given.has("--logprobs") && !is_json)
     throw Error(Kind::kUsage, "received --logprobs without --json, expected both", "add --json");
+  if (given.has("--reset") && !given.has("--state"))
+    throw Error(Kind::kUsage, "received --reset without --state, expected both", "add --state FILE");
   const std::shared_ptr<const Bundle> bundle = bundle_of(given, !given.has("--no-verify"));
   Session session(bundle);
+  const std::string state = given.has("--state") ? plain_path(given.text("--state")) : "";
+  if (given.has("--state")) begin_kept(session, state, given.has("--reset"));
   session.start(request);
   if (is_json || sequences.number != 1)
     show_all(session, is_json);
   else
     show(session, bundle->text() != nullptr);
+  if (given.has("--state")) session.kept().save(state);
 }
 
 }  // namespace
@@ -199,6 +216,9 @@ Subcommand generate_command() {
       {"--chat", "", Takes::kFlag, "Write the prompt into the tokenizer's chat template."},
       {"--autoregressive", "", Takes::kFlag, "One token a round, without drafts."},
       {"--fixed-draft-length", "", Takes::kFlag, "Verify all drafts in every round, also while they do not pay."},
+      {"--state", "FILE", Takes::kPath,
+       "Go on from what the drafter learned and kept here, where the file is there, and keep it here at the end."},
+      {"--reset", "", Takes::kFlag, "With --state: begin with nothing learned, whatever the file holds."},
       {"--engine", "NAME", Takes::kText, "Engine of the bundle; by default the first that can run here."},
       {"--threads", "INTEGER RANGE", Takes::kCount, "Threads; by default one a core that this process may use.  [x>=1]"},
       {"--onnxruntime", "FILE", Takes::kText, kOnnxruntimeHelp},

@@ -16,6 +16,10 @@ constexpr const char* kGenerateHelp = R"help(  Generate text with BUNDLE.
   (at a temperature above 0), or the bundle's method is approximate, every
   round has all of them.
 
+  Some drafters learn while they draft (token_recycling). What they know is
+  gone with the process unless --state names a file for it. It never changes a
+  token, only how many drafts are accepted.
+
   The JSON object, one a line where there are several sequences, has the keys
     text               the new text; null without a tokenizer
     token_ids          the new tokens
@@ -43,6 +47,7 @@ constexpr const char* kGenerateHelp = R"help(  Generate text with BUNDLE.
     speccompile-native generate build/demo --prompt 'def ' --temperature 1 --num-return-sequences 4
     speccompile-native generate build/demo --prompt 'def ' --logprobs --json | jq .logprobs
     speccompile-native generate build/demo --prompt 'def ' --fixed-draft-length
+    speccompile-native generate build/recycling --prompt 'def ' --state learned.safetensors
 )help";
 
 }  // namespace spc::cli

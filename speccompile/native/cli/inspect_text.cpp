@@ -68,11 +68,26 @@ std::string method(const Json& manifest) {
   return parameters.empty() ? name : name + " (" + joined(parameters, ", ") + ")";
 }
 
+// What is looked up for the drafter, behind its drafts, and in their place.
+std::string looked_up(const Json& drafter) {
+  std::string found;
+  if (const Json& inner = drafter["inner"]; !inner.is_null())
+    found += "; " + inner["kind"].text() + " drafts " + inner["tokens"].dump() + " for each of the drafter's " +
+             inner["passes"].dump() + " passes";
+  if (const Json& then = drafter["cascade"]["then"]; !then.is_null())
+    found += "; " + then["kind"].text() + " drafts " + then["tokens"].dump() + " behind the drafter's";
+  if (const Json& gate = drafter["cascade"]["gate"]; !gate.is_null())
+    found += "; " + gate["kind"].text() + " drafts " + gate["tokens"].dump() + " in their place where it matches " +
+             gate["match"].dump() + " tokens or more";
+  return found;
+}
+
 std::string drafts(const Json& manifest) {
   if (!manifest["tokens"].integer()) return "none";
   const std::string& tree = manifest["tree"].text();
   const std::string shape = tree == "chain" ? "a chain" : "a " + tree + " tree of depth " + manifest["depth"].dump();
-  return manifest["tokens"].dump() + " a round, " + shape + ", " + (manifest["sample"].boolean() ? "drawn" : "the best");
+  return manifest["tokens"].dump() + " a round, " + shape + ", " + (manifest["sample"].boolean() ? "drawn" : "the best") +
+         looked_up(manifest["plan"]["drafter"]);
 }
 
 std::vector<Cells> facts(const Json& object) {

@@ -92,6 +92,19 @@ SPC_API spc_error *spc_request_set_integer(spc_request *request, size_t prompt, 
 /* A session has buffers of its own and shares the bundle's weights. */
 SPC_API spc_error *spc_session_create(const spc_bundle *bundle, spc_session **session);
 SPC_API void spc_session_free(spc_session *session);
+/* Drafts of the host, for bundles of drafter.kind or drafter.gate.kind retrieval, in the place of the bundle's own index (behind a
+ * gate its drafts are taken wherever there are any); a generation under way is dropped. propose: called by step on its thread, for a row at a time, with the tokens of the row's whole text. It writes at most
+ * `room` drafts, the best first, and of each its parent: the number of an earlier draft, from 0 on, or -1 where it follows the
+ * text; and returns how many, 0 for none. A number below 0: step returns SPC_FAILED. It must not throw, nor call the session.
+ * NULL: the bundle's index again. */
+SPC_API spc_error *spc_session_propose(spc_session *session, int64_t (*propose)(void *user, const int64_t *tokens, size_t count, int64_t *drafts, int64_t *parents, size_t room), void *user);
+/* What the drafter has learned, and keeps from one generation of the session to the next (drafter.kind token_recycling, ..); no
+ * token depends on it. Between two steps, at any time. reset: nothing, as in a new session. save, load: a file, which serves
+ * every bundle of such a drafter and vocabulary, and Python's runtime; SPC_USAGE for one that does not fit, and where the
+ * bundle keeps nothing. What could not be loaded has changed nothing. */
+SPC_API spc_error *spc_session_reset_kept(spc_session *session);
+SPC_API spc_error *spc_session_save_kept(const spc_session *session, const char *path);
+SPC_API spc_error *spc_session_load_kept(spc_session *session, const char *path);
 /* Checks the request and copies it; runs nothing. A generation under way is dropped. */
 SPC_API spc_error *spc_session_start(spc_session *session, const spc_request *request);
 /* The prefill, then one round a call, on the caller's thread. done: 1 when every row has ended. */

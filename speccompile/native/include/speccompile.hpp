@@ -6,7 +6,11 @@
 //               [](std::string_view piece) { std::cout << piece << std::flush; });
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <exception>
+#include <functional>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -151,6 +155,14 @@ class Result {
   std::unique_ptr<spc_result, Freed<&spc_result_free>> handle_;
 };
 
+// Tokens, and of each its parent: the number of an earlier draft, from 0 on, or -1 where it follows the text.
+struct Drafts {
+  std::vector<int64_t> tokens, parents;
+};
+
+// The drafts behind a text, the best first: more than a round verifies are left out.
+using Proposer = std::function<Drafts(const std::vector<int64_t> &text)>;
+
 // One generation at a time, on one thread at a time.
 class Session {
  public:
@@ -159,11 +171,24 @@ class Session {
     check(spc_session_create(bundle.get(), &made));
     handle_.reset(made);
   }
+  // Drafts of the host, for bundles of drafter.kind retrieval; empty for the bundle's own index. A generation under way is
+  // dropped. What the proposer throws leaves `step`.
+  void propose_with(Proposer proposer) {
+    auto asked = std::make_unique<Asked>(Asked{std::move(proposer), nullptr});
+    check(spc_session_propose(get(), asked->proposer ? &Asked::call : nullptr, asked.get()));
+    asked_ = std::move(asked);
+  }
+  // What the drafter has learned: forgotten, written into a file, or gone on from.
+  void reset_kept() { check(spc_session_reset_kept(get())); }
+  void save_kept(const std::string &path) const { check(spc_session_save_kept(get(), path.c_str())); }
+  void load_kept(const std::string &path) { check(spc_session_load_kept(get(), path.c_str())); }
   void start(const Request &request) { check(spc_session_start(get(), request.get())); }
   // One round; false when every row has ended.
   bool step() {
     int done = 0;
-    check(spc_session_step(get(), &done));
+    std::unique_ptr<spc_error, decltype(&spc_error_free)> error(spc_session_step(get(), &done), &spc_error_free);
+    if (asked_ && asked_->thrown) std::rethrow_exception(std::exchange(asked_->thrown, nullptr));
+    check(error.release());
     return !done;
   }
   size_t rows() const { return spc_session_rows(get()); }
@@ -202,6 +227,28 @@ class Session {
   spc_session *get() const noexcept { return handle_.get(); }
 
  private:
+  // A proposer as the C ABI calls it, and what it has thrown.
+  struct Asked {
+    Proposer proposer;
+    std::exception_ptr thrown;
+
+    static int64_t call(void *user, const int64_t *tokens, size_t count, int64_t *drafts, int64_t *parents, size_t room) noexcept {
+      Asked &asked = *static_cast<Asked *>(user);
+      try {
+        const Drafts found = asked.proposer({tokens, tokens + count});
+        if (found.tokens.size() != found.parents.size()) throw std::invalid_argument("drafts need one parent for each token");
+        const auto kept = static_cast<std::ptrdiff_t>(std::min(room, found.tokens.size()));
+        std::copy_n(found.tokens.begin(), kept, drafts);
+        std::copy_n(found.parents.begin(), kept, parents);
+        return kept;
+      } catch (...) {
+        asked.thrown = std::current_exception();
+        return -1;
+      }
+    }
+  };
+
+  std::unique_ptr<Asked> asked_;  // outlives the handle
   std::unique_ptr<spc_session, Freed<&spc_session_free>> handle_;
 };
 

@@ -66,20 +66,42 @@ SPC_INLINE Vector products(const float* query, int64_t width, F key) {
   return fold(sums);
 }
 
-// Scores of what a query sees, filled up to whole tiles with what weighs nothing, however low the others are.
-template <int kTiles>
-static __attribute__((noinline)) void score(const Attention& a, const float* query, const Rows& keys, const Seen& seen,
-                                            float* scores) {
-  const Vector scale = broadcast(a.scale), cap = broadcast(a.softcap);
+// Scaled products of a query with what it sees, into scores or, where kAdds, added to them.
+template <int kTiles, bool kAdds>
+static __attribute__((noinline)) void multiply_keys(const Attention& a, const float* query, const Rows& keys, const Seen& seen,
+                                                    float* scores) {
+  const Vector scale = broadcast(a.scale);
   const int64_t count = seen.count(), committed = seen.committed(), width = kTiles ? kTiles * kTile : keys.width;
   const float* cached = keys.cache + seen.begin * width;
+  const auto put = [&](int64_t first, Vector scaled) { store(scores + first, kAdds ? add(load(scores + first), scaled) : scaled); };
   int64_t first = 0;
   for (; first + kWidth <= committed; first += kWidth, cached += kWidth * width)
-    store(scores + first, multiply(products<kTiles>(query, width, [&](int i) { return cached + i * width; }), scale));
+    put(first, multiply(products<kTiles>(query, width, [&](int i) { return cached + i * width; }), scale));
   for (; first < count; first += kWidth) {
     const auto key = [&](int i) { return keys.at(seen, first + i < count ? first + i : first); };
-    store(scores + first, multiply(products<kTiles>(query, width, key), scale));
+    put(first, multiply(products<kTiles>(query, width, key), scale));
   }
+}
+
+template <bool kAdds>
+static void multiply_any(const Attention& a, const float* query, const Rows& keys, const Seen& seen, float* scores) {
+  switch (keys.width) {
+    case 64:
+      return multiply_keys<4, kAdds>(a, query, keys, seen, scores);
+    case 128:
+      return multiply_keys<8, kAdds>(a, query, keys, seen, scores);
+    default:
+      return multiply_keys<0, kAdds>(a, query, keys, seen, scores);
+  }
+}
+
+// Scores of what a query sees, filled up to whole tiles with what weighs nothing, however low the others are. tails: the
+// rest of the keys, or null.
+static void score(const Attention& a, const float* query, const Rows& keys, const Rows* tails, const Seen& seen, float* scores) {
+  multiply_any<false>(a, query, keys, seen, scores);
+  if (tails) multiply_any<true>(a, query + keys.width, *tails, seen, scores);
+  const Vector cap = broadcast(a.softcap);
+  const int64_t count = seen.count(), committed = seen.committed();
   if (a.softcap > 0.0f) {
     for (int64_t i = 0; i < count; i += kWidth) store(scores + i, multiply(cap, tangent(divide(load(scores + i), cap))));
   }
@@ -87,24 +109,14 @@ static __attribute__((noinline)) void score(const Attention& a, const float* que
   for (int64_t i = count; i < tiles(count) * kTile; ++i) scores[i] = -__builtin_inff();
 }
 
-static void score_any(const Attention& a, const float* query, const Rows& keys, const Seen& seen, float* scores) {
-  switch (keys.width) {
-    case 64:
-      return score<4>(a, query, keys, seen, scores);
-    case 128:
-      return score<8>(a, query, keys, seen, scores);
-    default:
-      return score<0>(a, query, keys, seen, scores);
-  }
-}
-
-// Scores become e^(score - largest). Returns one over their sum. count: a multiple of sixteen.
-static float soften(float* scores, int64_t count) {
+// Scores become e^(score - largest). Returns one over their sum; the sink, or null, is one score more, of no row. count: a
+// multiple of sixteen.
+static float soften(float* scores, int64_t count, const float* sink) {
   Vector most = load(scores);
   for (int64_t i = kWidth; i < count; i += kWidth) most = largest(most, load(scores + i));
   float all[kWidth];
   store(all, most);
-  float top = all[0];
+  float top = sink ? *sink : all[0];
   for (float each : all) top = top > each ? top : each;
   const Vector shift = broadcast(top);
   Lanes sum = no_lanes();
@@ -113,7 +125,9 @@ static float soften(float* scores, int64_t count) {
     store_lanes(scores + i, weights);
     sum = lanewise(sum, weights, [](Vector x, Vector y) { return add(x, y); });
   }
-  return 1.0f / sum_of(sum);
+  if (!sink) return 1.0f / sum_of(sum);
+  store(all, exponential(subtract(broadcast(*sink), shift)));
+  return 1.0f / (sum_of(sum) + all[0]);
 }
 
 // The weights [heads, per_head] of what is seen, and what the sums over them are multiplied by.
@@ -169,24 +183,25 @@ static void attend_group(const Attention& a, int64_t b, int64_t token, int64_t g
                          float* factors) {
   const int64_t shared = a.heads / a.groups, first = b * a.groups + group;
   const Rows keys{a.key_cache + first * a.capacity * a.key_width, a.key_rows + first * a.rows * a.key_width, a.key_width};
-  const Rows values{a.value_cache + first * a.capacity * a.value_width, a.value_rows + first * a.rows * a.value_width,
+  const Rows others{a.value_cache + first * a.capacity * a.value_width, a.value_rows + first * a.rows * a.value_width,
                     a.value_width};
-  const int64_t head = (b * a.tokens + token) * a.heads + group * shared;
-  float* context = a.context + head * a.value_width;
+  const Rows& values = a.is_latent ? keys : others;
+  const int64_t head = (b * a.tokens + token) * a.heads + group * shared, query_width = attention_query_width(a);
+  float* context = a.context + head * values.width;
   if (seen.count() == 0) {
-    for (int64_t i = 0; i < shared * a.value_width; ++i) context[i] = 0.0f;
+    for (int64_t i = 0; i < shared * values.width; ++i) context[i] = 0.0f;
     return;
   }
   const int64_t per_head = tiles(seen.count()) * kTile;
   for (int64_t h = 0; h < shared; ++h) {
-    score_any(a, a.query + (head + h) * a.key_width, keys, seen, weights + h * per_head);
-    factors[h] = soften(weights + h * per_head, per_head);
+    score(a, a.query + (head + h) * query_width, keys, a.is_latent ? &others : nullptr, seen, weights + h * per_head);
+    factors[h] = soften(weights + h * per_head, per_head, a.sinks ? a.sinks + group * shared + h : nullptr);
   }
   int64_t h = 0;
   for (; h + 2 <= shared; h += 2)
-    mix_heads<2>(values, seen, {weights + h * per_head, factors + h, per_head}, context + h * a.value_width);
+    mix_heads<2>(values, seen, {weights + h * per_head, factors + h, per_head}, context + h * values.width);
   if (h < shared)
-    mix_heads<1>(values, seen, {weights + h * per_head, factors + h, per_head}, context + h * a.value_width);
+    mix_heads<1>(values, seen, {weights + h * per_head, factors + h, per_head}, context + h * values.width);
 }
 
 static bool attend(const Attention& a, int64_t first, int64_t last) {

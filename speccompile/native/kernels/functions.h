@@ -34,6 +34,18 @@ SPC_INLINE Vector logistic(Vector x) {
   return divide(one, add(one, exponential(subtract(zero(), x))));
 }
 
+// log(1 + e^x) = max(x, 0) + log(1 + z) with z = e^-|x|, to 2 units in the last place.
+//
+// log(1 + z) = 2 artanh(s) = 2 (s + s^3 / 3 + s^5 / 5 + ..), s = z / (2 + z) <= 1 / 3.
+SPC_INLINE Vector log_one_plus_exponential(Vector x) {
+  const Vector z = exponential(smallest(x, subtract(zero(), x)));
+  const Vector s = divide(z, add(broadcast(2.0f), z)), square = multiply(s, s);
+  Vector y = broadcast(1.0f / 15);
+  for (int odd = 13; odd > 1; odd -= 2) y = fma(y, square, broadcast(1.0f / static_cast<float>(odd)));
+  const Vector small = fma(multiply(y, square), s, s);
+  return add(largest(x, zero()), add(small, small));
+}
+
 SPC_INLINE Vector silu(Vector x) { return multiply(x, logistic(x)); }
 
 // tanh: Cephes' tanhf (Moshier): a polynomial below 0.625, else 1 - 2 / (1 + e^2x).

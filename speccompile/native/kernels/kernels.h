@@ -1,4 +1,4 @@
-// What a path offers: functions over a range of rows, of tiles of columns, or of units of attention, which threads share.
+// What a path offers: functions over a range of rows, of tiles of columns, of units of attention, or of heads, which threads share.
 //
 // Whatever the range, the rows beside a row, the path and the number of threads: a number is made by the same operations
 // in the same order, so its bits are the same.
@@ -61,7 +61,8 @@ struct Int4Product {
 
 // Attention over [committed rows | in-step rows]: step/ops.py, attend. query [B, T, N, D], key_rows [B, G, R, D],
 // value_rows [B, G, R, E], key_cache [B, G, S, D], value_cache [B, G, S, E], length [B], positions [B, T], bias
-// [B, 1, T, R], context [B, T, N, E]. A unit is a few tokens of a row of the batch, of one group of query heads where the
+// [B, 1, T, R], context [B, T, N, E]; sinks [N]: scores that join the softmax and belong to no row, or null. Latent: a key is
+// the two rows one behind the other, its value the first of them; query [B, T, N, D + E], context [B, T, N, D]. A unit is a few tokens of a row of the batch, of one group of query heads where the
 // tokens are few: see `attention_units`.
 struct Attention {
   const float *query, *key_rows, *value_rows, *key_cache, *value_cache, *bias;
@@ -70,6 +71,8 @@ struct Attention {
   int64_t batch, tokens, heads, groups, rows, capacity, key_width, value_width;
   float scale, softcap;
   int64_t window;  // 0: none
+  const float* sinks;
+  bool is_latent;
 };
 
 // Rows [rows, width], each normalized; their sum with `residual` first, where there is one. RMS: y = x / rms(x) * weight;
@@ -83,6 +86,8 @@ struct Normalization {
 };
 
 constexpr int64_t kTokensTogether = 8;
+
+static inline int64_t attention_query_width(const Attention& a) { return a.key_width + (a.is_latent ? a.value_width : 0); }
 
 static inline int64_t attention_groups(const Attention& a) { return a.tokens > kTokensTogether ? 1 : a.groups; }
 
@@ -112,6 +117,26 @@ struct Heads {
   bool interleaved;  // neighbours are turned into each other, not halves
 };
 
+// What is carried from token to token. y [B, T, C] = the sum over `depth` rows, the row's own the last, of row times weight
+// [depth, C], the oldest first, and bias [C]; state [B, depth - 1, C] stands before rows [B, T, C].
+struct Convolution {
+  const float *rows, *state, *weight, *bias;
+  float* y;
+  int64_t batch, tokens, channels, depth;
+  bool is_silu;  // y is silu of that sum
+};
+
+// A linear recurrence: step/ops.py, recur and advance. key [B, G, T, K], value [B, H, T, V], decay [B, H, T, 1 or K], beta
+// [B, H, T, 1] or null, state [B, H, K, V], length [B]. Either what it gives at every token: query [B, G, T, K], context
+// [B, H, T, V]; or the state after the first `count` [B] tokens: updated [B, H, K, V], which may be `state`. A unit is a head
+// of a row of the batch.
+struct Recurrence {
+  const float *query, *key, *value, *decay, *beta, *state;
+  const int64_t *length, *count;  // count: null where every token is taken
+  float *context, *updated;       // one of them, or null
+  int64_t batch, tokens, heads, groups, key_width, value_width, decay_width;
+};
+
 struct Kernels {
   const char* name;
   void (*pack)(const float* x, int64_t rows, int64_t depth, float* panels);  // [rows, depth] numbers
@@ -124,6 +149,9 @@ struct Kernels {
   void (*normalize)(const Normalization&, int64_t first, int64_t last);    // rows
   void (*gate)(const Gated&, int64_t first, int64_t last);                 // rows
   void (*make_heads)(const Heads&, int64_t first, int64_t last);           // tokens of the batch
+  void (*softplus)(const float* x, int64_t count, float* y);               // log(1 + e^x) of all numbers
+  void (*convolve)(const Convolution&, int64_t first, int64_t last);       // tokens of the batch
+  bool (*recur)(const Recurrence&, int64_t first, int64_t last);           // heads of the batch; false: out of memory
 };
 
 }  // namespace speccompile

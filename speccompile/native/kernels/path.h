@@ -9,6 +9,7 @@
 #include "products.h"
 #include "quantize.h"
 #include "rows.h"
+#include "states.h"
 
 #define SPC_NAME_OF(x) #x
 #define SPC_NAME(x) SPC_NAME_OF(x)
@@ -25,7 +26,8 @@ namespace SPECCOMPILE_PATH {
 extern const Kernels kKernels;
 const Kernels kKernels = {
     SPC_NAME(SPECCOMPILE_PATH), pack,   quantize,  product_float32, product_bfloat16, SPC_PRODUCT(int8),
-    SPC_PRODUCT(int4),          attend, normalize, gate,            make_heads,
+    SPC_PRODUCT(int4),          attend, normalize, gate,            make_heads,       softplus,
+    convolve,                   recur,
 };
 
 }  // namespace SPECCOMPILE_PATH

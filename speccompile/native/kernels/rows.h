@@ -83,6 +83,11 @@ static void gate(const Gated& g, int64_t first, int64_t last) {
   }
 }
 
+static void softplus(const float* x, int64_t count, float* y) {
+  for (int64_t i = 0; i < count; i += kTile)
+    store_lanes(y + i, lanewise(load_lanes(x + i, count - i), [](Vector v) { return log_one_plus_exponential(v); }), count - i);
+}
+
 // The first `turned` columns of a head, turned by angles; the others as they are. y may be x.
 static void turn(const Heads& h, const float* x, const float* cosines, const float* sines, int64_t width, float* y) {
   const int64_t half = h.turned / 2, apart = h.interleaved ? 1 : half, step = h.interleaved ? 2 : 1;

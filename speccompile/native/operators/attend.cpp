@@ -101,21 +101,28 @@ void RotaryTables::compute(Context& context) const {
 
 Attend::Attend(const Info& info) : scale(info.number("scale")), softcap(info.number("softcap")), window(info.integer("window")) {}
 
-void Attend::compute(Context& context) const {
+void Attend::attend(Context& context, bool is_latent, bool has_sinks) const {
   const Tensor query = context.input(0), key_rows = context.input(1), value_rows = context.input(2), key_cache = context.input(3),
                value_cache = context.input(4), length = context.input(5), positions = context.input(6), bias = context.input(7);
   const Shape &q = query.shape(3, "the query"), &k = key_rows.shape(4, "the rows of keys"), &v = value_rows.shape(4, "the rows of values"),
               &cache = key_cache.shape(4, "the cache of keys"), &value = value_cache.shape(4, "the cache of values"),
               &seen = bias.shape(4, "the bias");
   expect(k[1] > 0 && k[3] > 0, "the rows of keys", k);
-  expect(q[2] % k[3] == 0 && q[2] / k[3] % k[1] == 0 && q[0] == k[0], "the query", q);
+  const int64_t width = k[3] + (is_latent ? v[3] : 0);
+  expect(q[2] % width == 0 && q[2] / width % k[1] == 0 && q[0] == k[0], "the query", q);
   expect(v[0] == k[0] && v[1] == k[1] && v[2] == k[2], "the rows of values", v);
   expect(cache[0] == k[0] && cache[1] == k[1] && cache[3] == k[3], "the cache of keys", cache);
   expect(value[0] == k[0] && value[1] == k[1] && value[2] == cache[2] && value[3] == v[3], "the cache of values", value);
   expect(seen[0] == q[0] && seen[1] == 1 && seen[2] == q[1] && seen[3] == k[2], "the bias", seen);
   expect(length.shape().count() == q[0], "the length", length.shape());
   expect(positions.shape().count() == q[0] * q[1], "the positions", positions.shape());
-  const int64_t heads = q[2] / k[3];
+  const int64_t heads = q[2] / width;
+  const float* sinks = nullptr;
+  if (has_sinks) {
+    const Tensor given = context.input(8);
+    expect(given.shape().count() == heads, "the sinks", given.shape());
+    sinks = given.data<float>();
+  }
   for (int64_t b = 0; b < q[0]; ++b) {
     const int64_t committed = length.data<int64_t>()[b];
     if (committed < 0 || committed > cache[2])
@@ -123,8 +130,8 @@ void Attend::compute(Context& context) const {
   }
   const Attention a{query.data<float>(), key_rows.data<float>(), value_rows.data<float>(), key_cache.data<float>(), value_cache.data<float>(),
                     bias.data<float>(), length.data<int64_t>(), positions.data<int64_t>(),
-                    context.output<float>(0, Shape{{q[0], q[1], heads * v[3]}, 3}),
-                    q[0], q[1], heads, k[1], k[2], cache[2], k[3], v[3], scale, softcap, window};
+                    context.output<float>(0, Shape{{q[0], q[1], heads * (is_latent ? k[3] : v[3])}, 3}),
+                    q[0], q[1], heads, k[1], k[2], cache[2], k[3], v[3], scale, softcap, window, sinks, is_latent};
   context.parallel(attention_units(a), 1, [&](int64_t first, int64_t last) { return kernels().attend(a, first, last); });
 }
 

@@ -12,9 +12,32 @@ struct Attend {
   static constexpr std::array kInputs{ort::kFloat, ort::kFloat, ort::kFloat, ort::kFloat, ort::kFloat, ort::kInt64, ort::kInt64, ort::kFloat};
   static constexpr std::array kOutputs{ort::kFloat};
   explicit Attend(const Info& info);
-  void compute(Context& context) const;
+  void compute(Context& context) const { attend(context, false, false); }
+  void attend(Context& context, bool is_latent, bool has_sinks) const;
   float scale, softcap;
   int64_t window;
+};
+
+// The same with sinks [N], a score more a head, which belongs to no row.
+struct AttendSinks : Attend {
+  static constexpr const char* kName = "AttendSinks";
+  static constexpr std::array kInputs{ort::kFloat, ort::kFloat, ort::kFloat, ort::kFloat, ort::kFloat, ort::kInt64, ort::kInt64, ort::kFloat, ort::kFloat};
+  using Attend::Attend;
+  void compute(Context& context) const { attend(context, false, true); }
+};
+
+// Attend with query [B, T, N * (D + E)]: a key is a row of keys and the row of values behind it, its value the row of keys.
+// -> context [B, T, N * D]
+struct AttendLatent : Attend {
+  static constexpr const char* kName = "AttendLatent";
+  using Attend::Attend;
+  void compute(Context& context) const { attend(context, true, false); }
+};
+
+struct AttendLatentSinks : AttendSinks {
+  static constexpr const char* kName = "AttendLatentSinks";
+  using AttendSinks::AttendSinks;
+  void compute(Context& context) const { attend(context, true, true); }
 };
 
 // Where the columns of queries, keys and values stand in what holds them, and what they are.

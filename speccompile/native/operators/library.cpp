@@ -6,6 +6,7 @@
 #include "linear.h"
 #include "operator.h"
 #include "rows.h"
+#include "states.h"
 
 #define SPC_EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -24,8 +25,9 @@ OrtStatus* add_all(const OrtApi* api, OrtCustomOpDomain* domain) {
 OrtStatus* make_domain(const OrtApi* api, OrtCustomOpDomain** domain) {
   OrtStatus* status = ort::CreateCustomOpDomain(api, kDomain, domain);
   if (status) return status;
-  return add_all<LinearFloat32, LinearBFloat16, LinearInt8, LinearInt4, EmbedFloat32, EmbedBFloat16, EmbedInt8, Attend, SplitHeads,
-                 RotaryHeads, NormRotaryHeads, RotaryTables, RmsNorm, SkipRmsNorm, LayerNorm, GatedSilu, GatedGelu>(api, *domain);
+  return add_all<LinearFloat32, LinearBFloat16, LinearInt8, LinearInt4, EmbedFloat32, EmbedBFloat16, EmbedInt8, Attend, AttendSinks,
+                 AttendLatent, AttendLatentSinks, SplitHeads, RotaryHeads, NormRotaryHeads, RotaryTables, RmsNorm, SkipRmsNorm, LayerNorm,
+                 GatedSilu, GatedGelu, Softplus, Log, Convolve, Shift, After, Recur, RecurDelta, Advance, AdvanceDelta>(api, *domain);
 }
 
 }  // namespace

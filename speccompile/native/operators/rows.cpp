@@ -3,6 +3,7 @@
 #include <string>
 
 #include "../kernels/choose.h"
+#include "../kernels/logarithm.h"
 
 namespace speccompile {
 namespace {
@@ -57,6 +58,23 @@ void LayerNorm::compute(Context& context) const {
   n.x = x.data<float>(), n.y = context.output<float>(0, x.shape()), n.bias = bias.data<float>();
   n.epsilon = epsilon, n.subtracts_mean = true;
   normalize(context, n, x.shape(), context.input(1));
+}
+
+void Softplus::compute(Context& context) const {
+  const Tensor x = context.input(0);
+  const float* numbers = x.data<float>();
+  float* y = context.output<float>(0, x.shape());
+  context.parallel(x.shape().count(), kNumbersApart, [&](int64_t first, int64_t last) {
+    kernels().softplus(numbers + first, last - first, y + first);
+    return true;
+  });
+}
+
+void Log::compute(Context& context) const {
+  const Tensor x = context.input(0);
+  const float* numbers = x.data<float>();
+  float* y = context.output<float>(0, x.shape());
+  for (int64_t i = 0; i < x.shape().count(); ++i) y[i] = logarithm(numbers[i]);
 }
 
 Gate::Gate(const Info& info)

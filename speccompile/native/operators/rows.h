@@ -36,6 +36,24 @@ struct LayerNorm {
   float epsilon;
 };
 
+// x -> log(1 + e^x)
+struct Softplus {
+  static constexpr const char* kName = "Softplus";
+  static constexpr std::array kInputs{ort::kFloat};
+  static constexpr std::array kOutputs{ort::kFloat};
+  explicit Softplus(const Info&) {}
+  void compute(Context& context) const;
+};
+
+// x -> its natural logarithm
+struct Log {
+  static constexpr const char* kName = "Log";
+  static constexpr std::array kInputs{ort::kFloat};
+  static constexpr std::array kOutputs{ort::kFloat};
+  explicit Log(const Info&) {}
+  void compute(Context& context) const;
+};
+
 // (gate, up [.., *]) -> activation(gate) * up [.., width], each `width` columns from its offset on
 struct Gate {
   explicit Gate(const Info& info);

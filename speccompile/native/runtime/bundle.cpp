@@ -1,6 +1,10 @@
 #include "bundle.h"
 
+#include <filesystem>
+#include <system_error>
+
 #include "../errors.h"
+#include "../files.h"
 #include "../operators/float_mode.h"
 #include "../system.h"
 #include "chat.h"
@@ -8,6 +12,21 @@
 #include "sessions.h"
 
 namespace spc {
+namespace {
+
+// The bundle's own index; null where it has none, or drafts in its graphs alone.
+std::shared_ptr<const Retrieval> open_index(const OpenedBundle& bundle) {
+  const Manifest& manifest = bundle.manifest;
+  const std::string folder = path_in(bundle.folder, kIndex);
+  std::error_code error;
+  const auto depth = static_cast<size_t>(manifest.depth);
+  const Json& gate = gate_of(manifest);
+  if (!gate.is_null()) return std::make_shared<const Retrieval>(folder, static_cast<size_t>(gate["tokens"].integer()), depth);
+  if (!takes_proposals(manifest) || !std::filesystem::is_directory(folder, error)) return nullptr;
+  return std::make_shared<const Retrieval>(folder, static_cast<size_t>(manifest.tokens), depth);
+}
+
+}  // namespace
 
 Bundle::Bundle(const std::string& folder, const OpenOptions& options)
     : start_(wall_seconds()),
@@ -26,6 +45,7 @@ Bundle::Bundle(const std::string& folder, const OpenOptions& options)
     }
   }
   if (opened_.hashes.find(kChat)) check_chat(opened_.path(kChat));
+  retrieval_ = open_index(opened_);
   if (entry_->provider == "cpu") {
     kernels_ = kernels_in_use();
     exactness_ = find_exactness(opened_.folder, *entry_, *program_, manifest(), library_.version());
@@ -37,6 +57,16 @@ const Text& Bundle::need_text(const std::string& otherwise, const std::string& h
   if (text_) return *text_;
   if (!text_refusal_.empty()) throw Error(Kind::kEngine, text_refusal_, text_hint_);
   throw Error(Kind::kPrompt, otherwise, hint);
+}
+
+Proposer Bundle::proposer() const {
+  if (!retrieval_) return {};
+  return [retrieval = retrieval_](const TokenIds& text) { return retrieval->propose(text); };
+}
+
+std::string Bundle::tokenizer_hash() const {
+  const FileRecord* const record = manifest().tokenizer ? opened_.hashes.find(kTokenizer) : nullptr;
+  return record ? record->blake3 : "";
 }
 
 TokenIds Bundle::encode(const std::string& prompt, bool chat) const {

@@ -5,11 +5,13 @@
 #include <string>
 
 #include "../bundle/reader.h"
+#include "../index/retrieval.h"
 #include "../text/text.h"
 #include "engine.h"
 #include "exactness.h"
 #include "options.h"
 #include "ort.h"
+#include "proposals.h"
 
 namespace spc {
 
@@ -34,12 +36,17 @@ class Bundle {
   // The prompt's tokens. Throws Error(kPrompt) when it is empty, too long, or not of this vocabulary.
   TokenIds token_ids(const Prompt& prompt, bool chat) const;
 
+  // The hash of the tokenizer, "" where the bundle has none.
+  std::string tokenizer_hash() const;
+
   const OpenedBundle& opened() const { return opened_; }
   const Manifest& manifest() const { return opened_.manifest; }
   const EngineEntry& entry() const { return *entry_; }
   Program& program() const { return *program_; }
-  // Whether the bundle can draft.
-  bool speculative() const { return entry_->has("step") || entry_->has("draft"); }
+  // Whether the bundle can draft by itself.
+  bool speculative() const { return entry_->has("step") || entry_->has("draft") || retrieval_; }
+  // Drafts of the bundle's own index, empty where it has none.
+  Proposer proposer() const;
   // Whether speculation never changes what comes out: by the method of the bundle, and by its engine here.
   bool exact() const { return manifest().exact && exactness_.exact(); }
   // The path of the kernels, "none" for ONNX Runtime's own, "" beside the processor.
@@ -58,6 +65,7 @@ class Bundle {
   std::shared_ptr<Program> program_;
   std::shared_ptr<const Text> text_;
   std::string text_refusal_, text_hint_, kernels_;
+  std::shared_ptr<const Retrieval> retrieval_;
   Exactness exactness_;
   double load_seconds_ = 0;
 };

@@ -12,7 +12,7 @@ namespace spc {
 namespace {
 
 // cudaDeviceAttr, cudaMemcpyKind, flags of a stream
-enum : int { kMajor = 75, kMinor = 76, kHostToDevice = 1, kDeviceToHost = 2, kNonBlocking = 1 };
+enum : int { kMajor = 75, kMinor = 76, kHostToDevice = 1, kDeviceToHost = 2, kDeviceToDevice = 3, kNonBlocking = 1 };
 
 // cudaDeviceProp grows from release to release, and is 1 KiB or so. Its name is what it begins with.
 constexpr size_t kNameSize = 256, kPropertiesSize = 16384;
@@ -111,6 +111,10 @@ class CudaDevice : public Device {
 
   void download(const void* device, void* host, size_t bytes) override {
     check(runtime_.MemcpyAsync(host, device, bytes, kDeviceToHost, stream_.get()), "copy from the GPU");
+  }
+
+  void copy(const void* from, void* to, size_t bytes) override {
+    check(runtime_.MemcpyAsync(to, from, bytes, kDeviceToDevice, stream_.get()), "copy on the GPU");
   }
 
   void synchronize() override { check(runtime_.StreamSynchronize(stream_.get()), "finish its work"); }

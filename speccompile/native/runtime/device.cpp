@@ -35,6 +35,14 @@ Array DeviceEngine::array(const std::string& buffer, const Shape& shape) {
   return staying_.count(buffer) ? snapshot(buffer, shape) : mirror(buffer, shape);
 }
 
+void DeviceEngine::put(const std::string& buffer, const Shape& shape, const void* values) {
+  const size_t bytes = size(buffer, shape);
+  const std::shared_ptr<void> host = device_->pinned(bytes);
+  std::memcpy(host.get(), values, bytes);
+  device_->upload(host.get(), on_device(buffer, shape), bytes);
+  device_->synchronize();
+}
+
 Run DeviceEngine::bind(const std::string& graph, const Widths& widths, bool logits) {
   const auto is_asked = [&](const Graph& each) { return each.name == graph; };
   const auto described = std::find_if(entry_.graphs.begin(), entry_.graphs.end(), is_asked);
@@ -65,6 +73,8 @@ Binding DeviceEngine::binding(const Graph& graph, const Widths& widths, bool log
   for (const Tensor& tensor : graph.outputs) {
     if (tensor.role == "optional" && !(logits && tensor.name == "logits")) continue;
     const Bound& each = found.outputs.emplace_back(bound(tensor));
+    const std::string read = copied_to(tensor);
+    if (!read.empty()) found.copies.push_back({each.address, on_device(read, each.shape), size(tensor.buffer, each.shape)});
     if (!stays(tensor)) found.downloads.push_back({mirror(tensor.buffer, each.shape), each.address});
   }
   return found;
@@ -75,6 +85,7 @@ void DeviceEngine::upload(const Binding& binding) {
 }
 
 void DeviceEngine::download(const Binding& binding) {
+  for (const Copy& each : binding.copies) device_->copy(each.from, each.to, each.bytes);
   for (const Crossing& each : binding.downloads) device_->download(each.address, each.host.data, each.host.bytes());
 }
 

@@ -34,6 +34,8 @@ class Device {
   virtual void upload(const void* host, void* device, size_t bytes) = 0;
   // Copy from the device, when the stream gets there.
   virtual void download(const void* device, void* host, size_t bytes) = 0;
+  // Copy from one place on the device to another, when the stream gets there.
+  virtual void copy(const void* from, void* to, size_t bytes) = 0;
   // Wait for everything on the stream. Throws for what failed there meanwhile.
   virtual void synchronize() = 0;
   virtual const std::string& name() const = 0;
@@ -53,11 +55,19 @@ struct Crossing {
   void* address;
 };
 
+// What a graph wrote beside what it read, and where on the device it is read the next time.
+struct Copy {
+  const void* from;
+  void* to;
+  size_t bytes;
+};
+
 // A graph at concrete shapes. It never moves while its engine lives.
 struct Binding {
   std::string graph;
   std::vector<Bound> inputs, outputs;
   std::vector<Crossing> uploads, downloads;
+  std::vector<Copy> copies;
 
   // How messages name it.
   std::string widths() const;
@@ -67,6 +77,7 @@ struct Binding {
 class DeviceEngine : public Engine {
  public:
   Array array(const std::string& buffer, const Shape& shape) override;
+  void put(const std::string& buffer, const Shape& shape, const void* values) override;
   Run bind(const std::string& graph, const Widths& widths, bool logits) override;
   bool has(const std::string& graph) const override { return entry_.has(graph); }
   void stop() override { stopped_ = true; }
@@ -83,7 +94,7 @@ class DeviceEngine : public Engine {
 
   // What runs a graph at these shapes, copies included, to its end.
   virtual Run prepare(const Binding& binding) = 0;
-  // Puts the copies of a binding on the stream; nothing waits.
+  // Puts the copies of a binding on the stream: those before its run, and those behind it. Nothing waits.
   void upload(const Binding& binding);
   void download(const Binding& binding);
   bool is_stopped() const { return stopped_; }

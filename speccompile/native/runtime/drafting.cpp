@@ -17,7 +17,11 @@ std::map<int, int> accepted_by_width(const Manifest& manifest, int64_t full, boo
   return accepts;
 }
 
-bool is_own_state(const Tensor& tensor) { return tensor.role == "state" && tensor.buffer.rfind(kTarget, 0) != 0; }
+bool is_kept(const Tensor& tensor) { return tensor.role == "state" && tensor.buffer.rfind(kKept, 0) == 0; }
+
+bool is_own_state(const Tensor& tensor) {
+  return tensor.role == "state" && tensor.buffer.rfind(kTarget, 0) != 0 && !is_kept(tensor);
+}
 
 }  // namespace
 
@@ -29,16 +33,31 @@ Drafting::Drafting(Rounds& rounds, Seconds& seconds, Stopwatch& watch, bool on_d
       draws_(rounds.manifest.sample),
       is_chain_(rounds.manifest.is_chain()),
       fused_(rounds.graph("step") != nullptr),
-      // On a GPU a fused bundle would need the target's weights twice for rounds without drafts.
-      can_adapt_(rounds.manifest.exact && !(fused_ && on_device)),
       full_(rounds.manifest.tokens + 1) {
   const Graph* const drafter = rounds.graph(fused_ ? "step" : "draft");
   remembers_ = drafter && std::any_of(drafter->outputs.begin(), drafter->outputs.end(), is_own_state);
+  learns_ = drafter && std::any_of(drafter->outputs.begin(), drafter->outputs.end(), is_kept);
   reads_alone_ = !fused_ && !(drafter && drafter->input("features"));
-  overlap = has_input(rounds.manifest, "pairs");
-  pace_ = std::make_unique<Pace>(accepted_by_width(rounds.manifest, full_, on_device), fused_);
+  has_graph_ = drafter != nullptr;
+  skips_ = !learns_ && (reads_alone_ || !remembers_);
+  found_.resize(static_cast<size_t>(rounds.manifest.batch_size));
+  proposed_.resize(found_.size() * static_cast<size_t>(full_));
+  const bool pairs = has_input(rounds.manifest, "pairs"), moves_on = carries(rounds.manifest.graphs, kTarget);
+  overlap = pairs && fused_;
+  is_told = pairs && !fused_;
+  keeps_up_ = moves_on && remembers_ && !fused_ && !reads_alone_;
+  // On a GPU a fused bundle would need the target's weights twice for rounds without drafts.
+  can_adapt_ = rounds.manifest.exact && !(fused_ && (on_device || (moves_on && remembers_)));
+  propose_with({});
+  accepts_ = accepted_by_width(rounds.manifest, full_, on_device);
+  pace_ = std::make_unique<Pace>(accepts_, fused_);
   drafted_ = rounds.engine.array("window", {rounds.manifest.batch_size, full_});
   pending_ = rounds.engine.array("window", {rounds.manifest.batch_size, 1});
+  if (has_input(rounds.manifest, "parents")) parents_ = rounds.engine.array("parents", drafted_.shape);
+}
+
+void Drafting::propose_with(Proposer proposer) {
+  if (takes_proposals(rounds_.manifest) || !gate_of(rounds_.manifest).is_null()) proposals_.emplace(std::move(proposer), rounds_.manifest);
 }
 
 void Drafting::begin(const Rows& rows, bool speculative, bool adaptive) {
@@ -48,7 +67,7 @@ void Drafting::begin(const Rows& rows, bool speculative, bool adaptive) {
   adaptive_ = speculative && adaptive && is_certain && can_adapt_;
   window_ = speculative ? full_ : 1;
   unread_.reset();
-  feeds_again_ = false;
+  feeds_again_ = skipped_ = false;
   if (!adaptive_) return;
   int64_t prompt = 0, room = 0;
   for (const Row& row : rows) {
@@ -59,7 +78,7 @@ void Drafting::begin(const Rows& rows, bool speculative, bool adaptive) {
 }
 
 std::optional<std::vector<int64_t>> Drafting::claim_unread() {
-  if (window_ == 1 || !unread_) return std::nullopt;
+  if (window_ == 1 || !unread_ || reads_alone_) return std::nullopt;
   std::optional<std::vector<int64_t>> unread = std::move(unread_);
   unread_.reset();
   feeds_again_ = true;
@@ -75,7 +94,8 @@ int64_t Drafting::width(const Rows& rows) const {
   int64_t longest = 0;
   for (size_t i = 0; i < rows.size(); ++i)
     if (rows[i].active()) longest = std::max(longest, rounds_.n_total[i]);
-  return is_chain_ || longest == 1 ? std::min(window_, longest) : full_;
+  const bool narrows = is_chain_ || proposals_;  // the first of the drafts are as good a window as all of them
+  return narrows || longest == 1 ? std::min(window_, longest) : full_;
 }
 
 void Drafting::fill(const Array& window) {
@@ -99,7 +119,8 @@ void Drafting::verified(int64_t width, double seconds, const Rows& rows, const s
     else
       ++without;
   }
-  pace_->verified(static_cast<int>(width), seconds, accepted, without);
+  const bool is_timed = accepts_.count(static_cast<int>(width));  // trees of the host have as many nodes as it found
+  pace_->verified(static_cast<int>(is_timed ? width : full_), seconds, accepted, without);
 }
 
 void Drafting::advance(Forward& forward, const std::vector<int64_t>& n_path, const Rows& rows, bool taking, int64_t fed) {
@@ -109,16 +130,28 @@ void Drafting::advance(Forward& forward, const std::vector<int64_t>& n_path, con
   else if ((fused_ && remembers_) || unread_)
     fall_behind(n_path);
   if (taking && adaptive_) window_ = pace_->choose(unread_ ? lag_ : 0);
+  skipped_ = skipped_ && window_ > 1;
   if (is_step) {
     forward.hand_over();
   } else if (window_ > 1 && !fused_) {
     // of what follows the middle of a text, nobody reads drafts
-    if (taking || remembers_) draft(forward, rows, fed);
+    if (taking || remembers_ || learns_) draft(forward, n_path, rows, taking, fed);
+  } else if (adaptive_ && (keeps_up_ || (learns_ && !fused_ && !remembers_))) {
+    read(forward);
   } else if (!unread_ && remembers_) {
     fall_behind(n_path);
   }
   // A `step` that is not behind reads the pending token alone, and drafts again.
   if (window_ == 1 || (fused_ && !is_step)) write_pending(forward, n_path);
+}
+
+// Nobody reads the drafts, but what learns nothing while it rests would never pay again, and what would have to be fed beside the
+// target later must be so now.
+void Drafting::read(Forward& forward) {
+  const Run& run = forward.draft();  // which is bound the first time
+  const double start = wall_seconds();
+  run();
+  seconds_.draft += wall_seconds() - start;
 }
 
 void Drafting::write_pending(const Forward& forward, const std::vector<int64_t>& n_path) {
@@ -139,24 +172,63 @@ void Drafting::fall_behind(const std::vector<int64_t>& n_path) {
   lag_ += *std::max_element(n_path.begin(), n_path.end());
 }
 
-// Run the drafter's own graph, over what it has missed where it has missed anything.
-void Drafting::draft(Forward& forward, const Rows& rows, int64_t fed) {
+// Ask the host, and run the drafter's own graph, where the host has not drafted for all rows; over what it has missed, where it
+// has missed anything.
+void Drafting::draft(Forward& forward, const std::vector<int64_t>& n_path, const Rows& rows, bool taking, int64_t fed) {
   if (unread_ && !reads_alone_) return;  // the target comes first: see `claim_unread`
-  const Run* const run = unread_ ? nullptr : &forward.draft();
-  int64_t read = fed;
+  const Run* const run = has_graph_ && !unread_ ? &forward.draft() : nullptr;
+  int64_t read = 0;
   const double start = wall_seconds();
-  if (run) {
+  const bool all = propose(rows, taking);
+  if (!has_graph_ || (!fed && skips_ && all)) {
+    skip(n_path);
+  } else if (run) {
     (*run)();
+    read = fed;
   } else {
+    read = skipped_ ? 0 : lag_;
     catch_up(rows, forward.key.history);
-    read = lag_;
   }
+  put();
   seconds_.draft += wall_seconds() - start;
   const double seconds = watch_.lap();
   if (adaptive_ && read)
     pace_->caught_up(read, seconds, seconds);
   else if (adaptive_)
     pace_->drafted(seconds);
+}
+
+// Ask for the drafts of every active row, where rows take tokens. Returns whether all have some.
+bool Drafting::propose(const Rows& rows, bool taking) {
+  std::fill(found_.begin(), found_.end(), -1);
+  if (!proposals_ || !taking) return false;
+  bool all = true;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (!rows[i].active()) continue;
+    const int64_t start = static_cast<int64_t>(i) * full_;
+    int64_t* const parents = parents_.data ? parents_.ints() + start : nullptr;
+    found_[i] = proposals_->write(rows[i].whole(), proposed_.data() + start, parents, window_ - 1);
+    all = all && found_[i];
+  }
+  return all;
+}
+
+// The next window has no drafts but the host's. Where a graph drafts, it does not read this run.
+void Drafting::skip(const std::vector<int64_t>& n_path) {
+  std::fill_n(rounds_.n_total, static_cast<size_t>(rounds_.manifest.batch_size), 1);
+  if (!has_graph_ || !remembers_ || unread_) return;
+  fall_behind(n_path);
+  skipped_ = true;
+}
+
+// Make the host's drafts the window of every row that has any, and of all where no graph has written one.
+void Drafting::put() {
+  for (size_t i = 0; i < found_.size(); ++i) {
+    if (found_[i] < 0 || (has_graph_ && !found_[i])) continue;
+    const int64_t start = static_cast<int64_t>(i) * full_;
+    std::copy_n(proposed_.data() + start, found_[i] + 1, drafted_.ints() + start);
+    rounds_.n_total[i] = 1 + found_[i];
+  }
 }
 
 // The drafter reads what it has missed of every row's committed tokens, then the pending one, and drafts.

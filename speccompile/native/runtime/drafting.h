@@ -2,15 +2,18 @@
 //
 // While nothing is drafted the drafter falls behind. Before it drafts again it reads what it has missed: alone, from the text
 // that the host has; or, where it is fused with the target or needs more of it than tokens, beside the target, which is given
-// the same tokens once more and commits the same rows.
+// the same tokens once more and commits the same rows. A target that carries states cannot be given a token twice: what drafts
+// beside it goes on reading while it rests.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <vector>
 
 #include "pace.h"
+#include "proposals.h"
 #include "rounds.h"
 #include "sampling.h"
 #include "stopwatch.h"
@@ -24,10 +27,12 @@ struct Seconds {
 
 class Drafting {
  public:
-  // seconds: where the time of the drafter's own graph is added up. watch: of the loop. on_device: the engine runs on a GPU,
-  // where a narrow window costs what a wide one does.
+  // seconds: where the time of drafting is added up. watch: of the loop. on_device: the engine runs on a GPU, where a narrow
+  // window costs what a wide one does.
   Drafting(Rounds& rounds, Seconds& seconds, Stopwatch& watch, bool on_device);
 
+  // Who drafts from now on where no graph does, or in its place wherever it has drafts; empty for nobody.
+  void propose_with(Proposer proposer);
   // A batch begins.
   void begin(const Rows& rows, bool speculative, bool adaptive);
   // Whether the next run drafts as it verifies.
@@ -50,22 +55,38 @@ class Drafting {
   // How many tokens of a chunk of the text begin the next one. Behind a chunk the target's own guess stands in the place of
   // the next token, and a drafter that pairs features with the next token would keep a wrong row.
   int64_t overlap = 0;
+  // Whether, in the middle of a text, the next token is written in the place of that guess before it drafts.
+  bool is_told = false;
 
  private:
   void fall_behind(const std::vector<int64_t>& n_path);
-  void draft(Forward& forward, const Rows& rows, int64_t fed);
+  void read(Forward& forward);
+  void draft(Forward& forward, const std::vector<int64_t>& n_path, const Rows& rows, bool taking, int64_t fed);
+  bool propose(const Rows& rows, bool taking);
+  void skip(const std::vector<int64_t>& n_path);
+  void put();
   void catch_up(const Rows& rows, int64_t history);
   void write_pending(const Forward& forward, const std::vector<int64_t>& n_path);
 
   Rounds& rounds_;
   Seconds& seconds_;
   Stopwatch& watch_;
-  const bool on_device_, draws_, is_chain_, fused_, can_adapt_;
+  const bool on_device_, draws_, is_chain_, fused_;
   const int64_t full_;
+  std::optional<Proposals> proposals_;  // where no graph drafts, or the host may in its place
+  std::map<int, int> accepts_;          // what a window of each width can accept, for the pace
+  bool can_adapt_ = false;
   bool remembers_ = false;    // the drafter has states of its own; what reads the target's alone never falls behind
+  bool learns_ = false;       // it has states that outlive a generation, which may be old
   bool reads_alone_ = false;  // it needs tokens and nothing else
+  bool keeps_up_ = false;     // it reads while it rests: the target could not be given what it would miss
+  bool has_graph_ = false;    // there is one
+  bool skips_ = false;        // it need not run where the host drafts: it reads what it missed later, or never has to
+  bool skipped_ = false;      // it has missed nothing but rounds for which the host drafted
+  std::vector<int64_t> proposed_, found_;  // of every row, the window that the host has written, and its drafts; -1: not asked
   std::unique_ptr<Policy> pace_;
   Array drafted_, pending_;  // the window at its full width, and of a single token
+  Array parents_;            // of a tree that grows
   bool adaptive_ = false, feeds_again_ = false;
   int64_t window_ = 1;  // the most tokens of the next window, 1 for no drafts
   std::optional<std::vector<int64_t>> unread_;  // where the drafter has to read on, in every row

@@ -44,6 +44,8 @@ class Engine {
   // What is written here the graphs read, and the other way round. States and links of an engine on a device are the
   // exception: what is returned is a copy of the moment.
   virtual Array array(const std::string& buffer, const Shape& shape) = 0;
+  // Write a state, whose numbers lie at `values` in the dtype that it has here.
+  virtual void put(const std::string& buffer, const Shape& shape, const void* values) = 0;
   // Bind a graph to its buffers at these widths and return what runs it, to its end. logits: bind that optional output.
   // The run throws Error(kCancelled) when it was stopped, Error(kEngine) when the library fails.
   virtual Run bind(const std::string& graph, const Widths& widths, bool logits) = 0;

@@ -11,6 +11,7 @@
 #include "../progress.h"
 #include "../system.h"
 #include "checked.h"
+#include "proposals.h"
 #include "random.h"
 #include "rounds.h"
 #include "sampling.h"
@@ -63,21 +64,28 @@ class Comparison {
   }
 
   Exactness run() {
-    if (prefix_) read(0, prefix_, 0, true, prefix_);
+    commit_prefix();
     for (int64_t i = 0; i <= depth_; ++i) {
       const std::vector<Logits> found = read(prefix_ + i, 1, prefix_ + i, false, 1);
       single_.resize(found.size());
       for (size_t row = 0; row < found.size(); ++row) single_[row].push_back(found[row].front());
     }
     Exactness result;
-    for (int64_t width = manifest_.is_chain() ? 2 : manifest_.tokens + 1; width <= manifest_.tokens + 1; ++width) {
+    const bool has_all_widths = manifest_.is_chain() || takes_proposals(manifest_);
+    for (int64_t width = has_all_widths ? 2 : manifest_.tokens + 1; width <= manifest_.tokens + 1; ++width) {
       result.widths.push_back(width);
+      if (carries(manifest_.graphs, "target.")) commit_prefix();
       compare(read(prefix_, width, prefix_, true, 1), width, result);
     }
     return result;
   }
 
  private:
+  // So that states are what they are behind the same committed tokens.
+  void commit_prefix() {
+    if (prefix_) read(0, prefix_, 0, true, prefix_);
+  }
+
   // Give inputs beside the tokens values that every graph can take.
   void settle() {
     const Widths widths = {{"logit_rows", 1}, {"history", 1}};

@@ -25,6 +25,12 @@ int64_t Row::token(int64_t place) const {
   return at < prompt.size() ? prompt[at] : token_ids[at - prompt.size()];
 }
 
+TokenIds Row::whole() const {
+  TokenIds all = prompt;
+  all.insert(all.end(), token_ids.begin(), token_ids.end());
+  return all;
+}
+
 void Row::take(const int64_t* tokens, size_t count, int64_t drafts, const std::vector<double>& new_logprobs) {
   path_lengths.push_back(static_cast<int64_t>(count));
   draft_lengths.push_back(drafts);
@@ -51,9 +57,9 @@ void Row::read() {
     token_ids.resize(stream_->kept());
     if (wants_logprobs) logprobs.resize(token_ids.size());
     n_read_ = token_ids.size();
-    finish_reason = "stop";
   }
   if (has_ended || stream_->stopped()) text += stream_->finish();
+  if (stream_->stopped()) finish_reason = "stop";  // by the last character perhaps, whose other bytes never came
 }
 
 void Row::cancel(const Mark& mark) {

@@ -23,6 +23,7 @@ class Row {
   // Tokens, prompt and new together.
   int64_t size() const { return static_cast<int64_t>(prompt.size() + token_ids.size()); }
   int64_t token(int64_t place) const;
+  TokenIds whole() const;
   // Append the tokens of a round, up to whatever ends the generation first, and theirs of the logprobs. drafts: how many were
   // verified.
   void take(const int64_t* tokens, size_t count, int64_t drafts, const std::vector<double>& new_logprobs);

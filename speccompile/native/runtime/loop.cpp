@@ -15,6 +15,13 @@ void check_path(int64_t given, int64_t accepted, int64_t length) {
                                    std::to_string(given) + " of them given", "build the bundle again");
 }
 
+// Put the token behind every part of a text, which goes on, in the place of the target's guess.
+void tell_next(const Forward& forward, const std::vector<Span>& parts, const std::vector<Span>& spans, const Rows& rows) {
+  for (size_t i = 0; i < parts.size(); ++i)
+    if (parts[i].stop < spans[i].stop)
+      forward.path.ints()[static_cast<int64_t>(i) * forward.path.shape[1] + parts[i].size()] = rows[i].token(parts[i].stop);
+}
+
 }  // namespace
 
 Loop::Loop(Engine& engine, const Manifest& manifest, bool on_device)
@@ -74,6 +81,7 @@ void Loop::feed(Rows& rows, const std::vector<int64_t>& since) {
     }
     std::copy_n(rounds_.n_given, batch, rounds_.n_total);
     drafting_.fed(width, verify(run, rows, taking));
+    if (drafting_.is_told) tell_next(run, parts, spans, rows);
     advance(run, rows, taking, width);
   }
 }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "drafting.h"
@@ -18,6 +19,8 @@ class Loop {
   // on_device: the engine runs on a GPU.
   Loop(Engine& engine, const Manifest& manifest, bool on_device);
 
+  // Who drafts from now on, where no graph does; empty for nobody.
+  void propose_with(Proposer proposer) { drafting_.propose_with(std::move(proposer)); }
   // A batch begins; the next `step` is its prefill. adaptive: rounds draft as much as pays, wherever that changes no token.
   void begin(Rows& rows, bool speculative, bool adaptive);
   // The prefill, or a round, rows updated; nothing once every row has ended.

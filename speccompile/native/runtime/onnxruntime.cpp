@@ -64,6 +64,11 @@ class OnnxRuntimeEngine : public Engine {
     return {held(buffer, shape).data.get(), shape, dtype_of(dtypes_, buffer)};
   }
 
+  void put(const std::string& buffer, const Shape& shape, const void* values) override {
+    const Array held = array(buffer, shape);
+    std::memcpy(held.data, values, held.bytes());
+  }
+
   Run bind(const std::string& graph, const Widths& widths, bool logits) override {
     const SharedSession session = sessions_->get(graph);
     OrtIoBinding* made = nullptr;

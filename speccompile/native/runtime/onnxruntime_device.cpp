@@ -158,6 +158,11 @@ class Lent : public Engine {
     return engine_->array(buffer, shape);
   }
 
+  void put(const std::string& buffer, const Shape& shape, const void* values) override {
+    const std::lock_guard<std::mutex> lock(gpu());
+    engine_->put(buffer, shape, values);
+  }
+
   Run bind(const std::string& graph, const Widths& widths, bool logits) override {
     const std::lock_guard<std::mutex> lock(gpu());
     return [run = engine_->bind(graph, widths, logits)] {

@@ -6,13 +6,32 @@
 
 #include "../errors.h"
 #include "../operators/float_mode.h"
+#include "../progress.h"
 
 namespace spc {
 
 Session::Session(std::shared_ptr<const Bundle> bundle)
     : bundle_(std::move(bundle)),
       engine_(bundle_->program().open()),
-      loop_(*engine_, bundle_->manifest(), bundle_->entry().provider != "cpu") {}
+      kept_(*engine_, bundle_->manifest(), bundle_->entry(), bundle_->tokenizer_hash()),
+      loop_(*engine_, bundle_->manifest(), bundle_->entry().provider != "cpu") {
+  if (takes_proposals(bundle_->manifest()) || !gate_of(bundle_->manifest()).is_null()) propose_with({});
+}
+
+void Session::propose_with(Proposer proposer) {
+  const Manifest& manifest = bundle_->manifest();
+  if (!takes_proposals(manifest) && gate_of(manifest).is_null()) {
+    const Json& kind = manifest.json["plan"]["drafter"]["kind"];
+    throw Error(Kind::kUsage,
+                "proposer: received one for a bundle of drafter.kind " + (kind.is_text() ? kind.text() : "none") +
+                    ", expected none: its graphs draft themselves",
+                "build the recipe with drafter.kind or drafter.gate.kind retrieval, or leave the proposer out");
+  }
+  if (!proposer) proposer = bundle_->proposer();
+  state_ = State::kIdle;
+  has_proposer_ = static_cast<bool>(proposer);
+  loop_.propose_with(std::move(proposer));
+}
 
 void Session::start(const Request& request) {
   const Manifest& manifest = bundle_->manifest();
@@ -29,7 +48,10 @@ void Session::start(const Request& request) {
   shown_.assign(rows_.size(), {});
   seconds_.clear();
   steps_ = 0;
-  speculative_ = bundle_->speculative() && !options.autoregressive;
+  speculative_ = (bundle_->speculative() || has_proposer_) && !options.autoregressive;
+  if (takes_proposals(manifest) && !has_proposer_ && !options.autoregressive)
+    warn("note: this bundle drafts by a proposer, and none is given: one token a round\n"
+         "hint: spc_session_propose gives one, or build with drafter.index");
   engine_->resume();
   loop_.begin(rows_, speculative_, options.adaptive);
   state_ = State::kRunning;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "bundle.h"
+#include "kept.h"
 #include "loop.h"
 
 namespace spc {
@@ -15,6 +16,15 @@ namespace spc {
 class Session {
  public:
   explicit Session(std::shared_ptr<const Bundle> bundle);
+
+  // Who drafts from now on, in the place of the bundle's own index; empty for that one. A generation under way is dropped.
+  // Throws Error(kUsage) where the bundle's graphs alone draft.
+  void propose_with(Proposer proposer);
+  // That a round verifies.
+  size_t most_drafts() const { return static_cast<size_t>(bundle_->manifest().tokens); }
+
+  // What its drafter has learned, and keeps from one generation to the next; at any time between two steps.
+  const Kept& kept() const { return kept_; }
 
   // Checks the request and copies it; runs nothing. A generation under way is dropped. Throws Error(kPrompt) for a prompt that
   // the bundle cannot take, Error(kUsage) for an option that it cannot.
@@ -48,12 +58,13 @@ class Session {
 
   const std::shared_ptr<const Bundle> bundle_;
   const std::unique_ptr<Engine> engine_;
+  const Kept kept_;
   Loop loop_;
   Rows rows_;
   std::vector<Shown> shown_;
   std::vector<double> seconds_;
   size_t steps_ = 0;
-  bool speculative_ = false;
+  bool has_proposer_ = false, speculative_ = false;
   State state_ = State::kIdle;
 };
 

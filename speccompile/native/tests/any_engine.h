@@ -34,6 +34,11 @@ class AnyEngine : public spc::Engine {
     return made;
   }
 
+  void put(const std::string& buffer, const spc::Shape& shape, const void* values) override {
+    const spc::Array held = array(buffer, shape);
+    std::memcpy(held.data, values, held.bytes());
+  }
+
   spc::Run bind(const std::string& graph, const spc::Widths& widths, bool logits) override {
     entry_.file(graph);
     std::vector<spc::Array> outputs;

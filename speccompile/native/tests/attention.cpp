@@ -10,23 +10,27 @@ using namespace speccompile;
 struct Sizes {
   int64_t batch, tokens, heads, groups, rows, capacity, key_width, value_width, window;
   float softcap;
+  bool has_sinks = false, is_latent = false;
+
+  int64_t query_width() const { return key_width + (is_latent ? value_width : 0); }
+  int64_t context_width() const { return is_latent ? key_width : value_width; }
 };
 
 // Numbers of one attention; NaN where nothing may be read.
 struct Inputs {
-  Buffer<float> query, key_rows, value_rows, key_cache, value_cache, bias, context;
+  Buffer<float> query, key_rows, value_rows, key_cache, value_cache, bias, sinks, context;
   Buffer<int64_t> length, positions;
   Attention attention;
 
   Inputs(const Sizes& s, Place place)
-      : query(s.batch * s.tokens * s.heads * s.key_width, place), key_rows(s.batch * s.groups * s.rows * s.key_width, place),
+      : query(s.batch * s.tokens * s.heads * s.query_width(), place), key_rows(s.batch * s.groups * s.rows * s.key_width, place),
         value_rows(s.batch * s.groups * s.rows * s.value_width, place), key_cache(s.batch * s.groups * s.capacity * s.key_width, place),
         value_cache(s.batch * s.groups * s.capacity * s.value_width, place), bias(s.batch * s.tokens * s.rows, place),
-        context(s.batch * s.tokens * s.heads * s.value_width, place), length(s.batch, place), positions(s.batch * s.tokens, place),
+        sinks(s.heads, place), context(s.batch * s.tokens * s.heads * s.context_width(), place), length(s.batch, place), positions(s.batch * s.tokens, place),
         attention{query.data, key_rows.data, value_rows.data, key_cache.data, value_cache.data, bias.data, length.data, positions.data, context.data,
-                  s.batch, s.tokens, s.heads, s.groups, s.rows, s.capacity, s.key_width, s.value_width, 0.3f, s.softcap, s.window} {
+                  s.batch, s.tokens, s.heads, s.groups, s.rows, s.capacity, s.key_width, s.value_width, 0.3f, s.softcap, s.window, s.has_sinks ? sinks.data : nullptr, s.is_latent} {
     Random random(static_cast<uint64_t>(s.tokens * 10000 + s.capacity * 100 + s.key_width));
-    for (Buffer<float>* each : {&query, &key_rows, &value_rows, &key_cache, &value_cache}) each->fill([&] { return random.number(); });
+    for (Buffer<float>* each : {&query, &key_rows, &value_rows, &key_cache, &value_cache, &sinks}) each->fill([&] { return random.number(); });
     bias.fill([&] { return random.integer(0, 2) ? 0.0f : kHidden; });
     length.fill([&] { return random.integer(0, s.capacity); });
     for (int64_t i = 0; i < positions.count; ++i) positions[i] = length[i / s.tokens] + random.integer(0, s.tokens);
@@ -40,43 +44,54 @@ struct Inputs {
   }
 };
 
-// Of a head of a token, in float64, into context [value_width].
+double product(const float* one, const float* other, int64_t width) {
+  double sum = 0;
+  for (int64_t i = 0; i < width; ++i) sum += static_cast<double>(one[i]) * static_cast<double>(other[i]);
+  return sum;
+}
+
+// Of a head of a token, in float64, into context [its width].
 void attend_in_doubles(const Attention& a, int64_t b, int64_t token, int64_t head, double* context) {
   const int64_t group = b * a.groups + head / (a.heads / a.groups), position = a.positions[b * a.tokens + token];
-  const float* query = a.query + ((b * a.tokens + token) * a.heads + head) * a.key_width;
-  double total = 0, top = -1e300;
-  for (int64_t i = 0; i < a.value_width; ++i) context[i] = 0;
+  const float* query = a.query + ((b * a.tokens + token) * a.heads + head) * attention_query_width(a);
+  const int64_t width = a.is_latent ? a.key_width : a.value_width;
+  double total = 0, top = a.sinks ? static_cast<double>(a.sinks[head]) : -1e300;
+  bool sees = false;
+  for (int64_t i = 0; i < width; ++i) context[i] = 0;
   for (const bool weighs : {false, true}) {  // first the largest score, then what is relative to it
+    if (weighs && a.sinks) total = std::exp(static_cast<double>(a.sinks[head]) - top);
     for (int64_t i = 0; i < a.length[b] + a.rows; ++i) {
       const bool committed = i < a.length[b];
       const int64_t row = committed ? group * a.capacity + i : group * a.rows + i - a.length[b];
       const float bias = committed ? 0.0f : a.bias[(b * a.tokens + token) * a.rows + i - a.length[b]];
       if (bias <= kHidden / 2 || (committed && a.window && i <= position - a.window)) continue;
       const float* key = (committed ? a.key_cache : a.key_rows) + row * a.key_width;
-      double score = 0;
-      for (int64_t d = 0; d < a.key_width; ++d) score += static_cast<double>(query[d]) * static_cast<double>(key[d]);
+      const float* other = (committed ? a.value_cache : a.value_rows) + row * a.value_width;
+      double score = product(query, key, a.key_width) + (a.is_latent ? product(query + a.key_width, other, a.value_width) : 0);
       score *= static_cast<double>(a.scale);
       if (a.softcap > 0) score = static_cast<double>(a.softcap) * std::tanh(score / static_cast<double>(a.softcap));
       score += static_cast<double>(bias);
       if (!weighs) top = std::max(top, score);
       if (!weighs) continue;
-      const float* value = (committed ? a.value_cache : a.value_rows) + row * a.value_width;
+      const float* value = a.is_latent ? key : other;
+      sees = true;
       total += std::exp(score - top);
-      for (int64_t d = 0; d < a.value_width; ++d) context[d] += std::exp(score - top) * static_cast<double>(value[d]);
+      for (int64_t d = 0; d < width; ++d) context[d] += std::exp(score - top) * static_cast<double>(value[d]);
     }
   }
-  for (int64_t i = 0; total > 0 && i < a.value_width; ++i) context[i] /= total;
+  for (int64_t i = 0; sees && i < width; ++i) context[i] /= total;
 }
 
 void check_near(const Inputs& in, const std::string& what) {
   const Attention& a = in.attention;
-  Buffer<double> context(a.value_width, Place::kEnd);
+  const int64_t width = a.is_latent ? a.key_width : a.value_width;
+  Buffer<double> context(width, Place::kEnd);
   for (int64_t i = 0; i < a.batch * a.tokens * a.heads; ++i) {
     attend_in_doubles(a, i / a.heads / a.tokens, i / a.heads % a.tokens, i % a.heads, context.data);
-    for (int64_t d = 0; d < a.value_width; ++d)
-      CHECK(std::fabs(static_cast<double>(in.context[i * a.value_width + d]) - context[d]) < 2e-6,
+    for (int64_t d = 0; d < width; ++d)
+      CHECK(std::fabs(static_cast<double>(in.context[i * width + d]) - context[d]) < 2e-6,
             "%s: head %lld gives %a, expected %a", what.c_str(), static_cast<long long>(i),
-            static_cast<double>(in.context[i * a.value_width + d]), context[d]);
+            static_cast<double>(in.context[i * width + d]), context[d]);
   }
 }
 
@@ -101,6 +116,8 @@ int main() {
   for (const int64_t width : {1, 3, 4, 7, 8, 15, 16, 17, 32, 33, 64, 65, 128}) {
     test_attention({2, 9, 3, 1, 9, 21, width, width, 0, 0.0f});
     test_attention({2, 3, 6, 2, 5, 37, width, 129 - width, 3, 30.0f});
+    test_attention({2, 9, 3, 1, 9, 21, width, 129 - width, 5, 0.0f, true, false});
+    for (const bool has_sinks : {false, true}) test_attention({2, 3, 6, 1, 5, 37, width, 129 - width, 0, 0.0f, has_sinks, true});
   }
   for (const int64_t capacity : {1, 2, 15, 16, 17, 31, 33, 200}) test_attention({2, 2, 1, 1, 3, capacity, 24, 20, 0, 0.0f});
   return 0;

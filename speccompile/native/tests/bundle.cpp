@@ -9,6 +9,7 @@
 //   {"open_packed": [folder, file, version], "verify": true}   the digest of the model that it would open
 //   {"open_mapped": [folder, file, version], "verify": true, "saved": folder, "refuse": ""}
 //   {"keep": key, "found": value}      {"known": key}
+//   {"propose": [tokens, ..], "index": folder, "drafts": 8, "depth": 4}   [tokens, parents] of each
 //
 // The answer is {"answer": .., "told": [lines of the log]} or {"error": {"kind": .., "message": .., "hint": ..}, "told": ..}.
 #include <filesystem>
@@ -19,6 +20,7 @@
 #include "../bundle/sha256.h"
 #include "../errors.h"
 #include "../files.h"
+#include "../index/retrieval.h"
 #include "../progress.h"
 #include "../runtime/checked.h"
 #include "../runtime/onnx_file.h"
@@ -104,6 +106,19 @@ Json of_files(const std::string& name, const Json& value, const Json& asked) {
   throw Error(Kind::kUsage, "unknown question " + name);
 }
 
+Json proposed(const Json& asked) {
+  const auto size = [&](const char* name) { return static_cast<size_t>(asked[name].integer()); };
+  const Retrieval retrieval(asked["index"].text(), size("drafts"), size("depth"));
+  Json::List found;
+  for (const Json& text : asked["propose"].list()) {
+    std::vector<int64_t> tokens;
+    for (const Json& token : text.list()) tokens.push_back(token.integer());
+    const Drafts drafts = retrieval.propose(tokens);
+    found.push_back(Json::List{list_of(drafts.tokens), list_of(drafts.parents)});
+  }
+  return found;
+}
+
 Json answer(const Json& asked) {
   const auto& [name, value] = asked.object().at(0);
   if (name == "processor") return processor(value.text());
@@ -122,6 +137,7 @@ Json answer(const Json& asked) {
   if (name == "store") return store(value, asked["saved"].text());
   if (name == "open_mapped") return mapped(asked);
   if (name == "open_packed") return open_packed(value, asked["verify"].boolean());
+  if (name == "propose") return proposed(asked);
   if (name == "keep") {
     CheckedEngines().keep(value, asked["found"]);
     return {};

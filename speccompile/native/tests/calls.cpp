@@ -36,6 +36,12 @@ void test_null_handles(const Bundle& bundle, const Session& session, const Reque
   REFUSED(spc_request_set_number(request.get(), SPC_ALL, nullptr, 1));
   REFUSED(spc_session_create(nullptr, nullptr));
   REFUSED(spc_session_create(bundle.get(), nullptr));
+  REFUSED(spc_session_propose(nullptr, nullptr, nullptr));
+  REFUSED(spc_session_reset_kept(nullptr));
+  REFUSED(spc_session_save_kept(nullptr, "x"));
+  REFUSED(spc_session_save_kept(session.get(), nullptr));
+  REFUSED(spc_session_load_kept(nullptr, "x"));
+  REFUSED(spc_session_load_kept(session.get(), nullptr));
   REFUSED(spc_session_start(nullptr, request.get()));
   REFUSED(spc_session_start(session.get(), nullptr));
   REFUSED(spc_session_step(nullptr, &done));

@@ -14,6 +14,7 @@
 #include "../runtime/stopwatch.h"
 #include "check.h"
 #include "device_bundle.h"
+#include "device_kept.h"
 #include "fake_cuda.h"
 #include "fake_device.h"
 
@@ -269,6 +270,7 @@ void test_everything_alone() {
   test_an_engine_that_is_cleared_is_as_new();
   test_an_engine_that_is_stopped();
   test_memory_is_given_back();
+  test_what_is_kept_is_copied_saved_and_loaded();
   test_shapes_that_come_again_have_a_cuda_graph_of_their_own();
   test_cuda_graphs_do_not_pile_up();
   test_a_capture_that_fails_is_told_once();

@@ -38,8 +38,9 @@ class FakeCuda {
       return now()->result("MemsetAsync");
     };
     runtime.MemcpyAsync = [](void* to, const void* from, size_t bytes, int kind, void* stream) {
-      CHECK(stream && (kind == 1 || kind == 2), "kind %d", kind);
-      CHECK(now()->machine.has(now()->machine.device, kind == 1 ? to : from, bytes), "no memory of the device");
+      CHECK(stream && kind >= 1 && kind <= 3, "kind %d", kind);
+      CHECK(kind == 2 || now()->machine.has(now()->machine.device, to, bytes), "no memory of the device");
+      CHECK(kind == 1 || now()->machine.has(now()->machine.device, from, bytes), "no memory of the device");
       now()->machine.copy(to, from, bytes);
       return now()->result("MemcpyAsync");
     };

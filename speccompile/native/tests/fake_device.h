@@ -89,6 +89,12 @@ class FakeDevice : public spc::Device {
     machine->copy(host, device, bytes);
   }
 
+  void copy(const void* from, void* to, size_t bytes) override {
+    told("copy", bytes);
+    CHECK(machine->has(machine->device, from, bytes) && machine->has(machine->device, to, bytes), "no memory of the device");
+    machine->copy(to, from, bytes);
+  }
+
   void synchronize() override {
     machine->calls.emplace_back("synchronize");
     machine->wait();

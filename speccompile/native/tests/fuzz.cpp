@@ -1,7 +1,7 @@
 // Inputs that nobody should trust, changed at random: each gives an answer or an error, and nothing else happens.
 //
 //   fuzz SECONDS SEED FOLDER TARGET:FILE ..      with a main of its own; targets: manifest, hashes, tokenizer,
-//                                            onnx; for hashes it has an input of its own
+//                                            onnx, kept, index; for hashes, kept and index it has inputs of its own
 //   fuzz -seed=1 FOLDER_OF_INPUTS ..             as libFuzzer, with clang and -DSPECCOMPILE_LIBFUZZER -fsanitize=fuzzer
 //
 // The input that is being tried lies in FOLDER/input, with a letter for its target in front: it stays there when this
@@ -21,6 +21,7 @@
 #include "../system.h"
 #include "../text/text.h"
 #include "any_engine.h"
+#include "fuzz_files.h"
 #include "mend.h"
 #include "mutate.h"
 
@@ -51,8 +52,20 @@ spc::Json parsed(const std::string& input) {
   return data;
 }
 
+// Drafts of somebody who knows nothing, and now and then does not keep to what is said.
+spc::Drafts any_drafts(const spc::Manifest& manifest, size_t seed) {
+  speccompile::Random random(seed);
+  spc::Drafts drafts;
+  for (int64_t i = 0, count = random.integer(0, manifest.tokens + 2); i < count; ++i) {
+    drafts.tokens.push_back(random.integer(random.integer(0, 99) ? 0 : -1, manifest.vocabulary_size - 1));
+    drafts.parents.push_back(manifest.is_chain() ? i - 1 : random.integer(random.integer(0, 99) ? -1 : -2, std::max<int64_t>(-1, i - 1)));
+  }
+  return drafts;
+}
+
 void generate(const spc::Manifest& manifest, spc::Engine& engine, const spc::Options& options, bool on_device) {
   spc::Loop loop(engine, manifest, on_device);
+  loop.propose_with([&](const spc::TokenIds& text) { return any_drafts(manifest, text.size()); });
   spc::Rows rows;
   for (int64_t row = 0; row < std::min<int64_t>(2, manifest.batch_size); ++row) {
     const int64_t length = std::min<int64_t>(1 + 20 * row, manifest.max_length);
@@ -78,6 +91,7 @@ void run(const spc::Manifest& manifest, uint64_t seed) {
     allowed([&] { generate(manifest, engine, options, seed % 7 == 0); });
     AnyEngine another(entry, seed);
     allowed([&] { spc::compare_windows(another, manifest); });
+    allowed([&] { spc::Kept(another, manifest, entry, "").reset(); });
   }
 }
 
@@ -125,6 +139,17 @@ bool try_onnx(const std::string& input) {
   });
 }
 
+bool try_kept(const std::string& input) {
+  return allowed([&] {
+    spc::write_file(folder + "/kept", input);
+    read_kept(folder + "/kept");
+  });
+}
+
+bool try_index(const std::string& input) {
+  return allowed([&] { ask_index(folder, parsed(input)); });
+}
+
 struct Target {
   const char* name;
   bool (*run)(const std::string& input);
@@ -133,7 +158,9 @@ struct Target {
 constexpr Target kTargets[] = {{"manifest", try_manifest, true},
                                {"hashes", try_hashes, true},
                                {"tokenizer", try_tokenizer, true},
-                               {"onnx", try_onnx, false}};
+                               {"onnx", try_onnx, false},
+                               {"kept", try_kept, false},
+                               {"index", try_index, true}};
 
 const Target* target_of(char letter) {
   for (const Target& each : kTargets)
@@ -214,7 +241,9 @@ std::string own_hashes() {
 }
 
 std::vector<Corpus> read(int count, char** words) {
-  std::vector<Corpus> corpora = {{target_of('h'), {own_hashes()}}};
+  std::vector<Corpus> corpora = {{target_of('h'), {own_hashes()}},
+                                 {target_of('k'), {written_kept(folder + "/kept")}},
+                                 {target_of('i'), {kIndexExample}}};
   for (int i = 0; i < count; ++i) {
     const std::string word = words[i];
     const size_t colon = word.find(':');

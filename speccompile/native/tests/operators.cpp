@@ -133,13 +133,19 @@ Make embedding(const char* name, int64_t depth, int64_t tokens) {
   };
 }
 
-Node attend(Place place) {
-  Node node{"Attend", {{{"window", 9}}, {{"scale", 0.3f}, {"softcap", 0.0f}}, {}}, {}, {}};
-  for (const Ints& shape : {Ints{2, 11, 60}, Ints{2, 2, 11, 10}, Ints{2, 2, 11, 7}, Ints{2, 2, 30, 10}, Ints{2, 2, 30, 7}}) node.add(floats(shape, place));
-  node.add(integers({2}, place, 30, -13));
-  node.add(integers({2, 11}, place, 17, 1));
-  node.add(floats({2, 1, 11, 11}, place));
-  return node;
+Make attend(const char* name) {
+  return [=](Place place) {
+    const std::string word = name;
+    const bool is_latent = word.find("Latent") != std::string::npos;
+    Node node{word, {{{"window", 9}}, {{"scale", 0.3f}, {"softcap", 0.0f}}, {}}, {}, {}};
+    for (const Ints& shape : {Ints{2, 11, is_latent ? 102 : 60}, Ints{2, 2, 11, 10}, Ints{2, 2, 11, 7}, Ints{2, 2, 30, 10}, Ints{2, 2, 30, 7}})
+      node.add(floats(shape, place));
+    node.add(integers({2}, place, 30, -13));
+    node.add(integers({2, 11}, place, 17, 1));
+    node.add(floats({2, 1, 11, 11}, place));
+    if (word.find("Sinks") != std::string::npos) node.add(floats({6}, place));
+    return node;
+  };
 }
 
 Make heads(const char* name, int64_t turned) {
@@ -170,6 +176,36 @@ Node tables(Place place) {
   return node;
 }
 
+// A recurrence of two rows of the batch, four heads over two groups, five tokens: inputs in the order of the operator.
+Make states(const char* name) {
+  return [=](Place place) {
+    const std::string word = name;
+    const bool reads = word.rfind("Recur", 0) == 0, has_beta = word.find("Delta") != std::string::npos;
+    Node node{word, {{}, {}, {}}, {}, {}};
+    if (reads) node.add(floats({2, 2, 5, 10}, place));
+    for (const Ints& shape : {Ints{2, 2, 5, 10}, Ints{2, 4, 5, 33}, Ints{2, 4, 5, 1}}) node.add(floats(shape, place));
+    if (has_beta) node.add(floats({2, 4, 5, 1}, place));
+    node.add(floats({2, 4, 10, 33}, place));
+    node.add(integers({2}, place, 0, 3));
+    if (!reads) node.add(integers({2}, place, 4, -3));
+    return node;
+  };
+}
+
+Node convolve(Place place) {
+  Node node{"Convolve", {{{"silu", 1}}, {}, {}}, {}, {}};
+  for (const Ints& shape : {Ints{2, 1, 9, 2000}, Ints{2, 1, 3, 2000}, Ints{4, 2000}, Ints{2000}}) node.add(floats(shape, place));
+  return node;
+}
+
+Node shift(Place place) {
+  Node node{"Shift", {{}, {}, {}}, {}, {}};
+  for (const Ints& shape : {Ints{2, 1, 5, 7}, Ints{2, 1, 3, 7}}) node.add(floats(shape, place));
+  node.add(integers({2}, place, 0, 3));
+  node.add(integers({2}, place, 2, -2));
+  return node;
+}
+
 void replace(Node& node, size_t index, const Ints& shape) { node.inputs[index] = floats(shape, Place::kEnd); }
 
 void check_refusals() {
@@ -186,9 +222,11 @@ void check_refusals() {
   check_refused(int4, [](Node& node) { replace(node, 4, {20}); }, "the factors: received the shape [20], expected 32 numbers");
   check_refused(embed, [](Node& node) { node.inputs[0].data<int64_t>()[2] = 30; }, "received the token id 30, expected 0 to 29");
   check_refused(embed, [](Node& node) { node.inputs[0].data<int64_t>()[2] = -1; }, "received the token id -1");
-  check_refused(attend, [](Node& node) { node.inputs[5].data<int64_t>()[1] = 31; }, "received the length 31, expected 0 to 30");
-  check_refused(attend, [](Node& node) { replace(node, 7, {2, 1, 11, 10}); }, "the bias: received the shape [2, 1, 11, 10]");
-  check_refused(attend, [](Node& node) { replace(node, 4, {2, 2, 29, 7}); }, "the cache of values: received the shape [2, 2, 29, 7]");
+  check_refused(attend("Attend"), [](Node& node) { node.inputs[5].data<int64_t>()[1] = 31; }, "received the length 31, expected 0 to 30");
+  check_refused(attend("Attend"), [](Node& node) { replace(node, 7, {2, 1, 11, 10}); }, "the bias: received the shape [2, 1, 11, 10]");
+  check_refused(attend("Attend"), [](Node& node) { replace(node, 4, {2, 2, 29, 7}); }, "the cache of values: received the shape [2, 2, 29, 7]");
+  check_refused(attend("AttendSinks"), [](Node& node) { replace(node, 8, {5}); }, "the sinks: received the shape [5]");
+  check_refused(attend("AttendLatent"), [](Node& node) { replace(node, 0, {2, 11, 100}); }, "the query: received the shape [2, 11, 100]");
   check_refused(heads("RotaryHeads", 8), [](Node& node) { replace(node, 3, {2, 9, 3}); }, "a table of angles: received the shape [2, 9, 3]");
   check_refused(heads("RotaryHeads", 12), [](Node&) {}, "expected an even number of turned columns of a key");
   check_refused(heads("SplitHeads", 0), [](Node& node) { replace(node, 2, {2, 9, 93}); }, "the value: received the shape [2, 9, 93]");
@@ -198,7 +236,16 @@ void check_refusals() {
   check_refused(rows("GatedGelu", {{5, 803}, {5, 801}}), [](Node& node) { node.info.integers["width"] = 0; }, "a gate: expected columns");
   check_refused(heads("SplitHeads", 0), [](Node& node) { node.info.integers["key_offset"] = -1; }, "heads: expected where");
   check_refused(heads("SplitHeads", 0), [](Node& node) { node.info.integers["groups"] = 0; }, "heads: expected at least one");
-  check_refused(attend, [](Node& node) { replace(node, 1, {2, 0, 11, 10}); }, "the rows of keys: received the shape [2, 0, 11, 10]");
+  check_refused(attend("Attend"), [](Node& node) { replace(node, 1, {2, 0, 11, 10}); }, "the rows of keys: received the shape [2, 0, 11, 10]");
+  check_refused(states("Recur"), [](Node& node) { replace(node, 0, {2, 3, 5, 10}); }, "the query: received the shape [2, 3, 5, 10]");
+  check_refused(states("RecurDelta"), [](Node& node) { replace(node, 4, {2, 4, 4, 1}); }, "the beta: received the shape [2, 4, 4, 1]");
+  check_refused(states("Recur"), [](Node& node) { replace(node, 3, {2, 4, 5, 2}); }, "the decay: received the shape [2, 4, 5, 2]");
+  check_refused(states("Advance"), [](Node& node) { replace(node, 3, {2, 4, 9, 33}); }, "the state: received the shape [2, 4, 9, 33]");
+  check_refused(states("Advance"), [](Node& node) { node.inputs[5].data<int64_t>()[1] = 6; }, "received the count 6, expected 0 to 5");
+  check_refused(shift, [](Node& node) { node.inputs[3].data<int64_t>()[1] = -1; }, "received the count -1, expected 0 to 5");
+  check_refused(shift, [](Node& node) { replace(node, 1, {2, 1, 3, 6}); }, "the state: received the shape [2, 1, 3, 6]");
+  check_refused(convolve, [](Node& node) { replace(node, 3, {1}); }, "the bias: received the shape [1]");
+  check_refused(convolve, [](Node& node) { replace(node, 1, {2, 1, 2, 2000}); }, "the state: received the shape [2, 1, 2, 2000]");
   check_refused(rows("GatedSilu", {{5, 803}, {5, 801}}), [](Node& node) { replace(node, 0, {5, 802}); }, "received a gate [5, 802]");
 }
 
@@ -213,7 +260,7 @@ int main() {
     for (const int64_t block : {32, 64, 128}) check_threads(linear("LinearInt4", count, 300, 1030, block));
   }
   for (const char* name : {"EmbedFloat32", "EmbedBFloat16", "EmbedInt8"}) check_threads(embedding(name, 21, 45));
-  check_threads(attend);
+  for (const char* name : {"Attend", "AttendSinks", "AttendLatent", "AttendLatentSinks"}) check_threads(attend(name));
   check_threads(heads("SplitHeads", 0));
   check_threads(heads("RotaryHeads", 8));
   check_threads(heads("NormRotaryHeads", 10));
@@ -223,6 +270,11 @@ int main() {
   check_threads(rows("LayerNorm", {{3, 20, 800}, {800}, {800}}));
   check_threads(rows("GatedSilu", {{3, 20, 803}, {3, 20, 801}}));
   check_threads(rows("GatedGelu", {{3, 20, 803}, {3, 20, 801}}));
+  check_threads(rows("Softplus", {{3, 20, 801}}));
+  check_threads(rows("Log", {{3, 20, 8}}));
+  for (const char* name : {"Recur", "RecurDelta", "Advance", "AdvanceDelta"}) check_threads(states(name));
+  check_threads(convolve);
+  check_threads(shift);
   check_refusals();
   return 0;
 }

@@ -2,10 +2,13 @@
 `speccompile.families`.
 
 reading     what drafts token by token, with caches: `language` does so by a language model, `paired` by features,
-            `exits` by the target's first layers, over the target's caches
+            `target_layers` by some of the target's layers, over its caches
 fixed       drafts of a constant shape; `dynamic`: a tree that grows
+cascade     what a lookup adds to any drafter; `vertical`: a language model for which one drafts
 block       all drafts in one pass, by a block; `masked`: by mask rows behind the text
 children    from logits to drafts: the best tokens, or drawn ones; `vocabulary`: a drafter's own
+lookup      what stood in the text before; `occurrences`: every place of it, and of a `ring` of earlier answers; `votes`
+            of all of them
 layers      transformer layers of heads, behind the attention hook
 
 A drafter is a module with this interface, which is all that the export and the runtime know of it:
@@ -13,8 +16,10 @@ A drafter is a module with this interface, which is all that the export and the 
 tokens      drafts per round, N
 extra_rows  rows of the target's window behind the drafts that are never accepted, whose features it reads
 catch_up    width of its catch-up when decoding; 0 when it keeps no caches of its own
+is_recurrent  whether it has states, and so reads whole paths: one token more than others when decoding
 pairs       whether its rows hold a feature and the token behind it
 taps        what it reads of the target besides tokens: names as in `step.taps`
+successors  how many of the target's best tokens behind every row it reads, K
 shape       how its drafts follow each other: a constant tree, a chain included, or None where it makes the tree
 candidates  C, among which it draws each draft, where it samples; 0 where its drafts are certain
 states      its buffers: (name, dtype, shape), kept from round to round
@@ -44,7 +49,8 @@ class Accepted(NamedTuple):
     """What a drafter is told of the round; see `contract`. What it does not ask for is None.
 
     path int64 [B, W + 1]; n_path, length (before this round) int64 [B]; catch_up int64 [C] = 0, 1, .., where it has
-    caches; features float32 [B, W, F], where it has taps; settings and uniforms float32 [B, N], where it samples.
+    caches; features float32 [B, W, F], where it has taps; successors int64 [B, R, K] and row_tokens int64 [B, R], where
+    it asks for them; settings and uniforms float32 [B, N], where it samples.
     """
 
     path: Tensor
@@ -52,6 +58,8 @@ class Accepted(NamedTuple):
     length: Tensor
     catch_up: Tensor | None = None
     features: Tensor | None = None
+    successors: Tensor | None = None
+    row_tokens: Tensor | None = None
     settings: Settings | None = None
     uniforms: Tensor | None = None
 
@@ -77,8 +85,10 @@ class Drafter(nn.Module, ABC):
     tokens: int
     extra_rows: int = 0
     catch_up: int = 0
+    is_recurrent: bool = False
     pairs: bool = False
     taps: tuple[str, ...] = ()
+    successors: int = 0
     shape: Tree | None
     candidates: int = 0
 

@@ -32,7 +32,9 @@ class FixedDrafter(Drafter):
         self.reader, self.shape, self.fallback = reader, tree, fallback
         self.tokens, self.taps, self.pairs = tree.drafts, reader.taps, reader.pairs
         self.keeps_drafts = reader.keeps_drafts and tree.is_chain and not merged
-        self.catch_up = (2 if self.keeps_drafts else tree.depth + 1) if reader.catches_up else 0
+        self.is_recurrent = reader.is_recurrent
+        whole = tree.depth + 1 + self.is_recurrent
+        self.catch_up = (2 if self.keeps_drafts else whole) if reader.catches_up else 0
         self.candidates = min(CANDIDATES, reader.size) if sample else 0
 
     def states(self) -> list[State]:

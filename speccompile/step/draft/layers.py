@@ -10,7 +10,7 @@ from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRMSNorm, Lla
 
 from speccompile.families.layers import LayerShape
 from speccompile.models.load import freeze_positions
-from speccompile.step.attention import Pass
+from speccompile.step.attention import Asked, Pass
 from speccompile.step.decoder import CacheShape
 from speccompile.step.draft import State
 
@@ -30,7 +30,7 @@ class Rotary(nn.Module):
 
     def forward(self, positions: Tensor) -> Turn:
         """positions int64 [B, T]."""
-        cosines, sines = self.embedding(torch.zeros(1, dtype=torch.float32), positions)
+        cosines, sines = self.embedding(torch.zeros(1, dtype=torch.float32, device=positions.device), positions)
         return cosines, sines
 
 
@@ -65,7 +65,7 @@ class Attention(nn.Module):
         queries = self._heads(self.q_proj(x))
         queries = (self.q_norm(queries) if self.has_norms else queries).transpose(1, 2)
         queries, _ = apply_rotary_pos_emb(queries, queries, *turn)
-        context = current.attend(self.index, queries, None, self.head_dim**-0.5, 0.0)
+        context = current.attend(queries, Asked(self.index, self.index, scale=self.head_dim**-0.5))
         return self.o_proj(context.transpose(1, 2).flatten(2))
 
     def _heads(self, x: Tensor) -> Tensor:

@@ -16,6 +16,17 @@ def with_masks(causal: Tensor, seen: Tensor, masks: int) -> Tensor:
     return torch.cat([above, torch.cat([seen[:, None, :].expand(-1, masks, -1), own], 2)], 1)
 
 
+def with_masks_at(rows: Tensor, last: Tensor, masks: int) -> Tensor:
+    """The same of whole texts, in training, bool [B, T + A M, T + A M]: rows int64 [T], each of which sees those up to
+    it, and M mask rows behind each of the rows `last` int64 [B, A], which see what it sees, and those of their own."""
+    batch, count = last.shape
+    reach = torch.cat([rows.expand(batch, -1), last.repeat_interleave(masks, 1)], 1)
+    own = torch.arange(count * masks, device=rows.device)
+    block = (own[:, None] // max(masks, 1) == own // max(masks, 1)) & (own <= own[:, None])
+    masked = torch.cat([block.new_zeros(len(rows), len(own)), block])
+    return torch.cat([rows <= reach[..., None], masked.expand(batch, -1, -1)], -1)
+
+
 def places_of(last: Tensor, width: Tensor | int, masks: int) -> Tensor:
     """int64 [B, 1 + M]: the rows from which drafts come, in a pass over `width` rows and the masks behind them. last
     int64 [B, 1]: the last true row."""

@@ -39,11 +39,12 @@ class Reading(ABC):
 class Reader(nn.Module, ABC):
     """A network that begins a reading every round.
 
-        size           tokens among which it chooses
-        vocabulary     which tokens of the target these are, None for all
-        taps           what it reads of the target besides tokens
-        keeps_drafts   whether rows of its drafts may stay in its caches: those of a network that reads tokens alone
-        catches_up     whether it has caches of its own
+    size           tokens among which it chooses
+    vocabulary     which tokens of the target these are, None for all
+    taps           what it reads of the target besides tokens
+    keeps_drafts   whether rows of its drafts may stay in its caches: those of a network that reads tokens alone
+    catches_up     whether it has caches of its own
+    is_recurrent   whether it has states of its own, which must be given every token once: it reads whole paths
     pairs          whether its rows hold a feature and the token behind it
     """
 
@@ -52,6 +53,7 @@ class Reader(nn.Module, ABC):
     taps: tuple[str, ...] = ()
     keeps_drafts: bool = False
     catches_up: bool = True
+    is_recurrent: bool = False
     pairs: bool = False
 
     def __init__(self) -> None:

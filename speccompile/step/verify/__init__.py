@@ -12,13 +12,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from speccompile.step.decoder import Decoder
+from speccompile.step.decoder import Decoder, no_tree
 from speccompile.step.sampling import Settings
 from speccompile.step.taps import Taps
 from speccompile.step.verify.rules import Drafts, Exact, Rule
 from speccompile.step.verify.sampled import Proposals, Speculative
 from speccompile.step.verify.target import Target, choices, greedy_target, sampling_target
-from speccompile.step.window import Chain, Nodes, Shape, Walk
+from speccompile.step.window import Branches, Chain, Nodes, Shape, Walk
 
 
 class Round(NamedTuple):
@@ -41,7 +41,8 @@ class Round(NamedTuple):
 
 class Verified(NamedTuple):
     """path int64 [B, W + 1], n_path int64 [B], logits float32 [B, R, V], caches as they were given; where there is a
-    tree, nodes int64 [B, R]; where there are taps, features float32 [B, W, F]."""
+    tree, nodes int64 [B, R]; where there are taps, features float32 [B, W, F]; where the drafter asks for them,
+    successors int64 [B, R, K] and row_tokens int64 [B, R], -1 where there is no token."""
 
     path: Tensor
     n_path: Tensor
@@ -49,6 +50,8 @@ class Verified(NamedTuple):
     caches: list[Tensor]
     nodes: Tensor | None = None
     features: Tensor | None = None
+    successors: Tensor | None = None
+    row_tokens: Tensor | None = None
 
 
 class Verify(nn.Module):
@@ -60,11 +63,14 @@ class Verify(nn.Module):
         shape: Shape | None = None,
         acceptance: "Acceptance | None" = None,
         taps: Sequence[str] = (),
+        successors: int = 0,
     ) -> None:
         """shape: how a window's tokens follow each other, a chain by default; acceptance: exact by default; taps: what
-        the drafter reads of the target, see `step.taps`."""
+        the drafter reads of the target, see `step.taps`; successors: and of its best tokens behind every row."""
         super().__init__()
-        self.decoder, self.shape, self.taps = decoder, shape or Chain(), tuple(taps)
+        if isinstance(shape, Branches) and decoder.is_recurrent:
+            raise no_tree(decoder, "the target")
+        self.decoder, self.shape, self.taps, self.successors = decoder, shape or Chain(), tuple(taps), successors
         self.acceptance = acceptance or Acceptance(Exact())
 
     @property
@@ -89,8 +95,19 @@ class Verify(nn.Module):
         padded = torch.cat([accepted, bonus], 1)  # [B, W + 1]
         after = torch.arange(padded.shape[1], device=window.device)
         path = torch.where(after == n_path[:, None], bonus, padded)
-        committed = current.commit([_along(rows, walk.order) for rows in current.rows()])
-        return Verified(path, n_path, logits, committed, _nodes(walk, n_rows), _features(taps, walk.order))
+        committed = current.commit([_along(rows, walk.order) for rows in current.rows()], n_path)
+        best, tokens = self._successors(given, rows, logits)
+        features = _features(taps, walk.order)
+        return Verified(path, n_path, logits, committed, _nodes(walk, n_rows), features, best, tokens)
+
+    def _successors(self, given: Round, rows: Tensor, logits: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        """The best tokens behind the rows int64 [B, R], and the tokens there."""
+        if not self.successors:
+            return None, None
+        best = logits.topk(self.successors, 2).indices if self.successors > 1 else logits.argmax(2, keepdim=True)
+        places = given.n_given[:, None] - 1 + given.logit_rows
+        is_there = (given.n_given > 0)[:, None] & (places < given.n_total[:, None])
+        return best, torch.where(is_there, given.window.gather(1, rows), -1)
 
 
 class Acceptance(nn.Module):

@@ -16,7 +16,7 @@ from blake3 import blake3
 
 from speccompile.weights.quantized.packed import nibbles
 from speccompile.weights.quantized.scaled import Codes, Groups, Integers, Scaled
-from speccompile.weights.source import Joined, OpenFile, Source, Stacked
+from speccompile.weights.source import Joined, Source, Stacked, opened
 
 SCALES, ZERO_POINTS = ".scales", ".zero_points"
 
@@ -118,7 +118,7 @@ class _Lying:
 
     def __init__(self, tensor: Any) -> None:
         self.tensor, self._dtype, self._width = tensor, tensor.dtype, tensor.shape.numpy()[-1]
-        self._file = OpenFile(Path(tensor.path)) if isinstance(tensor, ir.ExternalTensor) else None
+        self._file = opened(Path(tensor.path)) if isinstance(tensor, ir.ExternalTensor) else None
 
     def rows(self, part: slice) -> Any:
         """[n, rows of the part]."""

@@ -1,0 +1,109 @@
+"""One class tried: a tiny random checkpoint, built and proven as any other, then compared with transformers apart.
+
+Proven means that `speccompile build` proved its bundle (the probe, the graphs over windows, tokens against eager), and
+that the bundle, opened again, gives the tokens of transformers' own `generate`, drafting from the prompt and alone.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, PreTrainedModel
+
+from scripts.architectures.configurations import IMPOSSIBLE, configuration
+from scripts.architectures.row import Row
+from speccompile.builder import build
+from speccompile.checkpoints.multimodal import TYPES
+from speccompile.errors import ProofError, SpeccompileError
+from speccompile.models.load import first_line
+from speccompile.recipe import load_recipe, make_plan
+from speccompile.runtime import Bundle
+from tests import zoo
+
+RECIPE = """\
+name: tiny
+target: {model: target}
+drafter: {kind: prompt_lookup, tokens: 4}
+cache: {max_length: 96, prefill_chunk: 16, batch_size: 2}
+"""
+PROMPT_LENGTHS, REPEATS, CANDIDATES, NEW_TOKENS = (5, 23), 10, 16, 24
+
+
+def attempt(model_type: str, folder: Path) -> Row:
+    """Try one type in a folder that is there and empty."""
+    if model_type in IMPOSSIBLE:
+        return Row(model_type, "", "impossible", IMPOSSIBLE[model_type])
+    try:
+        family = AutoModelForImageTextToText if model_type in TYPES else AutoModelForCausalLM
+        model = zoo.lively(configuration(model_type), family=family)
+        model.save_pretrained(folder / "target")
+        texts = _texts(model)
+    except Exception as error:  # whatever transformers' code raises, there is nothing to compile
+        if isinstance(error, MemoryError) or "allocate memory" in str(error):
+            raise
+        return Row(model_type, "", "impossible", f"{type(error).__name__}: {first_line(error)}")
+    architecture = type(model).__name__
+    (folder / "recipe.yaml").write_text(RECIPE)
+    try:
+        build(make_plan(load_recipe(folder)), folder / "bundle", remember=False)
+    except ProofError as error:
+        return Row(model_type, architecture, "wrong", str(error))
+    except SpeccompileError as error:
+        return Row(model_type, architecture, "refused", str(error).replace(f"{folder}/", ""))
+    return _compared(model_type, architecture, Bundle.open(folder / "bundle", threads=1), texts)
+
+
+Text = tuple[list[int], list[int]]
+"""A prompt, and what transformers says behind it."""
+
+
+def _texts(model: PreTrainedModel) -> list[Text]:
+    """A prompt of less than a chunk of the prefill, one longer than a chunk and any window, and of several that repeat
+    themselves the one whose continuation does so most: drafts from the prompt are right there."""
+    random = np.random.default_rng(0)
+    prompts = [random.integers(3, zoo.VOCABULARY, (1, length)) for length in PROMPT_LENGTHS]
+    prompts.append(np.tile(random.integers(3, zoo.VOCABULARY, (CANDIDATES, 3)), REPEATS))
+    *others, repeated = [_continued(model, each) for each in prompts]
+    return [text for (text,) in others] + [max(repeated, key=_repeats)]
+
+
+def _continued(model: PreTrainedModel, prompts: np.ndarray) -> list[Text]:
+    """What transformers says greedily behind each prompt [N, T], without a cache: of that nothing can be wrong."""
+    ids = torch.from_numpy(prompts)
+    output = model.generate(
+        ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=NEW_TOKENS, use_cache=False
+    )
+    return [(prompt, text[len(prompt) :]) for prompt, text in zip(prompts.tolist(), output.tolist(), strict=True)]
+
+
+def _repeats(text: Text) -> int:
+    """How many new tokens come behind two tokens behind which they came before."""
+    prompt, continuation = text
+    tokens, seen, hits = prompt + continuation, {}, 0
+    for place in range(2, len(tokens)):
+        before = tuple(tokens[place - 2 : place])
+        hits += place >= len(prompt) and seen.get(before) == tokens[place]
+        seen[before] = tokens[place]
+    return hits
+
+
+def _compared(model_type: str, architecture: str, bundle: Bundle, texts: list[Text]) -> Row:
+    """Every text drafted from the prompt, two at once, and alone."""
+    prompts, expected = [prompt for prompt, _ in texts], [continuation for _, continuation in texts]
+    size, rounds = bundle.manifest.batch_size, 0
+    for autoregressive in (False, True):
+        found = []
+        for start in range(0, len(prompts), size):
+            group = prompts[start : start + size]
+            found += bundle.generate_batch(
+                group, max_new_tokens=NEW_TOKENS, autoregressive=autoregressive, adaptive=False
+            )
+        for number, (got, wanted) in enumerate(zip(found, expected, strict=True), 1):
+            if got.token_ids != wanted:
+                how = "alone" if autoregressive else "with drafts"
+                reason = f"text {number} {how}: received {got.token_ids}, transformers' generate gives {wanted}"
+                return Row(model_type, architecture, "wrong", reason)
+        if not autoregressive:
+            rounds = sum(each.rounds for each in found)
+    new = sum(len(each) - 1 for each in expected)
+    return Row(model_type, architecture, "proven", per_round=round(new / rounds, 2))

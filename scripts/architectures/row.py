@@ -1,0 +1,47 @@
+"""What became of one class."""
+
+import re
+from dataclasses import asdict, dataclass
+from typing import Any
+
+STATUSES = {
+    "proven": "built and proven, and gives the tokens of transformers' own greedy decoding",
+    "refused": "refused by name, before anything is built",
+    "impossible": "transformers makes no model of the class that reads a text and nothing else",
+    "wrong": "gives something else than transformers",
+    "broken": "the attempt came to no end",
+}
+
+REASONS: dict[str, str] = {
+    "do not go through": "it attends without transformers' attention interface",
+    "changes keys or values": "it changes keys or values between its cache and its attention",
+    "multimodal checkpoint": "a multimodal type whose decoder nobody has compared with the whole",
+    "neither causal nor a causal sliding window": "its mask is neither causal nor a causal sliding window",
+    "choose the rows that they attend to": "its layers choose the rows that they attend to",
+    "given the positions 0, 1, ..": "it counts its positions otherwise than from 0, one a token",
+}
+"""A part of a reason -> what the table says of all that are refused for it."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """status: one of STATUSES; reason: why it is not proven; per_round: new tokens of a round, drafted from prompts."""
+
+    model_type: str
+    architecture: str
+    status: str
+    reason: str = ""
+    per_round: float | None = None
+
+    @property
+    def why(self) -> str:
+        """The reason as it is for every class, without names and figures of this one."""
+        reason = re.sub(r"^\w+ cannot be compiled: ", "", self.reason)
+        return next((words for part, words in REASONS.items() if part in reason), reason)
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: value for name, value in asdict(self).items() if value not in ("", None)}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> "Row":
+        return cls(**{"architecture": "", **data})

@@ -1,0 +1,5 @@
+"""`python -m speccompile`: the command line, for launchers that start modules."""
+
+from speccompile.cli import main
+
+main()

@@ -1,0 +1,131 @@
+"""`speccompile compare`."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from speccompile.cli.sampling_options import NAMES, sampling_options
+from speccompile.errors import SpeccompileError
+
+if TYPE_CHECKING:
+    from speccompile.compare.report import Comparison
+
+PATH = click.Path(path_type=Path)
+
+
+@click.command("compare")
+@click.argument("recipe", type=PATH)
+@click.option("--prompts", metavar="FILE", type=PATH, required=True, help="Questions or prompts, one a line.")
+@click.option("--ways", metavar="FILE", type=PATH, help="Which ways, in YAML; by default all that the recipe allows.")
+@click.option("--index", metavar="FOLDER", type=PATH, help="What retrieval drafts from; without it, it is left out.")
+@click.option("--output", "-o", metavar="FOLDER", type=PATH, help="Results as they come; default build/<name>-ways.")
+@click.option("--max-new-tokens", type=click.IntRange(min=1), default=128, show_default=True, help="At most this many.")
+@click.option("--repeats", type=click.IntRange(min=1), default=3, show_default=True, help="Passes through all ways.")
+@click.option("--threads", type=click.IntRange(min=1), help="Threads; by default one a core that this process may use.")
+@click.option("--engine", metavar="NAME", help="Of the recipe; by default the first for this machine's processor.")
+@click.option("--adaptive", is_flag=True, help="Draft as far as it pays, as `generate` does, and not always in full.")
+@sampling_options
+@click.option(
+    "--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Override a key for all ways, as in target.model=x."
+)
+@click.option("--no-cache", is_flag=True, help="Build every step anew, and keep none of them.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("--html", metavar="FILE", type=PATH, help="Write a page with plots.")
+def command(
+    recipe: Path, overrides: tuple[str, ...], no_cache: bool, as_json: bool, html: Path | None, **options: Any
+) -> None:
+    """Measure every way of drafting that RECIPE's models allow beside autoregressive decoding, on the same prompts.
+
+    RECIPE is a recipe.yaml or the folder that holds one. Each way is built, without a proof, into FOLDER, and measured
+    in a process of its own; every pass goes through all ways, and each way takes turns with a bundle that has no
+    drafter, question by question. A table goes to stderr. The exit code is 1 when a way that must not change tokens
+    does. A way that the recipe cannot have says why, and the others go on.
+
+    Rounds draft in full unless --adaptive says otherwise: so a way that loses shows by how much. What a drafter learns
+    in a pass it keeps from question to question, as in use; every pass begins with nothing learned.
+
+    Results of every pass are written as they come: the same command goes on where it was stopped. With another recipe,
+    other models, prompts, options, versions or processor it says what differs, and does nothing. More --repeats, and
+    other ways, are added to what is there.
+
+    \b
+    FILE of --prompts is as for `speccompile bench`: prompts, or questions of
+    Spec-Bench, MT-Bench and SPEED-Bench, the latter written as lines of JSON.
+    FILE of --ways gives each way a name, and a section `drafter` or settings:
+      lookup-8: {kind: prompt_lookup, tokens: 8}
+      short: [drafter.tokens=2]
+    By default: the recipe's own drafter, also in other lengths and trees, and
+    every kind that needs no training.
+
+    \b
+    The JSON object has the keys
+      recipe, engine, processor, cpus, threads, kernels, conversation, versions
+                  as those of `speccompile bench`
+      options     {prompts, max_new_tokens, repeats, draft_length, decoding},
+                  and the options of sampling that were given
+      ways        the highest ratio first; autoregressive is one of them
+        name, kind, settings, exact, method, tree, drafts, depth
+                  kind: of a cascade as "model then prompt_lookup"; settings:
+                  KEY=VALUE, as --set takes them
+        mean_accepted, mean_draft_length
+                  new tokens and drafts a round, over all rounds of a pass
+        tokens_per_second, ratio
+                  mean over questions, all turns and prefill included, and its
+                  ratio to that of autoregression beside it (Spec-Bench's)
+        decode_ratio  without prefill, the median over pairs of neighbours
+        tasks     [{task, prompts, tokens_per_second, ratio, mean_accepted}],
+                  "overall" last
+        acceptance_by_depth, costs
+                  as those of `speccompile bench`: costs has break_even and
+                  allowed_tokens_per_second
+        memory    bytes of a process with this bundle alone open
+        beside    none: autoregression is that of the bundle without a drafter;
+                  own: of the same bundle, where both do not fit into memory
+        equal_prompts, differences
+                  questions that got autoregression's tokens, null where drafts
+                  are drawn; and where they first did not
+      refused     [{name, settings, reason, hint}]
+      best        {task: name}: the highest ratio of those with equal tokens
+      published   Spec-Bench's own tables, of the methods that are here:
+                  {benchmark, source, settings, tables: [{device, model, rows:
+                  [{method, kind, speedup, mean_accepted}]}]}
+
+    \b
+    Examples:
+      speccompile compare recipes/demo --prompts recipes/prompts/tasks.jsonl
+      speccompile compare recipes/demo --prompts question.jsonl --html ways.html
+      speccompile compare recipes/demo --prompts question.jsonl --ways ways.yaml --json
+      speccompile compare recipes/demo-sampling --prompts question.jsonl --temperature 1
+    """
+    from speccompile.bench import check_page
+    from speccompile.compare.page import write_page
+    from speccompile.compare.run import Job, Options
+    from speccompile.compare.table import write_table
+
+    if html is not None:
+        check_page(html)
+    sampling = {name: options.pop(name) for name in NAMES}
+    job = Job.read(recipe, overrides, Options(**options, sampling=sampling, remember=not no_cache))
+    try:
+        found = job.run()
+    except KeyboardInterrupt:
+        raise SpeccompileError(
+            f"interrupted: what was measured is kept in {job.store.folder}", hint="the same command goes on from there"
+        ) from None
+    click.echo(write_table(found), err=True)
+    if as_json:
+        click.echo(json.dumps(found.to_json(), indent=2, ensure_ascii=False))
+    if html is not None:
+        write_page(found, html)
+    _check(found)
+
+
+def _check(found: "Comparison") -> None:
+    wrong = [way.name for way in found.ways if way.differs]
+    if wrong:
+        raise SpeccompileError(
+            f"expected autoregression's tokens of every exact way, received others of {', '.join(wrong)}",
+            hint="build that way with `speccompile build --set ..`, whose proof shows by what margin",
+        )

@@ -1,0 +1,145 @@
+"""`speccompile train`."""
+
+import json
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from speccompile.errors import EngineError
+
+if TYPE_CHECKING:
+    from speccompile.train.run import Report
+
+EXTRA = ("accelerate", "datasets", "safetensors")
+"""Modules of the extra `train`."""
+
+INTERRUPTED = 1
+
+
+@click.command("train")
+@click.argument("recipe", type=click.Path(path_type=Path))
+@click.option("--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Override a key, as in train.seed=1.")
+@click.option("--work", type=click.Path(path_type=Path), help="Folder of data and checkpoints; build/<name>-train.")
+@click.option("--resume", is_flag=True, help="Go on from the last checkpoint of the work folder.")
+@click.option("--restart", is_flag=True, help="Begin anew; data and answers that are there are used again.")
+@click.option("--threads", type=click.IntRange(min=1), metavar="N", help="Threads; all cores by default.")
+@click.option("--tensorboard", is_flag=True, help="Write TensorBoard's files as well, into the work folder.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.pass_context
+def command(
+    context: click.Context,
+    recipe: Path,
+    overrides: tuple[str, ...],
+    work: Path | None,
+    resume: bool,
+    restart: bool,
+    threads: int | None,
+    tensorboard: bool,
+    as_json: bool,
+) -> None:
+    """Train the drafter of RECIPE on the texts that its section `train` names.
+
+    RECIPE is a recipe.yaml or the folder that holds one. The drafter is left where `drafter.model` says, in a published
+    dialect, so that `speccompile build RECIPE` compiles it. `speccompile plan RECIPE` shows all that is decided, and
+    what is refused is refused before any work. It needs the extra [train].
+
+    \b
+    A training goes on after an interruption, whatever interrupted it:
+      speccompile train RECIPE --resume
+    The work folder has its curves: curves.jsonl, and curves.html to look at.
+
+    \b
+    The smallest section, in which everything else is decided:
+      train:
+        data: {kind: text, files: [docs]}
+        schedule: {seconds: 600}
+
+    \b
+    The JSON object has the keys
+      recipe    the file
+      kind      of the drafter
+      output    the folder that was left
+      steps     how many were done
+      seconds   that they took, without evaluation
+      best      {step, simulated, compiled}: the checkpoint that was left, and
+                its new tokens a round, the bonus token included: over the
+                target's own text, and compiled and run (null where it was not)
+      begun     the same of what was gone on from; null for a new drafter
+      curves    the file of the curves
+      data      {documents, texts, tokens, learnt, cut, skipped}: read and kept,
+                {learnt_from, held_out}: texts of each side
+      answers   {given, done, failed, skipped}; {} where the data has them
+
+    \b
+    Several processes, on one machine or more:
+      accelerate launch --cpu --num_processes 2 -m speccompile train RECIPE
+      accelerate launch --multi_gpu -m speccompile train RECIPE
+      accelerate launch --use_fsdp --fsdp_version 2 -m speccompile train RECIPE
+    They share a step's texts; the losses are those of one process.
+
+    \b
+    Examples:
+      speccompile train recipes/mine
+      speccompile train recipes/mine --set train.schedule.seconds=3600
+      speccompile train recipes/mine --set train.begin=demo/drafter --json
+    """
+    from speccompile.recipe import load_recipe
+    from speccompile.recipe.training import plan_training
+    from speccompile.train.work import check_begun
+
+    written = load_recipe(recipe, overrides)
+    plan = plan_training(written, work)
+    check_begun(plan.work, resume=resume, restart=restart)
+    _check_installed(tensorboard=tensorboard)
+    from speccompile.train.run import Source, run_training
+
+    if threads is not None:
+        _set_threads(threads)
+    source = Source.of(written, overrides, plan)
+    try:
+        report = run_training(plan, source, restart=restart, tensorboard=tensorboard)
+    except KeyboardInterrupt:
+        words = ["speccompile", "train", str(recipe), *(word for each in overrides for word in ("--set", each))]
+        again = shlex.join([*words, *(["--work", str(work)] if work else []), "--resume"])
+        click.echo(f"interrupted; what the last checkpoint has is kept, to go on with it: {again}", err=True)
+        context.exit(INTERRUPTED)
+    if report is not None:  # of the first process
+        click.echo(json.dumps(report.to_json(), indent=2, ensure_ascii=False) if as_json else _lines(report))
+
+
+def _check_installed(*, tensorboard: bool) -> None:
+    """Raises EngineError for what is missing of the extra, before any work."""
+    from importlib.util import find_spec
+
+    missing = [name for name in EXTRA if find_spec(name) is None]
+    if missing:
+        raise EngineError(
+            f"received an installation without {', '.join(missing)}, expected the extra 'train', which it needs",
+            hint='pip install "speccompile[train]"',
+        )
+    if tensorboard and find_spec("tensorboard") is None:
+        raise EngineError(
+            "--tensorboard: received an installation without tensorboard, expected it",
+            hint="pip install tensorboard, or leave it out: curves.jsonl and curves.html have the same",
+        )
+
+
+def _set_threads(threads: int) -> None:
+    import torch
+
+    torch.set_num_threads(threads)
+
+
+def _lines(report: "Report") -> str:
+    best, begun = report.best, report.begun
+    compiled = "" if best.get("compiled") is None else f", {best['compiled']:.3f} compiled and run"
+    before = "" if begun is None else f"; before {begun['simulated']:.3f}"
+    return "\n".join(
+        [
+            f"{report.output}: {report.kind}, {report.steps} steps in {report.seconds:.0f} s",
+            f"best at step {best['step']}: {best['simulated']:.3f} tokens a round simulated{compiled}{before}",
+            f"curves: {report.curves}",
+        ]
+    )

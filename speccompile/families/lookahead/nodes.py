@@ -1,0 +1,42 @@
+"""The rows of a round of Lookahead as one tree: a window of guesses at several levels, and n-grams of the pool."""
+
+from dataclasses import dataclass
+
+from speccompile.tree import Tree, from_paths
+
+WINDOW, LEVEL, GUESSES = 7, 5, 7
+"""Where the recipe does not say: as the authors have it for models of 7 B."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """tree: of all rows. window: the node at every level and column, [N - 1][W]; the root stands at level 0, column 0.
+    guesses: of every n-gram its nodes, [G][N - 1]."""
+
+    tree: Tree
+    window: tuple[tuple[int, ...], ...]
+    guesses: tuple[tuple[int, ...], ...]
+
+
+def lay_out(window: int, level: int, guesses: int) -> Layout:
+    """The tree of a window of W columns, two or more, n-grams of N tokens, and G of them from the pool.
+
+    Level 0 is a chain behind the root, which is its first column. Column i of every other level follows column i of the
+    level below, and the n-grams follow the root. So each sees what it sees in Fu et al. (2024), and stands at the
+    position that its depth says: (W - 1) + (N - 2) W + G (N - 1) drafts.
+    """
+    chain = [(0,) * column for column in range(window)]
+    columns = []
+    for column, path in enumerate(chain):
+        has_next = column < window - 1  # which is its first child
+        columns.append([path + (int(has_next),) * (up > 0) + (0,) * (up - 1) for up in range(level - 1)])
+    first = 1 + (level > 2)
+    ngrams = [[(first + guess,) + (0,) * behind for behind in range(level - 1)] for guess in range(guesses)]
+    tree = from_paths([path for each in (*columns, *ngrams) for path in each if path])
+    place = {(): 0} | {tuple(path): node for node, path in enumerate(tree.paths(), 1)}
+    rows = zip(*columns, strict=True)
+    return Layout(
+        tree,
+        tuple(tuple(place[path] for path in row) for row in rows),
+        tuple(tuple(place[path] for path in ngram) for ngram in ngrams),
+    )

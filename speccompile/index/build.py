@@ -1,0 +1,239 @@
+"""Texts -> the folder of an index. An interrupted build goes on where it was: a journal says what is done.
+
+The work lies in a hidden folder beside the output, which is renamed when it is whole. It is taken up again where the
+tokenizer, the field and the content of every file are what they were; else it is begun anew.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from speccompile.bundle.folders import lock_folder, sync, write_whole
+from speccompile.bundle.hashes import hash_file
+from speccompile.bundle.manifest import canonical_json
+from speccompile.bundle.writer import reported
+from speccompile.errors import BuildError, SpeccompileError
+from speccompile.grouped import grouped
+from speccompile.index.corpus import BEGINNING, Corpus, Piece, Place, find_corpus
+from speccompile.index.files import (
+    FORMAT,
+    HEADER,
+    SEPARATOR,
+    SUFFIXES,
+    TOKEN_BYTES,
+    TOKENS,
+    Header,
+    file_name,
+    find_tokenizer,
+    tokenizer_hash,
+)
+from speccompile.index.suffixes import suffix_array
+from speccompile.progress import LOGGER, counted
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+CHUNK = 1 << 25
+"""Tokens that are sorted at a time, in about 50 bytes each: 1.7 GB."""
+BATCH = 4 << 20
+"""Characters that are tokenized at a time, on all cores."""
+JOURNAL = "journal.json"
+
+
+@dataclass(frozen=True)
+class Journal:
+    """What is done of a build. key: what it depends on; place: to which the corpus is read; closed: tokens of the
+    chunks that are full; open: of the one that is not; documents: that have ended; largest: token."""
+
+    key: dict[str, Any]
+    place: Place = BEGINNING
+    closed: tuple[int, ...] = ()
+    open: int = 0
+    documents: int = 0
+    largest: int = -1
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> "Journal":
+        return cls(**(data | {"place": Place(**data["place"]), "closed": tuple(data["closed"])}))
+
+    @property
+    def chunks(self) -> tuple[int, ...]:
+        """Tokens of all chunks."""
+        return (*self.closed, self.open) if self.open else self.closed
+
+
+def build_index(
+    texts: list[Path], tokenizer: Path, output: Path, *, field: str = "text", chunk: int = CHUNK, batch: int = BATCH
+) -> Header:
+    """Write the index of a corpus into the folder `output`, which must not be there yet.
+
+    texts: .jsonl files, whose `field` is a document a line, text files, and folders of both. tokenizer: tokenizer.json,
+    or a folder or bundle with one. chunk: tokens, batch: characters that are worked on at a time.
+
+    Raises BuildError for a corpus that cannot be read or has no text, naming file and line, and for an output that
+    cannot be written; UsageError where there is no tokenizer.
+    """
+    with reported(f"the index could not be written to {output}"):
+        if output.exists():
+            raise BuildError(f"the output {output} exists, expected a folder to be made", hint="give another --output")
+        file = find_tokenizer(tokenizer)
+        model, corpus = _load(file), find_corpus(texts, field)
+        vocabulary = tokenizer_hash(model.get_vocab(with_added_tokens=False))
+        key = {"format": FORMAT, "tokenizer": hash_file(file), "field": field, "chunk": chunk, "batch": batch}
+        work = output.parent / f".{output.name}.index"
+        stamps = corpus.stamps()
+        with _locked(work):
+            journal = _known(work, key | {"corpus": corpus.content()})
+            journal = _tokenize(corpus, model, journal, work, (chunk, batch))
+            if corpus.stamps() != stamps:
+                raise BuildError("a file of the corpus changed while it was read", hint="begin again when it is whole")
+            if journal.largest < 0:
+                raise BuildError(
+                    f"the corpus has no text: {len(corpus.files)} files with {corpus.size} bytes give no token",
+                    hint="give files with text; documents of .jsonl files are what --field names",
+                )
+            _sort(journal.chunks, work)
+            header = _finish(journal, vocabulary, model.get_vocab_size(), work)
+            sync(work, *work.iterdir())
+            work.rename(output)
+            sync(output.parent)
+    return header
+
+
+def _load(file: Path) -> "Tokenizer":
+    from tokenizers import Tokenizer
+
+    try:
+        model = Tokenizer.from_buffer(file.read_bytes())
+    except ValueError as error:
+        raise BuildError(f"{file}: received no tokenizer: {error}", hint="give the target's tokenizer.json") from None
+    model.no_truncation()
+    model.no_padding()
+    return model
+
+
+@contextlib.contextmanager
+def _locked(work: Path) -> Iterator[None]:
+    work.mkdir(parents=True, exist_ok=True)
+    lock = lock_folder(work)
+    if lock is None:
+        raise BuildError(f"another process is building the index in {work}", hint="wait for it, or end it")
+    try:
+        yield
+    except SpeccompileError:
+        shutil.rmtree(work)  # what made it wrong has to change first
+        raise
+    except BaseException:
+        LOGGER.info("what is done so far lies in %s: the same command goes on from there", work)
+        raise
+    finally:
+        os.close(lock)
+
+
+def _known(work: Path, key: dict[str, Any]) -> Journal:
+    """How far an earlier build of the same came; the files of one of something else are removed."""
+    path = work / JOURNAL
+    if path.is_file():
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            journal = Journal.from_json(json.loads(path.read_bytes()))
+            if journal.key == key and _has_tokens(work, journal):
+                LOGGER.info("going on with a build that was interrupted: %d tokens are there", sum(journal.chunks))
+                return journal
+        LOGGER.warning("note: what an interrupted build left in %s is of another corpus: beginning anew", work)
+    for old in work.iterdir():
+        old.unlink()
+    return Journal(key)
+
+
+def _has_tokens(work: Path, journal: Journal) -> bool:
+    """Whether the files hold what the journal says; they may hold more."""
+    files = [work / file_name(number, TOKENS) for number in range(len(journal.chunks))]
+    counts = zip(files, journal.chunks, strict=True)
+    return all(file.is_file() and file.stat().st_size >= TOKEN_BYTES * count for file, count in counts)
+
+
+def _tokenize(corpus: Corpus, model: "Tokenizer", journal: Journal, work: Path, sizes: tuple[int, int]) -> Journal:
+    """Write what is missing of the tokens. sizes: tokens of a chunk, characters of a batch."""
+    chunk, batch = sizes
+    places = list(corpus.stamps())
+    done = sum(size for size, _ in places[: journal.place.file]) + journal.place.offset
+    with counted("tokenizing", corpus.size - done, "bytes") as advance:
+        for pieces in grouped(corpus.pieces(journal.place), lambda piece: len(piece.text), batch):
+            before = journal
+            journal = _add(pieces, model, journal, work, chunk)
+            advance(_distance(before.place, journal.place, [size for size, _ in places]))
+    return journal
+
+
+def _distance(start: Place, end: Place, sizes: list[int]) -> int:
+    return sum(sizes[start.file : end.file]) - start.offset + end.offset
+
+
+def _add(pieces: list[Piece], model: "Tokenizer", journal: Journal, work: Path, chunk: int) -> Journal:
+    """Tokenize pieces, write their tokens behind those of the open chunk, and then the journal."""
+    found = model.encode_batch_fast([piece.text for piece in pieces], add_special_tokens=False)
+    path = work / file_name(len(journal.closed), TOKENS)
+    with path.open("r+b" if path.exists() else "w+b") as file:
+        file.truncate(TOKEN_BYTES * journal.open)
+        is_open, rows = _in_document(file, journal.open), list[list[int]]()
+        documents, largest = journal.documents, journal.largest
+        for piece, encoding in zip(pieces, found, strict=True):
+            rows.append(encoding.ids)
+            is_open |= bool(encoding.ids)
+            largest = max(largest, max(encoding.ids, default=-1))
+            if piece.ends and is_open:
+                rows.append([SEPARATOR])
+                documents, is_open = documents + 1, False
+        tokens = np.fromiter(chain.from_iterable(rows), ">u4")
+        file.seek(0, os.SEEK_END)
+        tokens.tofile(file)
+    journal = replace(
+        journal, place=pieces[-1].after, open=journal.open + len(tokens), documents=documents, largest=largest
+    )
+    if journal.open >= chunk:
+        journal = replace(journal, closed=(*journal.closed, journal.open), open=0)
+    write_whole(work / JOURNAL, canonical_json(asdict(journal)))
+    return journal
+
+
+def _in_document(file: Any, tokens: int) -> bool:
+    """Whether the last of so many tokens has no end of a document behind it."""
+    if not tokens:
+        return False
+    file.seek(TOKEN_BYTES * (tokens - 1))
+    return bool(int.from_bytes(file.read(TOKEN_BYTES), "big") != SEPARATOR)
+
+
+def _sort(chunks: tuple[int, ...], work: Path) -> None:
+    """Write the suffix arrays that are missing."""
+    paths = [work / file_name(number, SUFFIXES) for number in range(len(chunks))]
+    missing = [number for number, path in enumerate(paths) if not path.is_file()]
+    with counted("sorting suffixes", sum(chunks[number] for number in missing), "tokens") as advance:
+        for number in missing:
+            tokens = np.fromfile(work / file_name(number, TOKENS), ">u4", chunks[number]).astype(np.uint32)
+            part = paths[number].with_suffix(".part")
+            suffix_array(tokens).astype("<i4").tofile(part)
+            part.rename(paths[number])
+            advance(chunks[number])
+
+
+def _finish(journal: Journal, tokenizer: str, vocabulary_size: int, work: Path) -> Header:
+    """Leave what belongs to an index, and its header."""
+    names = [file_name(number, kind) for number in range(len(journal.chunks)) for kind in (TOKENS, SUFFIXES)]
+    for number, count in enumerate(journal.chunks):
+        os.truncate(work / file_name(number, TOKENS), TOKEN_BYTES * count)
+    files = {name: {"bytes": (work / name).stat().st_size, "blake3": hash_file(work / name)} for name in names}
+    header = Header(FORMAT, tokenizer, vocabulary_size, journal.largest, journal.documents, journal.chunks, files)
+    (work / HEADER).write_bytes(canonical_json(header.to_json()))
+    for other in work.iterdir():  # the journal too, as late as can be
+        if other.name not in (*files, HEADER):
+            other.unlink()
+    return header

@@ -1,0 +1,38 @@
+// Drafts from an index: what followed the longest end of the text that occurs in the corpus
+// (speccompile/index/retrieval.py).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "search.h"
+#include "votes.h"
+
+namespace spc {
+
+// Beside the files of an index in a bundle: how it is asked.
+constexpr const char* kRetrievalPolicy = "policy.json";
+
+// fewest, most: tokens of the text's end that are looked for. occurrences: how many of them vote. branching: the most drafts
+// that follow one; 1 for a chain, 0 for any number.
+struct RetrievalPolicy {
+  size_t fewest, most, occurrences, branching;
+};
+
+// For any thread.
+class Retrieval {
+ public:
+  // The index in a bundle's folder, asked as its policy says, for at most so many drafts, and so many after one another.
+  // Throws Error(kBundle).
+  Retrieval(const std::string& folder, size_t drafts, size_t depth);
+
+  // Where the longest end has nothing behind it, as at the end of a document, the next shorter one is asked.
+  Drafts propose(const std::vector<int64_t>& tokens) const;
+
+ private:
+  const Index index_;
+  const RetrievalPolicy policy_;
+  const size_t drafts_, depth_;
+};
+
+}  // namespace spc

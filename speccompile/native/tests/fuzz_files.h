@@ -1,0 +1,64 @@
+// Files beside a bundle's that nobody should trust: what a drafter kept, and the header of an index.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "../bundle/manifest.h"
+#include "../files.h"
+#include "../index/retrieval.h"
+#include "../runtime/kept.h"
+#include "any_engine.h"
+
+// A bundle whose drafter keeps two states.
+inline spc::Manifest learner() {
+  spc::Graph graph;
+  graph.name = "draft";
+  graph.inputs = {{"table", "int64", "kept.table", "state", {{3, ""}, {2, ""}}}, {"seen", "float32", "kept.seen", "state", {{4, ""}}}};
+  spc::Manifest manifest;
+  manifest.vocabulary_size = 3;
+  manifest.graphs = {graph};
+  manifest.engines.emplace_back();
+  manifest.engines[0].graphs = {graph};
+  return manifest;
+}
+
+// What is read is what is written again.
+inline void read_kept(const std::string& path) {
+  const spc::Manifest manifest = learner();
+  AnyEngine engine(manifest.engines[0], 1);
+  const spc::Kept kept(engine, manifest, manifest.engines[0], "");
+  kept.load(path);
+  const spc::Array table = engine.array("kept.table", {3, 2});
+  const std::string before(static_cast<const char*>(table.data), table.bytes());
+  kept.save(path);
+  kept.reset();
+  kept.load(path);
+  CHECK(before == std::string(static_cast<const char*>(table.data), table.bytes()), "a state that is read as something else");
+}
+
+inline std::string written_kept(const std::string& path) {
+  const spc::Manifest manifest = learner();
+  AnyEngine engine(manifest.engines[0], 1);
+  spc::Kept(engine, manifest, manifest.engines[0], "").save(path);
+  return spc::read_file(path);
+}
+
+constexpr const char* kIndexExample = R"({"header": {"chunks": [4, 2], "format": 1}, "policy": {"branching": 0, "fewest": 1, )"
+                                      R"("most": 3, "occurrences": 5}, "suffixes": [0, 1, 2, 3]})";
+
+// Header, policy and suffixes of an index, whose tokens are always the same.
+inline void ask_index(const std::string& folder, const spc::Json& given) {
+  const std::string four("\0\0\0\1\0\0\0\2\0\0\0\1\xff\xff\xff\xff", 16);
+  spc::write_file(folder + "/0.tokens", four);
+  spc::write_file(folder + "/1.tokens", four.substr(8));
+  spc::write_file(folder + "/1.suffixes", four.substr(8));
+  std::string suffixes;
+  for (const spc::Json& place : given["suffixes"].list())
+    for (int shift = 0; shift < 32; shift += 8) suffixes += static_cast<char>(place.integer() >> shift);
+  spc::write_file(folder + "/0.suffixes", suffixes);
+  spc::write_file(folder + "/index.json", given["header"].canonical());
+  spc::write_file(folder + "/policy.json", given["policy"].canonical());
+  const spc::Drafts drafts = spc::Retrieval(folder, 4, 3).propose({1, 2, 1});
+  CHECK(drafts.tokens.size() <= 4 && drafts.tokens.size() == drafts.parents.size(), "%zu drafts", drafts.tokens.size());
+}

@@ -1,0 +1,23 @@
+"""A proposer that needs nothing but the text: for proofs of bundles whose own one is the user's."""
+
+from collections.abc import Sequence
+
+
+class Repeats:
+    """Proposes what followed the last token where it stood before: the latest time, and in a tree each time before
+    that which went on in another way, on branches of their own, while there is room."""
+
+    def __init__(self, drafts: int, depth: int, is_chain: bool) -> None:
+        self._drafts, self._depth, self._is_chain = drafts, depth, is_chain
+
+    def propose(self, tokens: Sequence[int]) -> tuple[list[int], list[int]]:
+        drafts, parents, firsts = list[int](), list[int](), set[int]()
+        for place in range(len(tokens) - 2, -1, -1):
+            if tokens[place] == tokens[-1] and tokens[place + 1] not in firsts:
+                branch = tokens[place + 1 : place + 1 + min(self._depth, self._drafts - len(drafts))]
+                parents += [len(drafts) + step - 1 if step else -1 for step in range(len(branch))]
+                drafts += branch
+                firsts.add(branch[0])
+                if self._is_chain or len(drafts) == self._drafts:
+                    break
+        return drafts, parents

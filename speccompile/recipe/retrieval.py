@@ -1,0 +1,77 @@
+"""`drafter.index` or `drafter.gate.index`, and how it is asked -> the plan of retrieval."""
+
+from pathlib import Path
+
+from speccompile.bundle.hashes import hash_file
+from speccompile.errors import CheckpointError
+from speccompile.index.files import HEADER, Header, find_tokenizer, read_header, tokenizer_hash
+from speccompile.recipe.plan import ModelPlan, RetrievalPlan
+from speccompile.recipe.refusal import Origin
+from speccompile.recipe.schema import Drafter, TreeMapping
+
+FEWEST, MOST = 2, 16
+"""Tokens of the text's end that are looked for (He et al. 2023)."""
+OCCURRENCES = 256
+"""That vote on what follows. REST asks up to 5000; of so many, the most frequent ones are the same."""
+
+
+def decide_retrieval(written: Drafter, target: ModelPlan, origin: Origin) -> RetrievalPlan:
+    """Raises RecipeError for an index that is not there or of another tokenizer than the target's, BundleError for one
+    that is no index, or truncated."""
+    if written.index is None:
+        for name in ("match", "occurrences"):
+            if getattr(written, name) is not None:
+                expected = "nothing where there is no index: a proposer is asked for drafts alone"
+                raise origin.refusal(f"drafter.{name}", "a value", expected, f"add drafter.index, or remove {name}")
+        if isinstance(written.tree, TreeMapping) and written.tree.top_k is not None:
+            expected = "depth and nodes alone: a proposer says itself how its drafts branch"
+            raise origin.refusal("drafter.tree.top_k", str(written.tree.top_k), expected, "remove drafter.tree.top_k")
+        return RetrievalPlan(None, None, None, None)
+    match = written.match or [FEWEST, MOST]
+    fewest, most = match if isinstance(match, list) else (min(FEWEST, match), match)
+    if fewest > most:
+        expected = "the fewest tokens before the most, as in [2, 16]"
+        raise origin.refusal("drafter.match", f"[{fewest}, {most}]", expected, f"set it to [{most}, {fewest}]")
+    return decide_index(
+        "drafter.index", written.index, (fewest, most, written.occurrences or OCCURRENCES), target, origin
+    )
+
+
+def decide_index(
+    key: str, reference: str, asked: tuple[int, int, int], target: ModelPlan, origin: Origin
+) -> RetrievalPlan:
+    """The index that stands at `key` of the recipe. Raises as `decide_retrieval`."""
+    folder = origin.resolve(reference)
+    if not folder.is_dir():
+        hint = "make it with `speccompile index TEXTS --tokenizer TARGET --output FOLDER`"
+        received = f"'{reference}' (no folder lies at {folder})"
+        raise origin.refusal(key, received, "the folder of an index", hint)
+    _check_tokens(read_header(folder), target, key, reference, origin)
+    return RetrievalPlan(reference, folder, hash_file(folder / HEADER), asked)
+
+
+def _check_tokens(header: Header, target: ModelPlan, key: str, reference: str, origin: Origin) -> None:
+    """Refuse an index whose numbers are other tokens."""
+    hint = f"build it with `speccompile index TEXTS --tokenizer {target.reference} --output FOLDER`"
+    if not target.facts.tokenizer:
+        received = f"'{reference}', but the target has no tokenizer.json to compare its own with"
+        raise origin.refusal(key, received, "a target with a tokenizer", f"remove {key}, or add the target's tokenizer")
+    if _hash_of(target.folder) != header.tokenizer:
+        received = f"'{reference}', an index of another tokenizer ({header.vocabulary_size} tokens)"
+        expected = f"one of the target's ({target.facts.vocabulary_size} tokens)"
+        raise origin.refusal(key, received, expected, hint)
+    if header.largest_token >= target.facts.vocabulary_size:
+        received = f"'{reference}', which has token {header.largest_token}"
+        expected = f"tokens below {target.facts.vocabulary_size}, the size of the target's vocabulary"
+        raise origin.refusal(key, received, expected, hint)
+
+
+def _hash_of(folder: Path) -> str:
+    from tokenizers import Tokenizer
+
+    file = find_tokenizer(folder)
+    try:
+        model = Tokenizer.from_buffer(file.read_bytes())
+    except ValueError as error:
+        raise CheckpointError(f"{file}: received no tokenizer: {error}", hint="check the target's folder") from None
+    return tokenizer_hash(model.get_vocab(with_added_tokens=False))

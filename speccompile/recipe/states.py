@@ -1,0 +1,58 @@
+"""What models that carry states from token to token cannot do: read a token twice, or take one back.
+
+All refusals of it that need no look at the weights stand here: a tree of a target with states, whose branches would
+each need a state of their own; the same of a drafter with states; and a round in one graph, where a chunk of a text
+would begin with a token that was given before.
+"""
+
+from speccompile.families import FAMILIES
+from speccompile.recipe.plan import DrafterPlan, ModelPlan
+from speccompile.recipe.refusal import Origin
+from speccompile.recipe.schema import Recipe
+
+CHAINS = "a chain, in which each token follows one"
+
+
+def graphs_beside(target: ModelPlan, recipe: Recipe, graphs: str) -> str:
+    """How the round is cut, where the recipe does not say: in two graphs, if the target carries states."""
+    return "separate" if target.facts.states and recipe.graphs is None else graphs
+
+
+def check_states(recipe: Recipe, target: ModelPlan, draft: DrafterPlan, graphs: str) -> None:
+    """Raises RecipeError for what the states of the target, or of a model that drafts, do not allow."""
+    if target.facts.states:
+        _check_target(recipe.origin, target, draft, graphs)
+    for model in draft.models:
+        if model.facts.states:
+            _check_drafter(recipe.origin, model, draft)
+
+
+def _check_target(origin: Origin, target: ModelPlan, draft: DrafterPlan, graphs: str) -> None:
+    about = f"the target '{target.reference}' carries states from token to token ({target.facts.states})"
+    key, hint = _blamed(draft)
+    if draft.tree.kind != "chain" or len(draft.models) > 1:
+        raise origin.refusal(key, f"a tree, but {about}", CHAINS, hint)
+    if graphs == "fused" and FAMILIES[draft.kind].pairs:
+        received = f"'fused', but {about}, and drafter.kind {draft.kind} would have to be given some tokens twice"
+        raise origin.refusal("graphs", received, "'separate'", "set graphs to separate, or remove it")
+
+
+def _blamed(draft: DrafterPlan) -> tuple[str, str]:
+    """The key that asks for a tree, and what would make it a chain."""
+    if draft.kind == "models":
+        return "drafter.kind", "set drafter.kind to model: drafts of several models are siblings"
+    if draft.lookahead is not None:
+        return "drafter.kind", "set drafter.kind to jacobi, or to another that drafts a chain"
+    return "drafter.tree", "set drafter.tree to chain"
+
+
+def _check_drafter(origin: Origin, model: ModelPlan, draft: DrafterPlan) -> None:
+    about = f"the drafter '{model.reference}' carries states from token to token ({model.facts.states})"
+    if draft.own.tree.kind != "chain":
+        raise origin.refusal("drafter.tree", f"a tree, but {about}", CHAINS, "set drafter.tree to chain")
+    if draft.kind == "pard":
+        received = f"'pard', whose mask tokens follow padding, but {about}"
+        raise origin.refusal("drafter.kind", received, "model", "set drafter.kind to model, or take another drafter")
+    if draft.inner is not None:
+        received = f"{draft.inner.kind}, whose guesses the drafter would take back, but {about}"
+        raise origin.refusal("drafter.drafter", received, "nothing", "remove drafter.drafter")

@@ -1,0 +1,303 @@
+"""The section `train` -> TrainingPlan: every default, and every refusal that can be made before any work."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from speccompile.checkpoints.multimodal import text_config
+from speccompile.checkpoints.objects import CONFIG, read_object
+from speccompile.families import FAMILIES
+from speccompile.families.family import NOTHING, OWN, TARGET, Training
+from speccompile.families.find import AUTO, find_kind, read_head, refuse_head
+from speccompile.families.head import HeadPlan, HeadRequest, HeadTarget
+from speccompile.families.target import check_tap
+from speccompile.recipe.decide import decide_max_length, decide_words
+from speccompile.recipe.drafter import decide_draft
+from speccompile.recipe.engines import PRECISION, decide_engines
+from speccompile.recipe.pair import check_pair
+from speccompile.recipe.plan import DrafterPlan, ModelPlan
+from speccompile.recipe.refusal import Origin, nearest, one_of, shown
+from speccompile.recipe.resolve import resolve_folder, resolve_model
+from speccompile.recipe.schema import Drafter, Recipe
+from speccompile.recipe.shape import decide_sizes
+from speccompile.recipe.training_begin import check_begin, check_begin_model
+from speccompile.recipe.training_data import decide_data
+from speccompile.recipe.training_output import check_output, check_work
+from speccompile.recipe.training_parts import decide_evaluate, decide_loss, decide_save, decide_schedule, scale_of
+from speccompile.recipe.training_plan import TrainingPlan
+from speccompile.recipe.training_schema import Train
+
+MODEL, MODELS = "model", "models"
+
+
+def plan_training(recipe: Recipe, work: Path | None = None) -> TrainingPlan:
+    """Decide everything that the recipe leaves open, and refuse what cannot be trained, before any work.
+
+    work: the folder of data and checkpoints, build/<name>-train by default. Models named by Hub id are fetched. Raises
+    RecipeError; CheckpointError and UnsupportedModelError for the files of the target and of what is gone on from.
+    """
+    written, origin = recipe.train, recipe.origin
+    if written is None:
+        hint = "for example `train: {data: {kind: text, files: [docs]}, schedule: {seconds: 600}}`"
+        raise origin.refusal("train", "nothing", "a section that says what is learnt", hint)
+    kind = training_kind(recipe)
+    training = _trainable(kind, origin)
+    draft = _decide_draft(recipe, kind)
+    target = _target(recipe)
+    scale = scale_of(target)
+    output = _output(recipe, kind)
+    begun = _begin(recipe, written, kind, training, target, draft)
+    if begun is None:
+        begun = _new(written, kind, training, target, draft, origin)
+    schedule = decide_schedule(written.schedule, kind, training, scale, origin, is_new=begun.folder is None)
+    data = decide_data(written.data, target, scale.length, scale.new_tokens, scale.passages, origin)
+    loss = decide_loss(written.loss, kind, training, scale, data.packing, recipe)
+    work = work or Path("build") / f"{recipe.name}-train"
+    check_output(output, begun.folder, target, origin)
+    check_work(work)
+    plan = TrainingPlan(
+        name=recipe.name,
+        kind=MODEL if kind == MODELS else kind,
+        target=target,
+        max_length=max(decide_max_length(recipe, target, ()), data.length),
+        output=output,
+        work=work,
+        begin=begun.folder,
+        sizes=begun.sizes,
+        vocabulary=begun.vocabulary,
+        taps=begun.taps,
+        dialect=begun.dialect,
+        depth=begun.depth,
+        data=data,
+        loss=loss,
+        schedule=schedule,
+        evaluate=decide_evaluate(written, draft, begun.limit, scale),
+        save_every=scale.save_every,
+        keep=2,
+        dtype=scale.dtype,
+        seed=written.seed or 0,
+        notes=(*begun.notes, *_notes(data.features, begun.taps, target)),
+    )
+    return decide_save(plan, written.save, scale, origin)
+
+
+def training_kind(recipe: Recipe) -> str:
+    """The kind that is trained: the recipe's, or that of the folder which is gone on from."""
+    written, origin = recipe.drafter or Drafter(), recipe.origin
+    if written.kind not in (None, AUTO):
+        if written.kind in FAMILIES:
+            return written.kind
+        guess = nearest(written.kind, FAMILIES)
+        hint = f"did you mean '{guess}'?" if guess else f"one of {', '.join(trainable())}"
+        raise origin.refusal("drafter.kind", f"'{written.kind}', which is unknown", "a kind that can be trained", hint)
+    begin = recipe.train.begin if recipe.train else None
+    if begin is None:
+        hint = f"set it to {one_of(trainable())}"
+        raise origin.refusal("drafter.kind", shown(written.kind), "the kind of the new drafter", hint)
+    return find_kind(resolve_folder("train.begin", begin, None, _Beginning.of(origin), heads=True)[0])
+
+
+def trainable() -> list[str]:
+    """Kinds that can be trained."""
+    return [kind for kind, family in FAMILIES.items() if family.training is not None or kind == MODELS]
+
+
+_WHY_NOT = {
+    NOTHING: "it has no weights: what it drafts, it looks up",
+    TARGET: "it drafts with the target's own weights, which stay as they are",
+}
+"""Whose weights a family has -> why it cannot be trained."""
+
+
+def _trainable(kind: str, origin: Origin) -> Training:
+    training = FAMILIES[MODEL if kind == MODELS else kind].training
+    if training is not None:
+        return training
+    why = _WHY_NOT.get(FAMILIES[kind].weights, "its training is not here yet, only the reading of published ones")
+    if kind == "none":
+        why = "there is no drafter"
+    raise origin.refusal(
+        "drafter.kind", f"'{kind}', which cannot be trained: {why}", one_of(trainable()), "choose one of these kinds"
+    )
+
+
+def _decide_draft(recipe: Recipe, kind: str) -> DrafterPlan:
+    """How far a round drafts; refuses what `build` would refuse of the recipe's own words."""
+    drafter = (recipe.drafter or Drafter()).model_copy(update={"kind": kind})
+    decided = recipe.model_copy(update={"drafter": drafter})
+    decided._origin = recipe.origin
+    words = decide_words(decided)
+    decide_engines(decided, words, kind)
+    return decide_draft(decided, words[3][2], words[2][2])
+
+
+def _target(recipe: Recipe) -> ModelPlan:
+    target = resolve_model("target", recipe.target.model, recipe.target.revision, PRECISION, recipe.origin)
+    for what, value in (("its hidden size", target.facts.hidden_size), ("how many layers it has", target.facts.layers)):
+        if value is None:
+            received = f"'{recipe.target.model}', whose config.json does not say {what}"
+            raise recipe.origin.refusal("target.model", received, "a target that does", "add it to the config")
+    return target
+
+
+def _output(recipe: Recipe, kind: str) -> Path:
+    """The folder that `drafter.model` names, or the last of `drafter.models`."""
+    written = recipe.drafter or Drafter()
+    if kind == MODELS:
+        assert written.models, "models are needed"
+        return recipe.origin.resolve(written.models[-1].model)
+    if written.model is None:
+        raise recipe.origin.refusal(
+            "drafter.model", "nothing", "the folder where the trained drafter will be", "for example `model: drafter`"
+        )
+    return recipe.origin.resolve(written.model)
+
+
+@dataclass(frozen=True)
+class _Begun:
+    """What is trained: in a folder, or a new one. limit: drafts behind one another that it can make."""
+
+    folder: Path | None
+    sizes: dict[str, int | str]
+    vocabulary: int | None
+    taps: tuple[str, ...]
+    dialect: str
+    depth: int
+    limit: int | None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Beginning(Origin):
+    """Where `train.begin` stands, for readers of drafters that complain of `drafter.model`."""
+
+    @classmethod
+    def of(cls, origin: Origin) -> "_Beginning":
+        return cls(origin.path, origin.overridden)
+
+    def complaint(self, key: str, problem: str, hint: str) -> Any:
+        renamed = "train.begin" if key in ("drafter.model", "train.begin.model") else key
+        return super().complaint(renamed, problem, hint)
+
+
+def _begin(
+    recipe: Recipe, written: Train, kind: str, training: Training, target: ModelPlan, draft: DrafterPlan
+) -> _Begun | None:
+    """The checkpoint to go on from; None for a new drafter. Refuses one of another kind, dialect or target."""
+    origin = _Beginning.of(recipe.origin)
+    if written.begin is None and training.makes_new:
+        return None
+    if written.begin is None and "model" in (FAMILIES[kind].needs or {}):
+        hint = "name the folder of a published one"
+        raise origin.refusal("train.begin", "nothing", f"a drafter to go on from: kind {kind} has no new ones", hint)
+    for name in ("taps", "vocabulary", "shape"):
+        if getattr(written, name) is not None:
+            expected = "it only for a new drafter: the folder at train.begin says it of its own"
+            raise origin.refusal(f"train.{name}", "a value", expected, f"remove train.{name}, or train.begin")
+    folder = target.folder
+    if written.begin is not None:
+        folder, _ = resolve_folder("train.begin", written.begin, None, origin, heads=True)
+    dialect = written.save.dialect if written.save else None
+    if FAMILIES[kind].weights == OWN:
+        begun = _begin_model(folder, kind, written.begin or "", target, training, origin)
+    else:
+        begun = _begin_head(recipe, folder, kind, training, target, origin)
+    reached = max(begun.depth, draft.tree.depth)
+    if dialect not in (None, begun.dialect):
+        expected = f"'{begun.dialect}', the dialect of '{written.begin}', which it is written in again"
+        raise origin.refusal("train.save.dialect", f"'{dialect}'", expected, "remove train.save.dialect")
+    return replace(begun, depth=_depth(written, min(reached, begun.limit or reached), begun.limit, origin))
+
+
+def _begin_model(
+    folder: Path, kind: str, reference: str, target: ModelPlan, training: Training, origin: Origin
+) -> _Begun:
+    refuse_head(folder, kind)
+    model = resolve_model("train.begin", str(folder), None, PRECISION, origin)
+    model, read_mask = replace(model, reference=reference), FAMILIES[kind].read_mask
+    if read_mask is not None:
+        read_mask(folder, model.facts.vocabulary_size)
+    check_begin_model(model, origin)
+    notes = check_pair(target, model, "train.begin", origin)
+    ours, theirs = model.facts.hidden_size, target.facts.hidden_size
+    if ours is not None and theirs is not None and ours > theirs:
+        received = f"'{reference}', {ours} wide"
+        hint = "a drafter that is wider than its target costs more than it can save"
+        raise origin.refusal("train.begin", received, f"at most {theirs}, the width of the target", hint)
+    return _Begun(folder, {}, None, (), training.dialects[0], training.depth, None, notes)
+
+
+def _begin_head(
+    recipe: Recipe, folder: Path, kind: str, training: Training, target: ModelPlan, origin: Origin
+) -> _Begun:
+    drafter, facts = recipe.drafter or Drafter(), target.facts
+    sizes = (facts.vocabulary_size, facts.hidden_size, facts.layers)
+    wanted = HeadTarget(target.reference, *sizes, target.folder)
+    request = HeadRequest(kind, wanted, origin, tuple(drafter.taps or ()), drafter.switches or {}, drafter.threshold)
+    head: HeadPlan = read_head(folder, request)
+    check_begin(head, training, request, origin)
+    size = head.draft_vocabulary_size if head.draft_vocabulary_size < facts.vocabulary_size else None
+    return _Begun(folder, {}, size, head.taps, head.dialect, head.tokens or training.depth, head.tokens, head.notes)
+
+
+def _new(
+    written: Train, kind: str, training: Training, target: ModelPlan, draft: DrafterPlan, origin: Origin
+) -> _Begun:
+    """A new drafter: its dialect, taps, sizes and vocabulary."""
+    whole = read_object(target.folder / CONFIG) or {}
+    config = text_config(whole, target.folder) or whole
+    dialect = (written.save.dialect if written.save else None) or training.dialects[0]
+    if dialect not in training.dialects:
+        expected = f"{one_of([shown(each) for each in training.dialects])} for kind {kind}"
+        raise origin.refusal("train.save.dialect", shown(dialect), expected, f"set it to {training.dialects[0]}")
+    taps = _taps(written, kind, training, target, origin)
+    sizes = decide_sizes(training.sizes, config, written.shape or {}, origin)
+    found = training.refusal(dialect, taps, sizes) if training.refusal else None
+    if found is not None:
+        key, received, expected = found
+        raise origin.refusal(f"train.{key}", received, expected, f"change train.{key} or train.save.dialect")
+    vocabulary = _vocabulary(written, kind, training, target, origin)
+    wanted = draft.tree.depth if written.depth is None else 0  # a head that is made for a tree reaches its leaves
+    depth = _depth(written, max(training.depth, wanted), None, origin)
+    return _Begun(None, sizes, vocabulary, taps, dialect, depth, None)
+
+
+def _taps(written: Train, kind: str, training: Training, target: ModelPlan, origin: Origin) -> tuple[str, ...]:
+    layers = target.facts.layers or 0
+    default = training.taps(layers)
+    if written.taps is None:
+        return default
+    if not default:
+        raise origin.refusal("train.taps", "a value", f"nothing: kind {kind} reads no features", "remove train.taps")
+    for tap in written.taps:
+        check_tap(tap, layers, origin, "train.taps", ", ".join(default))
+    return tuple(written.taps)
+
+
+def _vocabulary(written: Train, kind: str, training: Training, target: ModelPlan, origin: Origin) -> int | None:
+    """The target's, unless the recipe says how many tokens."""
+    size, whole = written.vocabulary, target.facts.vocabulary_size
+    if size is not None and not training.vocabulary:
+        expected = f"nothing: drafters of kind {kind} have the target's vocabulary"
+        raise origin.refusal("train.vocabulary", str(size), expected, "remove train.vocabulary")
+    if size is not None and size > whole:
+        raise origin.refusal(
+            "train.vocabulary", str(size), f"at most {whole}, the target's", f"set it to {whole} or less, or remove it"
+        )
+    return None if size == whole else size
+
+
+def _depth(written: Train, default: int, limit: int | None, origin: Origin) -> int:
+    if written.depth is None:
+        return default
+    if limit is not None and written.depth > limit:
+        expected = f"at most {limit}, which is how far the drafter at train.begin drafts"
+        raise origin.refusal("train.depth", str(written.depth), expected, f"set it to {limit} or less")
+    return written.depth
+
+
+def _notes(features: str, taps: tuple[str, ...], target: ModelPlan) -> tuple[str, ...]:
+    if features != "disk":
+        return ()
+    size = 4 * (len(taps) + 1) * (target.facts.hidden_size or 0)
+    return (f"features on disk take {size / 1024:.3g} KiB a token: those of the taps, and of the final norm",)

@@ -1,0 +1,240 @@
+"""The section `train.data` -> what is learnt from, looked at before any work: files, tokens, the chat template."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from speccompile.checkpoints.objects import read_object
+from speccompile.errors import RecipeError
+from speccompile.recipe.checkpoint import CHAT_TEMPLATE, TOKENIZER_CONFIG
+from speccompile.recipe.plan import ModelPlan
+from speccompile.recipe.refusal import Origin, one_of, shown
+from speccompile.recipe.training_files import JSON_LINES, TABLES, find_files
+from speccompile.recipe.training_plan import (
+    BUNDLE,
+    CONVERSATIONS,
+    ENDPOINT,
+    GIVEN,
+    KINDS,
+    MAKERS,
+    PROMPTS,
+    TEXT,
+    DataPlan,
+)
+from speccompile.recipe.training_schema import Answers, Data
+
+_RECORDS = {"messages": CONVERSATIONS, "conversations": CONVERSATIONS, "prompt": PROMPTS, "turns": PROMPTS,
+            "text": TEXT}  # fmt: skip
+"""What the keys of a record say of its kind."""
+_LOOKED_AT = 1000
+"""Lines of a file whose token ids are compared before the work; the others are when they are read."""
+_HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w.-]+)?(@[\w./-]+)?")
+_GENERATION = re.compile(r"\{%[-+]?\s*generation\s*[-+]?%\}")
+"""Where a chat template says that what follows is the model's own, as transformers reads it."""
+_ANSWER_KEYS = ("prompts", "temperature", "max_new_tokens", "batch_size")
+_ENDPOINT_KEYS = ("endpoint", "model", "key")
+
+HELD_OUT = 0.02
+
+
+def decide_data(
+    written: Data | None, target: ModelPlan, length: int, new_tokens: int, passages: int, origin: Origin
+) -> DataPlan:
+    """length, new_tokens: of a text and of an answer, where the recipe does not say; the target takes as many.
+    passages: of texts, so many are answered where it does not say: there are as many as there are words.
+
+    Raises RecipeError for files that are not there, and for what the target's tokenizer or template cannot do.
+    """
+    if written is None or not written.files:
+        key = "train.data" if written is None else "train.data.files"
+        raise origin.refusal(key, "nothing", "what is learnt from", "for example `data: {kind: text, files: [docs]}`")
+    names = tuple(_named(text, origin) for text in written.files)
+    kind = _kind(written, names, origin)
+    found = find_files(names, kind)
+    length = _length(written, target, length, origin)
+    by, answers = _answers(written, kind, origin)
+    new_tokens = _new_tokens(answers, min(new_tokens, length // 2), length, origin)
+    template = _template(written, kind, by, target, origin)
+    held_out = _held_out(written, origin)
+    if kind != CONVERSATIONS and written.last_turn is not None:
+        raise origin.refusal("train.data.last_turn", "a value", "it with kind conversations alone", "remove it")
+    _check_tokens(kind, found.paths, target, origin)
+    return DataPlan(
+        kind=kind,
+        files=names,
+        answers=by,
+        temperature=answers.temperature or 0.0,
+        max_new_tokens=new_tokens,
+        batch_size=answers.batch_size or 8,
+        endpoint=answers.endpoint,
+        endpoint_model=answers.model,
+        endpoint_key=answers.key,
+        length=length,
+        held_out=held_out,
+        features=_word("features", written.features, ("online", "disk"), origin),
+        packing=_packing(written.packing, origin),
+        last_turn=bool(written.last_turn),
+        template=template,
+        prompts=answers.prompts or (passages if kind == TEXT and by != GIVEN else None),
+    )
+
+
+def _word(name: str, written: str | None, words: tuple[str, ...], origin: Origin) -> str:
+    """What is written under `train.data`, or the first of the words."""
+    if written is None or written in words:
+        return written or words[0]
+    raise origin.refusal(f"train.data.{name}", shown(written), one_of(words), f"set it to {words[0]}, or remove it")
+
+
+def _packing(written: str | None, origin: Origin) -> str:
+    if written == "packed":
+        expected = "buckets: texts that share a row would see each other in the target's pass"
+        hint = "remove it: texts of like lengths are put together, which leaves little padding"
+        raise origin.refusal("train.data.packing", "'packed'", expected, hint)
+    return _word("packing", written, ("buckets",), origin)
+
+
+def _named(text: str, origin: Origin) -> str:
+    """A file, folder or pattern, from the recipe's folder on; a name that may be the Hub's as it is."""
+    path = origin.resolve(text)
+    return text if _HUB_ID.fullmatch(text) and not path.exists() else str(path)
+
+
+def _kind(written: Data, names: tuple[str, ...], origin: Origin) -> str:
+    """As written, or what the first record's keys say; files that are no records are texts."""
+    if written.kind is not None:
+        return _word("kind", written.kind, KINDS, origin)
+    found = find_files(names, TEXT)
+    if found.paths and not any(path.suffix.lower() in TABLES for path in found.paths):
+        return TEXT
+    first = next((path for path in found.paths if path.suffix.lower() in JSON_LINES), None)
+    record = next(_records(first), (0, {}))[1] if first else {}
+    kinds = {kind for key, kind in _RECORDS.items() if key in record}
+    if len(kinds) == 1:
+        return kinds.pop()
+    hint = "for example `kind: conversations`"
+    raise origin.refusal("train.data.kind", "nothing", f"{one_of(KINDS)}, which {names[0]} does not tell", hint)
+
+
+def _length(written: Data, target: ModelPlan, default: int, origin: Origin) -> int:
+    positions = target.facts.positions
+    if written.length is not None and positions is not None and written.length > positions:
+        expected = f"at most {positions}, the positions of the target '{target.reference}'"
+        raise origin.refusal("train.data.length", str(written.length), expected, f"set it to {positions} or less")
+    return written.length or min(default, positions or default)
+
+
+def _answers(written: Data, kind: str, origin: Origin) -> tuple[str, Answers]:
+    """Who makes them, and how. Those that the data has are learnt, unless others are asked for."""
+    answers = written.answers or Answers()
+    by = answers.by or (BUNDLE if kind == PROMPTS else GIVEN)
+    if by not in MAKERS:
+        raise origin.refusal("train.data.answers.by", shown(by), one_of(MAKERS), f"set it to {BUNDLE}")
+    if by == ENDPOINT and answers.endpoint is None:
+        hint = "add it, for example `endpoint: http://localhost:8000/v1`"
+        raise origin.refusal("train.data.answers.endpoint", "nothing", "the address of the endpoint", hint)
+    known = {GIVEN: (), ENDPOINT: (*_ANSWER_KEYS, *_ENDPOINT_KEYS)}.get(by, _ANSWER_KEYS)
+    for name in (*_ANSWER_KEYS, *_ENDPOINT_KEYS):
+        if name not in known and getattr(answers, name) is not None:
+            key = f"train.data.answers.{name}"
+            expected = f"it only with answers that are {'made' if name in _ANSWER_KEYS else 'asked for at an endpoint'}"
+            raise origin.refusal(key, f"a key that means nothing where answers are by {by}", expected, f"remove {key}")
+    return by, answers
+
+
+def _new_tokens(answers: Answers, default: int, length: int, origin: Origin) -> int:
+    """A text is a prompt and its answer: half of it, where the recipe does not say."""
+    if answers.max_new_tokens is not None and answers.max_new_tokens >= length:
+        expected = f"less than train.data.length, which is {length}: a text is a prompt and its answer"
+        hint = "lower it, or raise train.data.length"
+        raise origin.refusal("train.data.answers.max_new_tokens", str(answers.max_new_tokens), expected, hint)
+    return answers.max_new_tokens or default
+
+
+def _held_out(written: Data, origin: Origin) -> float | Path:
+    if not isinstance(written.held_out, str):
+        return written.held_out or HELD_OUT
+    path = origin.resolve(written.held_out)
+    if not path.is_file():
+        received = f"'{written.held_out}' (no file lies at {path})"
+        raise origin.refusal("train.data.held_out", received, "a share, or a file of the same kind", "correct it")
+    return path
+
+
+def _template(written: Data, kind: str, by: str, target: ModelPlan, origin: Origin) -> Path | None:
+    """Refuse conversations without a template, and given answers that it does not mark: nothing would be learnt
+    (EAGLE#286)."""
+    key = "train.data.template"
+    path = None if written.template is None else origin.resolve(written.template)
+    if path is not None and not path.is_file():
+        raise origin.refusal(key, f"'{written.template}' (no file lies at {path})", "a chat template", "correct it")
+    if kind == TEXT:
+        if path is not None:
+            raise origin.refusal(key, "a value", "it with prompts and conversations alone", f"remove {key}")
+        return None
+    text = chat_template(target.folder) if path is None else path.read_text(encoding="utf-8")
+    if kind == PROMPTS:
+        return path
+    marks = "{% generation %} and {% endgeneration %} around what the assistant says"
+    where = path or f"the target's folder {target.folder}"
+    if text is None:
+        problem = f"received no chat template in {where}, expected one for conversations"
+        raise origin.complaint(key, problem, f"give {key} a file with the template that the target was trained with")
+    if by == GIVEN and not marks_answers(text):
+        problem = f"received a chat template without an answer mask in {where}, expected {marks}: that is learnt"
+        hint = f"give {key} a copy with these marks, or let the target answer: train.data.answers: {BUNDLE}"
+        raise origin.complaint(key, problem, hint)
+    return path
+
+
+def marks_answers(template: str) -> bool:
+    """Whether a chat template says of anything that it is the model's own."""
+    return _GENERATION.search(template) is not None
+
+
+def chat_template(folder: Path) -> str | None:
+    """The template of a model's folder: a file of its own, or in the tokenizer's config, there also by name."""
+    if (folder / CHAT_TEMPLATE).is_file():
+        return (folder / CHAT_TEMPLATE).read_text(encoding="utf-8")
+    found = (read_object(folder / TOKENIZER_CONFIG) or {}).get("chat_template")
+    if isinstance(found, list):
+        named = {each.get("name"): each.get("template") for each in found if isinstance(each, dict)}
+        found = named.get("default")
+    return found if isinstance(found, str) else None
+
+
+def _check_tokens(kind: str, files: tuple[Path, ...], target: ModelPlan, origin: Origin) -> None:
+    """Refuse text without a tokenizer, and token ids that the target does not have."""
+    size = target.facts.vocabulary_size
+    for file in files:
+        has_ids = False
+        for number, record in _records(file) if file.suffix.lower() in JSON_LINES else ():
+            ids = record.get("token_ids")
+            has_ids = has_ids or ids is not None
+            wrong = next((each for each in ids or () if not (type(each) is int and 0 <= each < size)), None)
+            if wrong is not None:
+                raise _foreign(file, number, wrong, target, origin)
+        if not has_ids and not target.facts.tokenizer:
+            received = f"{kind} in {file}, but the target has no tokenizer.json"
+            hint = 'write records as {"token_ids": [1, 2, 3]}, or add the tokenizer to the target\'s folder'
+            raise origin.refusal("train.data.files", received, "token ids", hint)
+
+
+def _foreign(file: Path, number: int, found: Any, target: ModelPlan, origin: Origin) -> RecipeError:
+    received = f"token {found!r} in {file}, line {number}"
+    expected = f"ids from 0 to {target.facts.vocabulary_size - 1}, the vocabulary of the target '{target.reference}'"
+    return origin.refusal("train.data.files", received, expected, "tokenize the data with the target's tokenizer")
+
+
+def _records(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Number and object of the first lines that are objects; what is none, the reading of the data complains of."""
+    with file.open(encoding="utf-8", errors="replace") as lines:
+        for number, line in zip(range(1, _LOOKED_AT + 1), lines, strict=False):
+            try:
+                record = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(record, dict):
+                yield number, record

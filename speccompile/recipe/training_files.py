@@ -1,0 +1,103 @@
+"""Which files a recipe names. No torch: a plan asks here as well."""
+
+import glob
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from speccompile.bundle.contents import content_hash
+from speccompile.errors import RecipeError
+from speccompile.progress import LOGGER
+
+JSON_LINES = (".jsonl", ".ndjson")
+JSON, PARQUET = ".json", ".parquet"
+TABLES = (*JSON_LINES, JSON, PARQUET)
+"""What holds a document in every row; any other file is text."""
+
+TEXTS = (".txt", ".md", ".rst", ".py")
+"""Texts that are taken out of a folder. A file that is named may be called as it likes."""
+
+_HUB = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*(?:@[\w./-]+)?")
+_PATTERN = re.compile(r"[*?\[]")
+_GIVE = "name files, folders of them or patterns such as texts/*.jsonl, or one data set of the Hub such as owner/name"
+
+
+@dataclass(frozen=True)
+class Files:
+    """paths: every file once, in the order of the recipe. hub: the data set in their place, as it was named."""
+
+    paths: tuple[Path, ...] = ()
+    hub: str | None = None
+
+    def stamp(self) -> list[str]:
+        """What their content is, in their order. A data set of the Hub is asked of `rows.hub_stamp`."""
+        return [f"{path.suffix} {content_hash(path)}" for path in self.paths]
+
+
+def find_files(written: Sequence[str], kind: str) -> Files:
+    """What the names stand for: a file, all data below a folder, a pattern; one name with no file behind it may be a
+    data set of the Hub.
+
+    Raises RecipeError for what is not there, cannot be read or holds no data of this kind.
+    """
+    found: dict[Path, None] = {}
+    for name in written:
+        path = Path(name).expanduser()
+        if path.is_dir():
+            found |= dict.fromkeys(_below(path, kind))
+        elif path.exists():
+            found[path.resolve()] = None
+        elif _PATTERN.search(name):
+            found |= dict.fromkeys(_matching(str(path)))
+        elif len(written) == 1 and _HUB.fullmatch(name) and path.suffix.lower() not in (*TABLES, *TEXTS):
+            return Files(hub=name)
+        else:
+            raise RecipeError(f"train.data.files: received {name!r}: nothing lies there", hint=_GIVE)
+    for path in found:
+        if not os.access(path, os.R_OK):
+            raise RecipeError(f"{path}: cannot be read: Permission denied", hint="check that the file may be read")
+    return Files(tuple(found))
+
+
+def _below(folder: Path, kind: str) -> Iterator[Path]:
+    known = TABLES + (TEXTS if kind == "text" else ())
+    files = [file for file in sorted(folder.rglob("*")) if file.is_file() and not _hidden(file.relative_to(folder))]
+    taken = [file.resolve() for file in files if file.suffix.lower() in known]
+    if not taken:
+        raise RecipeError(
+            f"train.data.files: received the folder '{folder}', expected data in it: {', '.join(known)}", hint=_GIVE
+        )
+    if left := len(files) - len(taken):
+        LOGGER.warning("note: %d files below %s are none of %s and left out", left, folder, ", ".join(known))
+    yield from taken
+
+
+def _hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
+
+
+def _matching(pattern: str) -> list[Path]:
+    files = [Path(name).resolve() for name in _names(pattern) if Path(name).is_file()]
+    if not files:
+        raise RecipeError(f"train.data.files: received the pattern {pattern!r}, which no file has", hint=_GIVE)
+    return files
+
+
+def _names(pattern: str) -> list[str]:
+    # pathlib's own wants patterns below a folder that is there
+    return sorted(glob.glob(pattern, recursive=True))  # noqa: PTH207
+
+
+def library(name: str) -> Any:
+    """A package of the extra `[train]`. Raises RecipeError where it is missing."""
+    try:
+        return import_module(name)
+    except ImportError:
+        raise RecipeError(
+            f"training needs the Python package {name}, which is not installed",
+            hint='pip install "speccompile[train]"',
+        ) from None

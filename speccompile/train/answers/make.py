@@ -1,0 +1,203 @@
+"""Prompts -> a file of the target's answers; whoever was interrupted goes on."""
+
+import hashlib
+import json
+import shutil
+import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from speccompile.bundle.claims import claimed
+from speccompile.bundle.contents import content_hash
+from speccompile.errors import BuildError, PromptError, SpeccompileError, UsageError
+from speccompile.progress import LOGGER, counted
+from speccompile.recipe.plan import Plan
+from speccompile.recipe.training_plan import TrainingPlan
+from speccompile.train.answers.maker import Answer, Asked, Failed, Maker, Prompt, capacity, seed_of
+from speccompile.train.answers.store import DONE, FAILED, KEY, SKIPPED, Store, account
+
+COMMAND, OPTION = "speccompile train", "--work"
+
+BUNDLE = "bundle"
+
+SHARE, FEW = 0.05, 64
+"""A run stops where more than this share of all answers failed; or of those so far, where these are more than a few:
+what has gone from an endpoint need not be waited for to the end."""
+
+BYTES = 6
+"""Of a token in a line, at most: five digits and a comma, or six in the largest vocabularies."""
+
+
+def make_answers(
+    plan: TrainingPlan, prompts: Sequence[Prompt], folder: Path, *, bundle: Plan | None = None, remember: bool = True
+) -> Path:
+    """The target's answers to `prompts`, as `plan.data` says, in `folder`/answers.jsonl: one line a prompt, in their
+    order. What an interrupted run has made stays made.
+
+    A line is {"document", "prompt_ids", "answer_ids", "finish": "stop" | "length"}, {"document", "failed": why} or
+    {"document", "skipped": why}, which is said of prompts that are empty or leave no room for an answer. done + failed
+    + skipped are as many as `prompts`, and stderr says how many each is.
+
+    bundle: what is built in the place of the target alone, where the bundle answers: with a drafter that is there
+    already, say. remember: use the cache of builds.
+
+    Raises UsageError for a folder with answers to other prompts, of another target or by other options, PromptError for
+    tokens that are not the target's, BuildError where the disk has no room, SpeccompileError where too many answers
+    fail, and what the maker raises.
+    """
+    order, skipped = _sorted_out(plan, prompts)
+    store, key = Store(folder), _key(plan, prompts)
+    with claimed(folder, KEY, key, work="answers", option=OPTION, command=COMMAND, begun=store.has_any):
+        if store.whole.is_file():
+            found = account(store.whole)
+            LOGGER.info("answers: %s, made before", _said(found))
+        else:
+            store.read()
+            size = bundle.batch_size if bundle and plan.data.answers == BUNDLE else plan.data.batch_size
+            groups = [order[start : start + size] for start in range(0, len(order), size)]
+            groups = [group for group in groups if not all(map(store.has, group))]
+            _check_room(plan, prompts, groups, folder)
+            pace = ""
+            if groups:
+                with _maker(plan, folder, bundle, remember=remember) as maker:
+                    pace = _Run(plan, prompts, store, maker, len(order)).make(groups)
+            store.append(skipped)
+            found = store.finish(len(prompts))
+            LOGGER.info("answers: %s%s", _said(found), pace)
+        shutil.rmtree(folder / BUNDLE, ignore_errors=True)  # the cache of builds gives it again
+    if sum(found.values()) != len(prompts):
+        raise BuildError(
+            f"{store.whole}: received {_said(found)}, expected {len(prompts)} together",
+            hint="remove the folder, and they are made again",
+        )
+    return store.whole
+
+
+def _sorted_out(plan: TrainingPlan, prompts: Sequence[Prompt]) -> tuple[list[int], list[dict[str, Any]]]:
+    """The numbers of what is asked, the longest first: memory runs out at once or not at all, and the time left is
+    never said too short. And the lines of what is not. Raises PromptError."""
+    lengths, skipped = dict[int, int](), []
+    most, size = capacity(plan), plan.target.facts.vocabulary_size
+    for number, (document, tokens) in enumerate(prompts):
+        if (wrong := next((token for token in tokens if not 0 <= token < size), None)) is not None:
+            raise PromptError(
+                f"prompt {number} of document {document!r}: received token id {wrong}, expected ids below {size}, the "
+                "size of the target's vocabulary",
+                hint="tokenize the data with the target's own tokenizer",
+            )
+        if 0 < len(tokens) < most:
+            lengths[number] = len(tokens)
+        else:
+            why = f"{len(tokens)} tokens, at most {most - 1} leave room for an answer" if len(tokens) else "no tokens"
+            skipped.append({"number": number, "document": document, "skipped": why})
+    if not lengths:
+        received = f"none that can be answered: the first has {skipped[0]['skipped']}" if skipped else "expected some"
+        raise PromptError(
+            f"answers: received {len(prompts)} prompts, {received}",
+            hint="check train.data.files; for longer prompts set train.data.length or cache.max_length higher",
+        )
+    return sorted(lengths, key=lambda number: (-lengths[number], number)), skipped
+
+
+class _Run:
+    """One run over groups that are not answered; asked: how many prompts all groups have."""
+
+    def __init__(self, plan: TrainingPlan, prompts: Sequence[Prompt], store: Store, maker: Maker, asked: int) -> None:
+        self._plan, self._prompts, self._store, self._maker = plan, prompts, store, maker
+        self._most = SHARE * asked
+        self._failed = self._done = self._tokens = 0
+
+    def make(self, groups: Sequence[Sequence[int]]) -> str:
+        """Answer them all; how fast that went, for people. Raises SpeccompileError where too many fail."""
+        start, seconds = time.perf_counter(), 0.0
+        with counted("answers", sum(map(len, groups)), "prompts") as advance:
+            for group in groups:
+                asked = list(map(self._asked, group))
+                pairs = list(zip(asked, self._maker.answer(asked), strict=True))
+                self._store.append(self._record(*pair) for pair in pairs)
+                seconds = time.perf_counter() - start
+                advance(len(group))
+                self._count(pairs)
+        return f"; {self._tokens} tokens by {self._maker.words}, {self._tokens / seconds:.0f} tokens/s"
+
+    def _asked(self, number: int) -> Asked:
+        tokens = list(map(int, self._prompts[number][1]))
+        room = min(self._plan.data.max_new_tokens, capacity(self._plan) - len(tokens))
+        return Asked(number, tokens, room, seed_of(self._plan.seed, number))
+
+    def _record(self, asked: Asked, answer: Answer | Failed) -> dict[str, Any]:
+        record = {"number": asked.number, "document": self._prompts[asked.number][0]}
+        if isinstance(answer, Failed):
+            return record | {"failed": answer.why}
+        return record | {"prompt_ids": asked.tokens, "answer_ids": answer.tokens, "finish": answer.finish}
+
+    def _count(self, pairs: Sequence[tuple[Asked, Answer | Failed]]) -> None:
+        reasons = [f"prompt {asked.number}: {answer.why}" for asked, answer in pairs if isinstance(answer, Failed)]
+        for reason in reasons:
+            LOGGER.warning("answers: %s", reason)
+        self._failed += len(reasons)
+        self._done += len(pairs) - len(reasons)
+        self._tokens += sum(len(answer.tokens) for _, answer in pairs if isinstance(answer, Answer))
+        so_far = self._failed + self._done
+        if self._failed > min(self._most, max(FEW, SHARE * so_far)):
+            raise SpeccompileError(
+                f"answers: {self._failed} of {so_far} failed, expected at most {SHARE:.0%}; the last, {reasons[-1]}",
+                hint="mend that, and run the same command again: it goes on where it was, and asks these again",
+            )
+
+
+def _maker(plan: TrainingPlan, folder: Path, bundle: Plan | None, *, remember: bool) -> AbstractContextManager[Maker]:
+    match plan.data.answers:
+        case "bundle":
+            from speccompile.train.answers.by_bundle import answer_plan, bundle_maker
+
+            return bundle_maker(plan, bundle or answer_plan(plan), folder / BUNDLE, remember=remember)
+        case "transformers":
+            from speccompile.train.answers.by_transformers import transformers_maker
+
+            return transformers_maker(plan)
+        case "endpoint":
+            from speccompile.train.answers.by_endpoint import endpoint_maker
+
+            return endpoint_maker(plan)
+    raise UsageError(
+        f"train.data.answers: received '{plan.data.answers}', expected bundle, transformers or endpoint",
+        hint="answers that the data has itself need nobody",
+    )
+
+
+def _key(plan: TrainingPlan, prompts: Sequence[Prompt]) -> dict[str, Any]:
+    """What must be the same for a run to go on where another was stopped. Batches may become smaller or larger."""
+    data, target = plan.data, plan.target
+    digest = hashlib.sha256()
+    for document, tokens in prompts:
+        digest.update(json.dumps([document, [int(token) for token in tokens]]).encode())
+    key = {
+        "target": {file.as_posix(): content_hash(target.folder / file) for file in sorted(target.files)},
+        "prompts": digest.hexdigest(),
+        "answers": data.answers,
+        "temperature": data.temperature,
+        "max_new_tokens": data.max_new_tokens,
+        "length": capacity(plan),
+    }
+    key |= {"endpoint": data.endpoint, "endpoint_model": data.endpoint_model} if data.answers == "endpoint" else {}
+    return key | ({"seed": plan.seed} if data.temperature else {})
+
+
+def _check_room(plan: TrainingPlan, prompts: Sequence[Prompt], groups: Sequence[Sequence[int]], folder: Path) -> None:
+    """Raises BuildError where the disk clearly has no room: lines are there twice, as made and in order."""
+    tokens = sum(len(prompts[number][1]) + plan.data.max_new_tokens for group in groups for number in group)
+    needed, free = 2 * BYTES * tokens, shutil.disk_usage(folder).free
+    if free < needed:
+        raise BuildError(
+            f"the disk of {folder} has too little room: received {free / 1e6:.1f} MB free, expected {needed / 1e6:.1f} "
+            "MB for answers",
+            hint="free some disk space, give another folder with --work, or set answers.max_new_tokens lower",
+        )
+
+
+def _said(found: Counter[str]) -> str:
+    return f"{found[DONE]} made, {found[FAILED]} failed, {found[SKIPPED]} skipped, of {sum(found.values())}"

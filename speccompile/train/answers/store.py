@@ -1,0 +1,137 @@
+"""The folder of answers.
+
+answers.json   what decides the answers: target, prompts, options
+part.jsonl     the lines so far, in the order in which they were made, each with its prompt's number; grows at its end
+               alone, and is on the disk when `append` returns
+answers.jsonl  all of them in the order of the prompts, when there is one for each; then part.jsonl is gone
+"""
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from speccompile.bundle.folders import sync
+from speccompile.errors import BuildError
+from speccompile.progress import LOGGER
+
+KEY, PART, ANSWERS = "answers.json", "part.jsonl", "answers.jsonl"
+
+DONE, FAILED, SKIPPED = "done", "failed", "skipped"
+
+
+class Store:
+    """Lines by the numbers of prompts. Where a number has several, the last one counts."""
+
+    def __init__(self, folder: Path) -> None:
+        self.part, self.whole = folder / PART, folder / ANSWERS
+        self._places: dict[int, int] = {}
+        """Where in the part each number's line begins."""
+        self._kinds: dict[int, str] = {}
+
+    def read(self) -> None:
+        """Find out what is there. A last line that a killed process has torn is cut off, and all behind it."""
+        if not self.part.is_file():
+            return
+        with self.part.open("r+b") as file:
+            end = 0
+            for line in iter(file.readline, b""):
+                record = _record(line)
+                if record is None:
+                    LOGGER.info("answers: a line that was not finished is made again")
+                    file.truncate(end)
+                    break
+                self._note(record, end)
+                end += len(line)
+
+    def has_any(self) -> bool:
+        """Whether there are lines."""
+        return self.part.is_file() or self.whole.is_file()
+
+    def has(self, number: int) -> bool:
+        """Whether a prompt was answered or skipped; one that failed is asked again."""
+        return self._kinds.get(number, FAILED) != FAILED
+
+    def append(self, records: Iterable[Mapping[str, Any]]) -> None:
+        """Add lines, each with a "number": all of them are on the disk, or after a crash perhaps the first ones."""
+        known = list(records)
+        is_new = not self.part.is_file()
+        with self.part.open("ab") as file:
+            place = file.seek(0, os.SEEK_END)
+            for record in known:
+                self._note(record, place)
+                place += file.write(_line(record))
+            _flush(file)
+        if is_new:
+            sync(self.part.parent)
+
+    def finish(self, count: int) -> Counter[str]:
+        """Write the whole, of `count` prompts; how many of each kind it has.
+
+        Raises BuildError where there is not exactly one line a prompt: what is kept is not what was asked for.
+        """
+        if (lines := sorted(self._places)) != list(range(count)):
+            raise BuildError(
+                f"{self.part}: received the lines of {len(lines)} prompts, expected one for each of {count}",
+                hint="remove the folder, and they are made again",
+            )
+        beside = self.whole.with_name(f".{self.whole.name}")
+        with beside.open("wb") as file:
+            for record in self._ordered(count):
+                file.write(_line(record))
+            _flush(file)
+        found = account(beside)
+        beside.replace(self.whole)
+        sync(self.whole.parent)
+        self.part.unlink()
+        return found
+
+    def _ordered(self, count: int) -> Iterator[dict[str, Any]]:
+        with self.part.open("rb") as file:
+            for number in range(count):
+                file.seek(self._places[number])
+                record = json.loads(file.readline())
+                del record["number"]
+                yield record
+
+    def _note(self, record: Mapping[str, Any], place: int) -> None:
+        self._places[record["number"]], self._kinds[record["number"]] = place, kind_of(record)
+
+
+def account(file: Path) -> Counter[str]:
+    """How many lines of each kind there are. Raises BuildError for a line that is none of ours."""
+    with file.open("rb") as lines:
+        found = Counter[str]()
+        for number, line in enumerate(lines, 1):
+            try:
+                found[kind_of(json.loads(line))] += 1
+            except (AttributeError, ValueError):
+                raise BuildError(
+                    f"{file}, line {number}: received no answer, expected a JSON object of one",
+                    hint="remove the folder, and they are made again",
+                ) from None
+    return found
+
+
+def kind_of(record: Mapping[str, Any]) -> str:
+    return next((kind for kind in (FAILED, SKIPPED) if kind in record), DONE)
+
+
+def _line(record: Mapping[str, Any]) -> bytes:
+    return json.dumps(record, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
+
+
+def _record(line: bytes) -> dict[str, Any] | None:
+    """The object of a line, None for one that is not whole."""
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return None
+    return record if line.endswith(b"\n") and isinstance(record, dict) and "number" in record else None
+
+
+def _flush(file: BinaryIO) -> None:
+    file.flush()
+    os.fsync(file.fileno())

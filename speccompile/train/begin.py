@@ -1,0 +1,68 @@
+"""What a training begins with: the drafter of a folder, or a new one, whose vocabulary the data decides."""
+
+import shutil
+from pathlib import Path
+
+from torch import Tensor, nn
+
+from speccompile.checkpoints.multimodal import text_config
+from speccompile.checkpoints.objects import CONFIG, read_object
+from speccompile.families import module_of
+from speccompile.families.beginning import MASK
+from speccompile.families.learning import Wanted
+from speccompile.families.sizes import UNUSED
+from speccompile.families.weights import Ends
+from speccompile.progress import LOGGER
+from speccompile.recipe.training_plan import TrainingPlan
+from speccompile.train.data.corpus import Corpus
+from speccompile.train.vocabulary import count_learnt, covered, kept_tokens
+from speccompile.train.work import BEGIN
+
+
+def begin_folder(plan: TrainingPlan, model: nn.Module, corpus: Corpus) -> Path:
+    """The folder of the drafter that is trained. A new one is written once, whole or not at all."""
+    if plan.begin is not None:
+        return plan.begin
+    folder = plan.work / BEGIN
+    if folder.is_dir():
+        return folder
+    part = folder.with_name(f".{folder.name}.part")
+    shutil.rmtree(part, ignore_errors=True)
+    module_of(plan.kind, "training").new(part, _wanted(plan, model, corpus))
+    part.rename(folder)
+    return folder
+
+
+def _wanted(plan: TrainingPlan, model: nn.Module, corpus: Corpus) -> Wanted:
+    whole = read_object(plan.target.folder / CONFIG) or {}
+    kept = None
+    if plan.vocabulary is not None:
+        texts = ((text.tokens, text.learnt) for text in map(corpus.sample, range(len(corpus))))
+        counts = count_learnt(texts, plan.target.facts.vocabulary_size)
+        kept = kept_tokens(counts, plan.vocabulary, plan.target.facts.eos_token_ids)
+        LOGGER.info(
+            "vocabulary: %d of the target's %d tokens, which are %.2f %% of what is learnt",
+            len(kept), len(counts), 100 * covered(counts, kept),
+        )  # fmt: skip
+    return Wanted(
+        config=text_config(whole, plan.target.folder) or whole,
+        ends=Ends(lambda: model),
+        depth=plan.depth,
+        sizes=plan.sizes,
+        taps=plan.taps,
+        kept=kept,
+        dialect=plan.dialect,
+        # Other engines look for the target: on the Hub, or where it lies.
+        reference=plan.target.reference if plan.target.commit else str(plan.target.folder.resolve()),
+        seed=plan.seed,
+        target=plan.target.folder,
+        counts=_counts(plan, corpus),
+    )
+
+
+def _counts(plan: TrainingPlan, corpus: Corpus) -> Tensor | None:
+    """How often the texts have each of the target's tokens, where one that none of them has is looked for."""
+    if plan.sizes.get(MASK) != UNUSED:
+        return None
+    texts = (text.tokens for text in map(corpus.sample, range(len(corpus))))
+    return count_learnt(((tokens, tokens >= 0) for tokens in texts), plan.target.facts.vocabulary_size)

@@ -1,0 +1,180 @@
+"""One document of three kinds: prompts, conversations, text. Whatever is none of them is refused with its place."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from speccompile.errors import RecipeError
+from speccompile.recipe.training_plan import CONVERSATIONS, PROMPTS, TEXT
+from speccompile.train.data.rows import Key, Row, key_of, shortened, wrong
+
+FORMS = {
+    PROMPTS: '{"prompt": "text"}, {"messages": [..]}, {"token_ids": [..]} or {"text": ".."}',
+    CONVERSATIONS: '{"messages": [{"role": "user", "content": ".."}, ..]} or {"conversations": [{"from": "human", '
+    '"value": ".."}, ..]}',
+    TEXT: '{"text": ".."}, {"token_ids": [..]} or a file of text',
+}
+
+_SHARE_GPT = {
+    "system": "system", "human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant",
+    "chatgpt": "assistant", "bing": "assistant", "bard": "assistant", "model": "assistant", "tool": "tool",
+    "observation": "tool", "function_response": "tool",
+}  # fmt: skip
+"""Who speaks in ShareGPT's form, in the words of OpenAI's."""
+
+_KEYS = {
+    PROMPTS: ("prompt", "messages", "token_ids", "text"),
+    CONVERSATIONS: ("messages", "conversations"),
+    TEXT: ("text", "token_ids"),
+}
+_HELD = "held-out/"
+_ANSWERS = ("answer", "completion")
+
+
+@dataclass(frozen=True)
+class Chat:
+    """messages: as OpenAI's, their contents texts. tools: JSON schemas that the template is told of."""
+
+    messages: tuple[Mapping[str, Any], ...]
+    tools: tuple[Any, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Document:
+    """content: text, token ids or a conversation. answer: what was given to follow it. begins: no earlier one is a part
+    of the same document. held: it comes from a file that is held out."""
+
+    where: str
+    key: Key
+    content: str | tuple[int, ...] | Chat
+    answer: str | None = None
+    begins: bool = True
+    held: bool = False
+
+
+def document_name(key: Key, held: bool) -> str:
+    """By which others know a document."""
+    return f"{_HELD if held else ''}{key:016x}"
+
+
+def read_name(name: Any, where: str) -> tuple[Key, bool]:
+    """Inverse of `document_name`."""
+    digits = name.removeprefix(_HELD) if isinstance(name, str) else ""
+    try:
+        return int(digits, 16), digits != name
+    except ValueError:
+        raise wrong(
+            where, f"the document {shortened(name)}", "16 hexadecimal digits", "have the answers made again"
+        ) from None
+
+
+def read_documents(rows: Iterator[Row], kind: str, *, answered: bool = False, held: bool = False) -> Iterator[Document]:
+    """answered: prompts must have their answers beside them. Raises RecipeError for a row that is not of the kind."""
+    for row in rows:
+        document = _of_text(row, kind) if row.text is not None else _of_row(row, kind, answered=answered)
+        yield replace(document, held=held)
+
+
+def _of_text(row: Row, kind: str) -> Document:
+    if kind != TEXT:
+        raise wrong(row.where, "text", f"a table of {kind}: .jsonl, .json or .parquet", f"write lines: {FORMS[kind]}")
+    assert row.text is not None
+    return Document(row.where, row.key, row.text, begins=row.begins)
+
+
+def _of_row(row: Row, kind: str, *, answered: bool) -> Document:
+    value, where = row.value, row.where
+    if not isinstance(value, dict):
+        raise wrong(where, shortened(value), FORMS[kind], "write every row as an object with one of these keys")
+    fields = {key: field for key, field in value.items() if field is not None}
+    given = [key for key in _KEYS[kind] if key in fields]
+    if len(given) != 1:
+        received = " and ".join(map(repr, given)) or f"the keys {', '.join(map(repr, fields)) or 'none'}"
+        raise wrong(where, received, FORMS[kind], f"give one of {', '.join(_KEYS[kind])}, or another train.data.kind")
+    content = _content(given[0], fields, where)
+    answer = _answer(fields, where) if answered and kind == PROMPTS else None
+    return Document(where, key_of(_said(content)), content, answer)
+
+
+def _content(key: str, fields: Mapping[str, Any], where: str) -> str | tuple[int, ...] | Chat:
+    value = fields[key]
+    if key == "token_ids":
+        return _ids(value, key, where)
+    if key in ("messages", "conversations") or (key == "prompt" and isinstance(value, list)):
+        tools = fields.get("tools")
+        if tools is not None and not isinstance(tools, list):
+            raise wrong(where, f"tools {shortened(tools)}", "a list of JSON schemas", "write 'tools' as a list")
+        return Chat(_messages(value, where), None if not tools else tuple(tools))
+    return _checked(value, key, where)
+
+
+def _said(content: str | tuple[int, ...] | Chat) -> Any:
+    """What makes it the document that it is: the same text is the same document whatever row it stands in."""
+    if isinstance(content, Chat):
+        return [list(map(dict, content.messages)), content.tools]
+    return content if isinstance(content, str) else list(content)
+
+
+def _answer(fields: Mapping[str, Any], where: str) -> str:
+    given = [key for key in _ANSWERS if key in fields]
+    if len(given) != 1:
+        raise wrong(
+            where, "a prompt without an answer" if not given else "two answers", 'one under "answer" or "completion"',
+            "add what the target answered, or have it asked: train.data.answers: bundle",
+        )  # fmt: skip
+    return _checked(fields[given[0]], given[0], where)
+
+
+def _ids(value: Any, key: str, where: str) -> tuple[int, ...]:
+    if isinstance(value, list) and all(isinstance(each, int) and not isinstance(each, bool) for each in value):
+        return tuple(value)
+    raise wrong(where, f"{key} {shortened(value)}", "a list of token ids", "write whole numbers")
+
+
+def _checked(value: Any, key: str, where: str) -> str:
+    if not isinstance(value, str):
+        raise wrong(where, f"{type(value).__name__} under {key!r}", "text", "write a text there")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise wrong(
+            where, f"{value[error.start]!r} as character {error.start} of {key!r}", "text that UTF-8 can hold",
+            "remove half surrogates",
+        ) from None  # fmt: skip
+    return value
+
+
+def _messages(value: Any, where: str) -> tuple[Mapping[str, Any], ...]:
+    if not isinstance(value, list) or not value:
+        raise wrong(where, shortened(value), FORMS[CONVERSATIONS], "write a list of one message or more")
+    return tuple(_message(each, f"{where}, message {number}") for number, each in enumerate(value, 1))
+
+
+def _message(value: Any, where: str) -> Mapping[str, Any]:
+    fields = {key: field for key, field in value.items() if field is not None} if isinstance(value, dict) else {}
+    if "from" in fields and "role" not in fields:
+        return {"role": _role(fields["from"], where), "content": _checked(fields.get("value"), "value", where)}
+    if not isinstance(fields.get("role"), str) or not ("content" in fields or "tool_calls" in fields):
+        raise wrong(where, shortened(value), '{"role": "user", "content": ".."}', "give every message both keys")
+    if "content" in fields:
+        fields["content"] = _words(fields["content"], where)
+    return fields
+
+
+def _role(value: Any, where: str) -> str:
+    if value in _SHARE_GPT:
+        return _SHARE_GPT[value]
+    raise wrong(where, f"'from' {shortened(value)}", f"one of {', '.join(_SHARE_GPT)}", "rename who speaks")
+
+
+def _words(content: Any, where: str) -> str:
+    """Of a message: text, or parts of text."""
+    if not isinstance(content, list):
+        return _checked(content, "content", where)
+    kinds = {part.get("type") if isinstance(part, dict) else None for part in content}
+    if kinds - {"text"}:
+        raise RecipeError(
+            f"{where}: received parts of {', '.join(sorted(map(str, kinds - {'text'})))}, expected text alone",
+            hint="of a multimodal model the text decoder alone is compiled: leave this conversation out",
+        )
+    return "".join(_checked(part.get("text"), "text", where) for part in content)

@@ -1,0 +1,273 @@
+"""What the target makes of every text, kept on the disk: the taps and the hidden state that its head reads. Logits,
+which have the width of the vocabulary, are computed again from that."""
+
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from transformers.modeling_outputs import BaseModelOutput
+
+from speccompile.bundle.contents import content_hash
+from speccompile.bundle.folders import sync
+from speccompile.bundle.hashes import new_hasher
+from speccompile.errors import BuildError, UnsupportedModelError
+from speccompile.families.learning import Seen
+from speccompile.progress import LOGGER, counted
+from speccompile.recipe.room import gigabytes
+from speccompile.recipe.training_plan import TrainingPlan
+from speccompile.replaced import replaced
+from speccompile.shortage import out_of_disk
+from speccompile.step.taps import Taps
+from speccompile.train.data.corpus import Batch, Corpus
+from speccompile.train.data.kept import key_for, remove_others
+
+FEATURES, HIDDEN = "features", "hidden"
+NORM = "norm.output"
+
+SHARD = 1 << 28
+"""Bytes of a file, about: what a run that is ended loses."""
+
+_TOKENS = 1 << 13
+"""Of a batch of the target's, with padding."""
+
+_TOLERANCE = 1e-3
+"""Change of a logit, as a part of all logits' spread, that is rounding."""
+
+_FORMAT = 1
+
+
+def feature_bytes(tokens: int, taps: Sequence[str], hidden: int, each: int = 4) -> int:
+    """On the disk, of so many tokens. hidden: numbers of a tap; each: bytes of one. What the final norm gives is there
+    in any case, and once."""
+    return tokens * len({*taps, NORM}) * hidden * each
+
+
+def write_features(
+    plan: TrainingPlan, model: nn.Module, corpus: Corpus, folder: Path, name: str, part: int = 0, parts: int = 1
+) -> Path:
+    """Write into `folder`/`name`-<key> what `model`, the plan's target, makes of a corpus, in the precision of the
+    plan's activations; what is there already stays. Each of several processes writes a part of the files.
+
+    Raises BuildError where the disk has too little room, UnsupportedModelError for a target whose logits are more than
+    its head makes of its last hidden state.
+    """
+    dtype = getattr(torch, plan.schedule.precision)
+    output = folder / f"{name}-{_key(plan, corpus)}"
+    output.mkdir(parents=True, exist_ok=True)
+    if part == 0:
+        remove_others(folder, name, output)
+    shards = _shards(corpus, feature_bytes(1, plan.taps, model.config.hidden_size, dtype.itemsize))
+    missing = [number for number in range(len(shards)) if not _file(output, number).is_file()]
+    tokens = sum(int(corpus.lengths[shards[number]].sum()) for number in missing)
+    _check_room(feature_bytes(tokens, plan.taps, model.config.hidden_size, dtype.itemsize), output)
+    source = _Source(model, plan.taps)
+    mine = [number for number in missing if number % parts == part]
+    with counted("features", len(mine), "files") as advance:
+        for number in mine:
+            _write(source, corpus, shards[number], _file(output, number), dtype)
+            advance(1)
+    return output
+
+
+class KeptTeacher:
+    """Reads what `write_features` left, in the place of `Teacher`."""
+
+    def __init__(self, plan: TrainingPlan, model: nn.Module, corpus: Corpus, folder: Path) -> None:
+        """folder: what `write_features` gave. model: the target, whose head is needed."""
+        each = getattr(torch, plan.schedule.precision).itemsize
+        shards = _shards(corpus, feature_bytes(1, plan.taps, model.config.hidden_size, each))
+        self._source, self._folder = _Source(model, plan.taps), folder
+        self._files: dict[int, Any] = {}
+        self._places: list[tuple[int, int, int]] = []
+        for number, shard in enumerate(shards):
+            ends = np.cumsum(corpus.lengths[shard])
+            starts = ends - corpus.lengths[shard]
+            self._places += [(number, int(start), int(end)) for start, end in zip(starts, ends, strict=True)]
+
+    @torch.no_grad()
+    def read(self, batch: Batch) -> Seen:
+        """As `Teacher.read` of the batch's texts, to the rounding of the numbers on the disk. Raises BuildError for a
+        file that cannot be read."""
+        columns = [self._text(sample) for sample in batch.samples]
+        features, hidden = (_padded(each, batch.tokens.shape[1]) for each in zip(*columns, strict=True))
+        device = batch.tokens.device
+        logits = self._source.logits(batch.tokens, hidden.to(device))
+        taps = self._source.beside(features.float(), hidden.float()).to(device)
+        return Seen(batch.tokens, batch.real, batch.learnt, taps, logits)
+
+    def _text(self, sample: int) -> tuple[Tensor, Tensor]:
+        number, start, end = self._places[sample]
+        path = _file(self._folder, number)
+        try:
+            if number not in self._files:
+                self._files[number] = safe_open(path, framework="pt")
+            opened = self._files[number]
+            return opened.get_slice(FEATURES)[start:end], opened.get_slice(HIDDEN)[start:end]
+        except (OSError, SafetensorError) as error:
+            raise BuildError(
+                f"{path}: cannot be read: {error}", hint="remove the file, and it is written again"
+            ) from error
+
+
+class _Given(BaseModelOutput):
+    """A hidden state in the place of what layers give. What else a forward may ask of them is not there."""
+
+    def __getattr__(self, name: str) -> None:
+        if name.startswith("__"):
+            raise AttributeError(name)
+
+
+class _Source:
+    """The target, looked at in its taps and before its head."""
+
+    def __init__(self, model: Any, taps: Sequence[str]) -> None:
+        self.model, self.names = model.eval().requires_grad_(False), tuple(taps)
+        self.taps = Taps(model, [name for name in taps if name != NORM])
+        self._checked = False
+
+    @torch.no_grad()
+    def look(self, tokens: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
+        """features [B, T, F] of all taps but the final norm, hidden [B, T, H]: what the head reads."""
+        with self.taps.open(), _hidden(self.model) as found:
+            logits = self.model(tokens, attention_mask=real.long(), use_cache=False).logits
+        hidden = found[-1]
+        if not self._checked:
+            self._check(tokens, real, logits.float(), hidden)
+        features = self.taps.features() if self.taps.names else hidden.new_zeros((*tokens.shape, 0))
+        return features, hidden
+
+    def logits(self, tokens: Tensor, hidden: Tensor) -> Tensor:
+        """float32 [B, T, V], by the model's own forward behind its layers: with its scale and soft cap."""
+        given = _Given(last_hidden_state=hidden.to(self.model.dtype))
+        with ExitStack() as stack:
+            for layers in _layers(self.model):
+                stack.enter_context(replaced(layers, "forward", lambda *args, **options: given))
+            return self.model(tokens, use_cache=False).logits.float()
+
+    def beside(self, features: Tensor, hidden: Tensor) -> Tensor:
+        """The taps in the order of their names, the final norm among them."""
+        width = features.shape[2] // max(len(self.taps.names), 1)
+        others = iter(features.split(width, 2) if self.taps.names else ())
+        columns = [hidden if name == NORM else next(others) for name in self.names]
+        return torch.cat([hidden[..., :0], *columns], 2)
+
+    def _check(self, tokens: Tensor, real: Tensor, logits: Tensor, hidden: Tensor) -> None:
+        """Whether the head makes the model's logits of what is kept, and the final norm gives that."""
+        self._checked = True
+        again = self.logits(tokens, hidden)
+        expected = [(again, logits)]
+        if NORM in self.names:
+            norm = Taps(self.model, [NORM])
+            with norm.open():
+                self.model(tokens, attention_mask=real.long(), use_cache=False)
+            expected.append((norm.features(), hidden.float()))
+        for found, wanted in expected:
+            if found.shape != wanted.shape or (found - wanted)[real].abs().max() > _TOLERANCE * wanted[real].std():
+                raise UnsupportedModelError(
+                    f"{type(self.model).__name__}: its logits are not what its head makes of its last hidden state",
+                    hint="set train.data.features to online",
+                )
+
+
+def _layers(model: Any) -> list[nn.Module]:
+    """What holds the layers: the forward of a causal LM runs one of its children or, past it, the decoder within."""
+    head = model.get_output_embeddings()
+    found = {
+        id(child): child
+        for child in (*model.children(), model.get_decoder())
+        if child is not model
+        and not any(each is head for each in child.modules())
+        and any(isinstance(each, nn.ModuleList) for each in child.modules())
+    }
+    return list(found.values())
+
+
+@contextmanager
+def _hidden(model: nn.Module) -> Iterator[list[Tensor]]:
+    """Inside, a run of the model leaves what its layers give; the last is the outermost's."""
+    found: list[Tensor] = []
+    with ExitStack() as stack:
+        for layers in _layers(model):
+            keep = layers.register_forward_hook(lambda module, inputs, output: found.append(output[0]))
+            stack.callback(keep.remove)
+        yield found
+
+
+def _key(plan: TrainingPlan, corpus: Corpus) -> str:
+    """Of what features depend on."""
+    weights = [content_hash(plan.target.folder / file) for file in plan.target.files]
+    return key_for([
+        _FORMAT, corpus.key, new_hasher().update(corpus.rows.tobytes()).hexdigest(), list(plan.taps),
+        plan.schedule.precision, plan.target.precision, weights,
+    ])  # fmt: skip
+
+
+def _shards(corpus: Corpus, bytes_of_token: int) -> list[np.ndarray]:
+    """Numbers of the texts in each file, in order."""
+    ends = np.cumsum(corpus.lengths)
+    numbers = (ends - corpus.lengths) // max(SHARD // bytes_of_token, 1)
+    return np.split(np.arange(len(corpus)), np.flatnonzero(np.diff(numbers)) + 1)
+
+
+def _file(folder: Path, number: int) -> Path:
+    return folder / f"{number:05}.safetensors"
+
+
+def _check_room(size: int, folder: Path) -> None:
+    free = shutil.disk_usage(folder).free
+    LOGGER.info("features: %s to write, %s are free", gigabytes(size), gigabytes(free))
+    if size > free:
+        raise BuildError(
+            f"{folder}: the disk has too little room for the features: received {gigabytes(free)} free, expected "
+            f"{gigabytes(size)}",
+            hint="set train.data.features to online, give fewer texts, or a --work on another disk",
+        )
+
+
+def _write(source: _Source, corpus: Corpus, samples: np.ndarray, path: Path, dtype: torch.dtype) -> None:
+    """The texts one below the other: features [tokens, F], hidden [tokens, H]."""
+    found: dict[int, tuple[Tensor, Tensor]] = {}
+    for some in _batches(corpus, samples):
+        batch = corpus.gather(some)
+        device = next(source.model.parameters()).device
+        columns = source.look(batch.tokens.to(device), batch.real.to(device))
+        for row, sample in enumerate(some):
+            length = int(corpus.lengths[sample])
+            found[int(sample)] = columns[0][row, :length].to("cpu", dtype), columns[1][row, :length].to("cpu", dtype)
+    features, hidden = (torch.cat(each) for each in zip(*(found[int(sample)] for sample in samples), strict=True))
+    part = path.with_name(f".{path.name}.part")
+    try:
+        save_file({FEATURES: features, HIDDEN: hidden}, part, {"format": "pt"})
+        sync(part)
+        part.replace(path)
+    except (OSError, SafetensorError) as error:
+        part.unlink(missing_ok=True)
+        if not out_of_disk(error):
+            raise
+        raise BuildError(
+            f"{path}: the disk is full", hint="free some disk space: what is written stays, and the rest is added"
+        ) from error
+
+
+def _batches(corpus: Corpus, samples: np.ndarray) -> Iterator[np.ndarray]:
+    """Texts of like lengths together, the longest first: memory runs out at once or not at all."""
+    ordered = samples[np.argsort(-corpus.lengths[samples], kind="stable")]
+    while len(ordered):
+        count = max(_TOKENS // int(corpus.lengths[ordered[0]]), 1)
+        yield ordered[:count]
+        ordered = ordered[count:]
+
+
+def _padded(texts: Sequence[Tensor], length: int) -> Tensor:
+    """[tokens, F] each -> [B, T, F], zero where there is no text."""
+    padded = texts[0].new_zeros((len(texts), length, texts[0].shape[1]))
+    for row, text in enumerate(texts):
+        padded[row, : len(text)] = text
+    return padded

@@ -1,0 +1,183 @@
+"""Files -> the texts that are learnt from, and those that are kept apart."""
+
+import json
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from speccompile.bundle.hashes import hash_file, new_hasher
+from speccompile.errors import RecipeError
+from speccompile.progress import LOGGER, step
+from speccompile.recipe.training_files import Files, find_files
+from speccompile.recipe.training_plan import CONVERSATIONS, GIVEN, TrainingPlan
+from speccompile.train.answers import Prompt
+from speccompile.train.data.corpus import Corpus
+from speccompile.train.data.documents import Document, document_name, read_documents, read_name
+from speccompile.train.data.kept import about, kept_folder, key_for
+from speccompile.train.data.rows import hub_stamp, read_rows, shortened, wrong
+from speccompile.train.data.shards import Texts, write_texts
+from speccompile.train.data.tokens import NO_ANSWER, NOTHING_LEARNT, Counts, Made, Tokens, check_template
+
+_FORMAT = 1
+"""Of what is kept: another one is another key."""
+
+
+class Prompts(Sequence[Prompt]):
+    """What is to be answered, mapped into memory."""
+
+    def __init__(self, texts: Texts) -> None:
+        self._texts = texts
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    def __getitem__(self, number: Any) -> Any:
+        if isinstance(number, slice):
+            return [self[each] for each in range(len(self))[number]]
+        number = range(len(self))[number]
+        name = document_name(int(self._texts.documents[number]), bool(self._texts.held[number]))
+        return Prompt(name, self._texts.tokens(number).tolist())
+
+
+def prepare(plan: TrainingPlan, tokenizer: Any, folder: Path, answers: Path | None = None) -> tuple[Corpus, Corpus]:
+    """The corpus that is learnt from and the one that is held out, tokenised once into `folder`.
+
+    tokenizer: the target's, of transformers, with the chat template that is to be used. answers: where the plan has
+    them made, what was made of `prepare_prompts`: lines {"document", "prompt_ids", "answer_ids"}, or with "failed" or
+    "skipped" in the place of both.
+
+    Raises RecipeError, naming file and line, for data that is not of the plan's kind or has tokens that the target
+    does not have, for a chat template that does not mark answers, and where nothing is left to learn or to hold out.
+    """
+    if plan.data.packing != "buckets":
+        raise RecipeError(
+            f"train.data.packing: received {plan.data.packing!r}, expected 'buckets': texts that share a row would see "
+            "each other in the target's pass",
+            hint="leave packing out: texts of like lengths are put together, which leaves little padding",
+        )
+    assert (answers is None) == (plan.data.answers == GIVEN), "answers are those that the plan has made"
+    data, held = _files(plan)
+    key = _key(plan, tokenizer, data, held, answers)
+    write = partial(_write_texts, plan, tokenizer, data, held, answers)
+    kept = kept_folder(folder, "texts", key, write)
+    LOGGER.info("%s", Counts.from_json(about(kept)))
+    return _split(Texts(kept), plan, key)
+
+
+def prepare_prompts(plan: TrainingPlan, tokenizer: Any, folder: Path) -> Prompts:
+    """What the target is to answer, of held-out documents as well, tokenised once into `folder`. Raises as
+    `prepare`."""
+    data, held = _files(plan)
+    key = _key(plan, tokenizer, data, held, None)
+    kept = kept_folder(folder, "prompts", key, partial(_write_prompts, plan, tokenizer, data, held))
+    LOGGER.info("prompts: %s", Counts.from_json(about(kept)))
+    return Prompts(Texts(kept))
+
+
+def _files(plan: TrainingPlan) -> tuple[Files, Files]:
+    """What is learnt from, and a held-out file."""
+    held = plan.data.held_out
+    data = find_files(plan.data.files, plan.data.kind)
+    return data, find_files([str(held)], plan.data.kind) if isinstance(held, Path) else Files()
+
+
+def _key(plan: TrainingPlan, tokenizer: Any, data: Files, held: Files, answers: Path | None) -> str:
+    settings = plan.data
+    return key_for([
+        _FORMAT, settings.kind, settings.answers == GIVEN, settings.length, settings.max_new_tokens,
+        settings.last_turn, plan.target.facts.vocabulary_size, _tokenizer_stamp(tokenizer),
+        [data.stamp() if data.hub is None else hub_stamp(data.hub), held.stamp()],
+        None if answers is None else hash_file(answers),
+    ])  # fmt: skip
+
+
+def _tokenizer_stamp(tokenizer: Any) -> str:
+    """Of everything that decides which tokens a text has."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    content = backend.to_str() if backend is not None else json.dumps(tokenizer.get_vocab(), sort_keys=True)
+    said = json.dumps([tokenizer.chat_template, tokenizer.special_tokens_map, content], default=str)
+    return new_hasher().update(said.encode()).hexdigest()
+
+
+def _documents(plan: TrainingPlan, data: Files, held: Files) -> Iterator[Document]:
+    answered = plan.data.answers == GIVEN
+    yield from read_documents(read_rows(data), plan.data.kind, answered=answered)
+    yield from read_documents(read_rows(held), plan.data.kind, answered=answered, held=True)
+
+
+def _write_texts(
+    plan: TrainingPlan, tokenizer: Any, data: Files, held: Files, answers: Path | None, folder: Path
+) -> dict[str, Any]:
+    made = Tokens(tokenizer, plan.data, plan.target.facts.vocabulary_size)
+    if answers is None and plan.data.kind == CONVERSATIONS:
+        check_template(tokenizer, marks=True)
+    with step("read and tokenise the data"):
+        if answers is None:
+            write_texts(made.texts(_documents(plan, data, held)), folder)
+        else:
+            write_texts(_answered(made, answers), folder)
+    if not made.counts.texts:
+        raise _nothing(made.counts, plan)
+    return made.counts.to_json()
+
+
+def _answered(made: Tokens, answers: Path) -> Iterator[Made]:
+    before = None
+    for row in read_rows(Files((answers,))):
+        match row.value:
+            case {"document": name, **found} if "failed" in found or "skipped" in found:
+                made.counts.skipped[NO_ANSWER] += 1
+            case {"document": name, "prompt_ids": list(prompt), "answer_ids": list(answer)}:
+                key, held = read_name(name, row.where)
+                document = Document(row.where, key, "", begins=name != before, held=held)
+                yield from made.answered(document, prompt, answer)
+                before = name
+            case _:
+                raise wrong(
+                    row.where, shortened(row.value), '{"document": "..", "prompt_ids": [..], "answer_ids": [..]}',
+                    "have the answers made again",
+                )  # fmt: skip
+
+
+def _write_prompts(plan: TrainingPlan, tokenizer: Any, data: Files, held: Files, folder: Path) -> dict[str, Any]:
+    made = Tokens(tokenizer, plan.data, plan.target.facts.vocabulary_size)
+    with step("read and tokenise the prompts"):
+        write_texts(made.prompts(_documents(plan, data, held)), folder)
+    if not made.counts.texts:
+        raise _nothing(made.counts, plan)
+    return made.counts.to_json()
+
+
+def _nothing(counts: Counts, plan: TrainingPlan) -> RecipeError:
+    hint = "give other data, or a larger train.data.length"
+    if counts.skipped[NOTHING_LEARNT] and plan.data.kind == CONVERSATIONS:
+        hint = "check that the chat template marks what the assistant says with {% generation %}, and train.data.length"
+    return RecipeError(f"train.data: nothing is left to learn: {counts}", hint=hint)
+
+
+def _split(texts: Texts, plan: TrainingPlan, key: str) -> tuple[Corpus, Corpus]:
+    """By documents: those of the held-out file, or those whose key lies below the share of all keys; where there is
+    none, the one with the smallest."""
+    keys, share = texts.documents, plan.data.held_out
+    if isinstance(share, Path):
+        held = texts.held
+        doubled = ~held & np.isin(keys, keys[held])
+        if doubled.any():
+            LOGGER.warning("note: %d texts are held out as well, and not learnt from", int(doubled.sum()))
+        learnt = ~held & ~doubled
+    else:
+        below = np.uint64(min(int(share * 2**64), 2**64 - 1))
+        held = keys <= max(below, keys.min())
+        learnt = ~held
+    for side, name in ((learnt, "learnt from"), (held, "held out")):
+        if not side.any():
+            raise RecipeError(
+                f"train.data.held_out: of {len(texts)} texts of {len(np.unique(keys))} documents none is left to be "
+                f"{name}, received {share}",
+                hint="give more documents, or a file of other ones under held_out",
+            )
+    LOGGER.info("%d texts to learn from, %d held out", learnt.sum(), held.sum())
+    return Corpus(texts, np.flatnonzero(learnt), key), Corpus(texts, np.flatnonzero(held), key)

@@ -1,0 +1,37 @@
+"""One text as people read it, before anything is learnt from it."""
+
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+from speccompile.train.data.corpus import Corpus
+
+BEGIN, END = "⟦", "⟧"
+_AROUND = 200
+"""Tokens that are shown before the first learnt one, and from there on."""
+
+
+def show_sample(corpus: Corpus, tokenizer: Any, number: int = 0) -> str:
+    """A text decoded, special tokens and all, with what is learnt between ⟦ and ⟧; long ones from the part on where
+    learning begins."""
+    text = corpus.sample(number)
+    begin = max(int(np.argmax(text.learnt)) - _AROUND, 0)
+    end = min(begin + 2 * _AROUND, len(text.tokens))
+    shown = "".join(
+        f"{BEGIN}{words}{END}" if learnt else words
+        for learnt, words in _runs(text.tokens, text.learnt, begin, end, tokenizer)
+    )
+    return (
+        f"text {number} of {len(corpus)}, {len(text.tokens)} tokens, of which {int(text.learnt.sum())} are learnt, "
+        f"between {BEGIN} and {END}:\n{'..' if begin else ''}{shown}{'..' if end < len(text.tokens) else ''}"
+    )
+
+
+def _runs(tokens: np.ndarray, learnt: np.ndarray, begin: int, end: int, tokenizer: Any) -> list[tuple[bool, str]]:
+    """What is learnt and what is not, in turns."""
+    found = []
+    for is_learnt, places in groupby(range(begin, end), key=lambda place: bool(learnt[place])):
+        ids = [int(tokens[place]) for place in places]
+        found.append((is_learnt, tokenizer.decode(ids, skip_special_tokens=False)))
+    return found

@@ -1,0 +1,288 @@
+"""The tokens of documents, and which of them are learnt."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain, islice
+from typing import Any
+
+import numpy as np
+from jinja2 import TemplateError
+
+from speccompile.errors import RecipeError
+from speccompile.grouped import grouped
+from speccompile.recipe.training_data import marks_answers
+from speccompile.recipe.training_plan import PROMPTS, TEXT, DataPlan
+from speccompile.train.data.documents import Chat, Document
+from speccompile.train.data.rows import shortened, wrong
+
+FIRST_GUESSED = 2
+"""Of a text: the first anchor is token 1, and what is guessed stands behind it."""
+
+_FAULTS = (
+    TemplateError, TypeError, ValueError, LookupError, ArithmeticError, AttributeError, RecursionError,
+)  # fmt: skip
+"""What a template can raise."""
+
+_CHARACTERS = 1 << 20
+"""Of texts that are tokenised at once, by all cores."""
+
+_PASSAGE = 1 << 16
+"""Characters of a text that one core tokenises."""
+
+TOO_SHORT = "too short to guess anything in"
+NOTHING_LEARNT = "with nothing to learn within the length"
+NO_ROOM = "with a prompt that fills the length"
+NO_ANSWER = "without an answer"
+NO_TURN = "without a turn that is to be answered"
+
+
+@dataclass
+class Counts:
+    """What became of documents. cut: texts that lost their end. skipped: by reason."""
+
+    documents: int = 0
+    texts: int = 0
+    tokens: int = 0
+    learnt: int = 0
+    cut: int = 0
+    skipped: Counter[str] = field(default_factory=Counter)
+
+    def to_json(self) -> dict[str, Any]:
+        return vars(self) | {"skipped": dict(self.skipped)}
+
+    @staticmethod
+    def from_json(said: Mapping[str, Any]) -> "Counts":
+        return Counts(**(dict(said) | {"skipped": Counter(said["skipped"])}))
+
+    def __str__(self) -> str:
+        """For people."""
+        skipped = "".join(f", {count} skipped {reason}" for reason, count in sorted(self.skipped.items()))
+        cut = f", {self.cut} of them cut" if self.cut else ""
+        learnt = f" ({self.learnt} learnt)" if self.learnt else ""
+        return f"{self.documents} documents read, {self.texts} texts of {self.tokens} tokens{learnt} kept{cut}{skipped}"
+
+
+@dataclass(frozen=True)
+class Made:
+    """A text of a document. tokens int32 [T], learnt bool [T]."""
+
+    document: Document
+    tokens: np.ndarray
+    learnt: np.ndarray
+
+
+class Tokens:
+    """Documents -> texts of at most `plan.length` tokens, or prompts. What becomes of them is counted."""
+
+    def __init__(self, tokenizer: Any, plan: DataPlan, vocabulary: int) -> None:
+        """tokenizer: of transformers. vocabulary: tokens of the target."""
+        self.tokenizer, self.plan, self.vocabulary, self.counts = tokenizer, plan, vocabulary, Counts()
+        self.before = _put_before(tokenizer)
+
+    def texts(self, documents: Iterable[Document]) -> Iterator[Made]:
+        """Of the given documents. Raises RecipeError for tokens that the target does not have, and for conversations
+        that the chat template does not take or in which it does not mark answers."""
+        for document, ids in self._encoded(documents):
+            chat = document.content if isinstance(document.content, Chat) else None
+            if document.answer is not None:
+                prompt = ids if chat is None else self._asked(document, chat)
+                answer = self._answer(document, prompt)
+                yield from self._kept(document, prompt + answer, [False] * len(prompt) + [True] * len(answer))
+            elif chat is not None:
+                ids, learnt = self._masked(document, chat)
+                yield from self._kept(document, ids, learnt)
+            else:
+                yield from self._pieces(document, ids)
+
+    def prompts(self, documents: Iterable[Document]) -> Iterator[Made]:
+        """What the target is to answer: prompts, turns of conversations, passages of texts with room for the answer."""
+        for document, ids in self._encoded(documents):
+            if isinstance(document.content, Chat):
+                found = [self._asked(document, turn) for turn in self._turns(document.content)]
+            elif self.plan.kind == TEXT:
+                found = self._parts(document, ids, self.plan.length - self.plan.max_new_tokens)
+            else:
+                found = [ids]
+            if not found:
+                self.counts.skipped[NO_TURN] += 1
+            for prompt in found:
+                if self._is_prompt(prompt, document):
+                    yield Made(document, np.asarray(prompt, np.int32), np.zeros(len(prompt), bool))
+
+    def answered(self, document: Document, prompt: Sequence[int], answer: Sequence[int]) -> Iterator[Made]:
+        """The text of a prompt and the target's answer, of which the answer is learnt."""
+        self.counts.documents += document.begins
+        yield from self._kept(document, [*prompt, *answer], [False] * len(prompt) + [True] * len(answer))
+
+    def _encoded(self, documents: Iterable[Document]) -> Iterator[tuple[Document, list[int]]]:
+        """With the token ids of each, none for conversations."""
+        is_text = self.plan.kind == TEXT
+        for some in grouped(documents, _characters, _CHARACTERS):
+            texts = [document.content for document in some if isinstance(document.content, str)]
+            found = iter(self._ids(texts, special=not is_text))
+            for document in some:
+                self.counts.documents += document.begins
+                match document.content:
+                    case str():
+                        yield document, next(found)
+                    case Chat():
+                        yield document, []
+                    case ids:
+                        yield document, list(ids)
+
+    def _ids(self, texts: list[str], *, special: bool) -> list[list[int]]:
+        """Long texts in passages of some lines, so that all cores have work; special tokens are put around whole ones
+        alone."""
+        parts = [[text] if special else _passages(text) for text in texts]
+        if not texts:
+            return []
+        # Quiet: a text may be longer than the model's positions before it is cut.
+        made = self.tokenizer(
+            list(chain(*parts)), add_special_tokens=special, return_attention_mask=False, verbose=False
+        )
+        found = iter(made["input_ids"])
+        return [list(chain(*islice(found, len(each)))) for each in parts]
+
+    def _answer(self, document: Document, prompt: list[int]) -> list[int]:
+        """As the text goes on behind its prompt, where no token holds parts of both; it ends as the target ends its
+        own."""
+        assert document.answer is not None
+        end = self.tokenizer.eos_token_id
+        ending = [] if end is None else [end]
+        if isinstance(document.content, str):
+            whole = self._ids([document.content + document.answer], special=True)[0]
+            if whole[: len(prompt)] == prompt:
+                return whole[len(prompt) :] + ending
+        return self._ids([document.answer], special=False)[0] + ending
+
+    def _pieces(self, document: Document, ids: list[int]) -> Iterator[Made]:
+        for piece in self._parts(document, ids, self.plan.length):
+            yield from self._kept(document, piece, [True] * len(piece))
+
+    def _parts(self, document: Document, ids: list[int], length: int) -> list[list[int]]:
+        """Passages of a text, each beginning as texts of the target begin; one of nothing where there is no text."""
+        before = self.before if isinstance(document.content, str) else []
+        size = max(length - len(before), 1)
+        return [[*before, *ids[start : start + size]] for start in range(0, len(ids), size)] or [[]]
+
+    def _kept(self, document: Document, ids: Sequence[int], learnt: Sequence[bool]) -> Iterator[Made]:
+        tokens, mask = np.asarray(ids, np.int64), np.asarray(learnt, bool)
+        self._check(tokens, document)
+        length = self.plan.length
+        if not mask[FIRST_GUESSED:length].any():
+            self.counts.skipped[TOO_SHORT if mask.all() else NOTHING_LEARNT] += 1
+            return
+        self.counts.cut += len(tokens) > length
+        made = Made(document, tokens[:length].astype(np.int32), mask[:length])
+        self.counts.texts += 1
+        self.counts.tokens += len(made.tokens)
+        self.counts.learnt += int(made.learnt.sum())
+        yield made
+
+    def _check(self, tokens: np.ndarray, document: Document) -> None:
+        outside = tokens[(tokens < 0) | (tokens >= self.vocabulary)]
+        if len(outside):
+            raise wrong(
+                document.where, f"the token id {outside[0]}", f"one of the target's, from 0 to {self.vocabulary - 1}",
+                "give data with the tokens of this target: text is tokenised with its own tokenizer",
+            )  # fmt: skip
+
+    def _is_prompt(self, prompt: list[int], document: Document) -> bool:
+        self._check(np.asarray(prompt, np.int64), document)
+        if not prompt or len(prompt) >= self.plan.length:
+            self.counts.skipped[NO_ROOM if prompt else TOO_SHORT] += 1
+            return False
+        self.counts.texts += 1
+        self.counts.tokens += len(prompt)
+        return True
+
+    def _turns(self, chat: Chat) -> list[Chat]:
+        """Conversations up to each answer, or up to the last one alone."""
+        roles = [message["role"] for message in chat.messages]
+        ends = [
+            end
+            for end in range(1, len(roles) + 1)
+            if roles[end - 1] != "assistant" and (end == len(roles) or roles[end] == "assistant")
+        ]
+        if self.plan.last_turn or self.plan.kind == PROMPTS:
+            ends = ends[-1:]
+        return [replace(chat, messages=chat.messages[:end]) for end in ends]
+
+    def _asked(self, document: Document, chat: Chat) -> list[int]:
+        return list(self._written(document, chat, add_generation_prompt=True)["input_ids"])
+
+    def _masked(self, document: Document, chat: Chat) -> tuple[list[int], list[bool]]:
+        made = self._written(document, chat, return_assistant_tokens_mask=True)
+        mask = [bool(each) for each in made["assistant_masks"]]
+        return list(made["input_ids"]), _last_run(mask) if self.plan.last_turn else mask
+
+    def _written(self, document: Document, chat: Chat, **options: bool) -> Mapping[str, Any]:
+        check_template(self.tokenizer, marks=False)
+        try:
+            return self.tokenizer.apply_chat_template(
+                [dict(message) for message in chat.messages],
+                tools=None if chat.tools is None else list(chat.tools),
+                return_dict=True,
+                tokenizer_kwargs={"verbose": False},
+                **options,
+            )
+        except _FAULTS as error:
+            raise RecipeError(
+                f"{document.where}: the chat template does not take this conversation: {shortened(str(error))}",
+                hint="change the conversation, or leave it out",
+            ) from error
+
+
+def check_template(tokenizer: Any, *, marks: bool) -> None:
+    """Raise RecipeError where conversations cannot be written, or answers in them not be found (`marks`)."""
+    template = tokenizer.chat_template
+    if not template:
+        raise RecipeError(
+            "train.data: received conversations, expected a chat template in the target's tokenizer: it has none",
+            hint="add chat_template.jinja to the target's folder, or give prompts or text",
+        )
+    if marks and not marks_answers(tokenizer.get_chat_template()):
+        raise RecipeError(
+            "train.data: the target's chat template does not mark answers: expected {% generation %} in it, and "
+            "{% endgeneration %}, around what the assistant says",
+            hint="put both tags into a copy of the template and name that under train.data.template, or have answers "
+            "made: train.data.answers: bundle",
+        )
+    if marks and not tokenizer.is_fast:
+        raise RecipeError(
+            f"train.data: received {type(tokenizer).__name__}, expected a tokenizer with a tokenizer.json: no other "
+            "says which tokens an answer has",
+            hint="save the tokenizer with tokenizer.json, or have answers made: train.data.answers: bundle",
+        )
+
+
+def _put_before(tokenizer: Any) -> list[int]:
+    """The special tokens that the tokenizer puts before a text, such as a first <s>."""
+    plain = list(tokenizer("a", add_special_tokens=False)["input_ids"])
+    whole = list(tokenizer("a")["input_ids"])
+    places = range(len(whole) - len(plain) + 1)
+    return whole[: next((start for start in places if whole[start : start + len(plain)] == plain), 0)]
+
+
+def _last_run(mask: list[bool]) -> list[bool]:
+    """What is set at the end, and nothing before."""
+    end = next((place + 1 for place in range(len(mask) - 1, -1, -1) if mask[place]), 0)
+    start = next((place + 1 for place in range(end - 1, -1, -1) if not mask[place]), 0)
+    return [start <= place < end for place in range(len(mask))]
+
+
+def _passages(text: str) -> list[str]:
+    """Parts of a text that end with a line."""
+    found, start = [], 0
+    while len(text) - start > _PASSAGE:
+        end = text.rfind("\n", start, start + _PASSAGE) + 1
+        if end <= start:
+            break
+        found.append(text[start:end])
+        start = end
+    return [*found, text[start:]]
+
+
+def _characters(document: Document) -> int:
+    return len(document.content) if isinstance(document.content, str) else 1

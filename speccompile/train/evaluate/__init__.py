@@ -1,0 +1,116 @@
+"""What a checkpoint will do: by depth on held-out texts, in simulated rounds, and in compiled ones.
+
+    texts        what is read of the held-out part
+    drafted      what a learner says behind all places of texts
+    depths       acceptance by depth, as counts
+    rounds       rounds over what the target writes by itself
+    checkpoint   a folder that training has written, as a recipe compiles it
+    compiled     the same rounds, run (apart: in a process of its own)
+    differences  where the two part, and whether float noise explains it
+    evaluated    a line of curves.jsonl, and the best of them
+
+For a greedy chain simulated and compiled rounds are the same: from a bonus token on, the drafts that the target accepts
+are those that are its text, and they are drafted from that text. A head that will be compiled with a tree is judged by
+its chain, in `simulated` and in `compiled`; what its own shape gives is run beside it.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from speccompile.families.learning import Learner
+from speccompile.progress import LOGGER
+from speccompile.train.evaluate.checkpoint import Checkpoint
+from speccompile.train.evaluate.compiled import run_checkpoint
+from speccompile.train.evaluate.depths import Counts, Texts, depths
+from speccompile.train.evaluate.differences import Difference, differences
+from speccompile.train.evaluate.evaluated import Evaluated, best
+from speccompile.train.evaluate.rounds import Answer, Decoded, answer, simulate
+from speccompile.train.evaluate.texts import batches, prompts_of
+from speccompile.train.teacher import Teacher
+
+__all__ = [
+    "Answer",
+    "Checkpoint",
+    "Counts",
+    "Decoded",
+    "Difference",
+    "Evaluated",
+    "Run",
+    "Texts",
+    "answer",
+    "batches",
+    "best",
+    "depths",
+    "differences",
+    "evaluate",
+    "prompts_of",
+    "run_checkpoint",
+    "simulate",
+]
+
+
+@dataclass(frozen=True)
+class Run:
+    """How a checkpoint is compiled and run. work: an existing folder for what is built meanwhile. own: run the recipe's
+    own shape as well, where it is not the chain that is simulated. remember: use the cache of builds."""
+
+    checkpoint: Checkpoint
+    max_new_tokens: int
+    work: Path
+    own: bool = False
+    remember: bool = True
+
+
+def evaluate(
+    learner: Learner,
+    teacher: Teacher,
+    counts: Counts,
+    answers: Sequence[Answer],
+    tokens: int,
+    *,
+    step: int,
+    seconds: float,
+    loss: float | None = None,
+    run: Run | None = None,
+) -> Evaluated:
+    """Judge a checkpoint, in one process. learner: it, loaded back (`Checkpoint.learner`), so that it has the weights
+    of the files. counts: of `depths`, from all processes together. answers: of `answer`, the same in every evaluation.
+    tokens: drafts of the chain. run: None where nothing is to be compiled.
+
+    Warns where compiled and simulated rounds differ by more than float noise. Raises as `run_checkpoint`.
+    """
+    found = Evaluated(step, seconds, counts, simulate(learner, teacher, answers, tokens), loss=loss)
+    if run is None:
+        return found
+    compiled = _run(run, answers, tokens)
+    apart = differences(learner, teacher, found.simulated, compiled, tokens)
+    _warn(run.checkpoint, [each for each in apart if not each.is_near_tie], found.simulated, compiled)
+    own = _run(run, answers, None) if run.own and not _is_chain(run.checkpoint, tokens) else None
+    return replace(found, compiled=compiled, own=own, differences=apart)
+
+
+def _run(run: Run, answers: Sequence[Answer], tokens: int | None) -> Decoded:
+    prompts = [each.prompt for each in answers]
+    return run_checkpoint(run.checkpoint, prompts, run.max_new_tokens, run.work, tokens=tokens, remember=run.remember)
+
+
+def _is_chain(checkpoint: Checkpoint, tokens: int) -> bool:
+    """Whether its recipe has the chain of so many drafts, and nothing beside it."""
+    drafter = checkpoint.plan(None).drafter
+    return (drafter.tree.kind, drafter.tokens, drafter.cascade) == ("chain", tokens, None)
+
+
+def _warn(checkpoint: Checkpoint, wrong: Iterable[Difference], simulated: Decoded, compiled: Decoded) -> None:
+    for each in list(wrong)[:1]:
+        LOGGER.warning(
+            "%s: compiled, it accepts %s tokens a round, simulated %s; first at new token %d of prompt %d, where the "
+            "%s's logits differ by %.2g, more than float noise (%.1g)\n"
+            "hint: what is compiled is not what was trained: please report it with the recipe",
+            checkpoint.folder, _shown(compiled), _shown(simulated), each.index, each.prompt + 1, each.who,
+            each.margin, each.noise,
+        )  # fmt: skip
+
+
+def _shown(decoded: Decoded) -> str:
+    return "no" if decoded.mean_accepted is None else f"{decoded.mean_accepted:.3f}"

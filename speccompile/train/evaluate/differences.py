@@ -1,0 +1,101 @@
+"""Where what was simulated and what was run part, and whether float noise explains it."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from torch import Tensor
+
+from speccompile.families.learning import Learner
+from speccompile.prove.noise import NOISE
+from speccompile.runtime.generation import first_difference
+from speccompile.train.evaluate.drafted import draft_logits, judged, read
+from speccompile.train.evaluate.rounds import Decoded, cut, texts_of
+from speccompile.train.teacher import Teacher
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The first one of a prompt; what comes behind it begins elsewhere.
+
+    prompt, round: numbers from 0 on. index: of the new token, before which both have the same text. who: "target",
+    where the texts part there, or "drafter", where the draft of this token was accepted on one side alone. margin: of
+    the logits, in torch, between the tokens of both sides; for a drafter, whose other token nobody has kept, between
+    its best token and the text's, or, where that is the text's, the second. noise: the largest margin that two right
+    computations explain, see `prove.noise`: in float32, or in what the target computes in that was simulated with,
+    whose features the drafter reads.
+    """
+
+    prompt: int
+    round: int
+    index: int
+    who: str
+    margin: float
+    noise: float
+
+    @property
+    def is_near_tie(self) -> bool:
+        return self.margin <= self.noise
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self) | {"near_tie": self.is_near_tie}
+
+
+def differences(
+    learner: Learner, teacher: Teacher, simulated: Decoded, ran: Decoded, tokens: int
+) -> tuple[Difference, ...]:
+    """The first difference of every prompt that has one. Both are of the same prompts, in chains of `tokens` drafts."""
+    found = []
+    with judged(learner):
+        for number in range(len(simulated.answers)):
+            one = _difference(learner, teacher, simulated, ran, tokens, number)
+            found += [] if one is None else [one]
+    return tuple(found)
+
+
+def _difference(
+    learner: Learner, teacher: Teacher, simulated: Decoded, ran: Decoded, tokens: int, number: int
+) -> Difference | None:
+    answer, other = simulated.answers[number], ran.answers[number]
+    parted = first_difference(answer.new, other.new)
+    common = len(answer.new) if parted is None else parted
+    here, there = (cut(each.given[number], common) for each in (simulated, ran))
+    where = first_difference(here, there)
+    if parted is None and where is None:
+        return None
+    seen = read(teacher, learner, *texts_of([answer]))
+    start = len(answer.prompt)
+    if where is not None:
+        bonus = sum(here[:where])  # the round's, counted in new tokens
+        accepted = min(here[where], there[where]) - 1
+        logits, index = draft_logits(learner, seen, start + bonus, tokens)[accepted], bonus + accepted + 1
+        margin = _of_draft(learner, logits, answer.new[index])
+        return Difference(number, where, index, "drafter", margin, _noise(logits, teacher))
+    assert parted is not None
+    logits = seen.logits[0, start + parted - 1]
+    margin = _between(logits, _at(answer.new, parted), _at(other.new, parted))
+    return Difference(number, len(here), parted, "target", margin, _noise(logits, teacher))
+
+
+def _of_draft(learner: Learner, logits: Tensor, token: int) -> float:
+    """Margin of a draft between its best token and the text's, or the second."""
+    kept = learner.vocabulary
+    column = token if kept is None else next(iter((kept == token).nonzero()[:, 0].tolist()), None)
+    best, second = logits.topk(2).values.tolist()
+    own = best if column is None else float(logits[column])
+    return best - own if own < best else best - second
+
+
+def _between(logits: Tensor, one: int | None, other: int | None) -> float:
+    """A text that ends where the other goes on has no token there: no noise explains that."""
+    return float("inf") if one is None or other is None else abs(float(logits[one] - logits[other]))
+
+
+def _noise(logits: Tensor, teacher: Teacher) -> float:
+    dtypes = (parameter.dtype for parameter in teacher.model.parameters() if parameter.is_floating_point())
+    words = (str(dtype).removeprefix("torch.") for dtype in dtypes)
+    return NOISE[next(filter(NOISE.__contains__, words), "float32")] * max(float(logits.abs().max()), 1.0)
+
+
+def _at(tokens: Sequence[int], index: int) -> int | None:
+    return tokens[index] if index < len(tokens) else None

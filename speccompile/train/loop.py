@@ -1,0 +1,307 @@
+"""The steps of a training, until its budget is used: weigh a batch in parts, divide once, look, change the weights.
+
+A step is the same however it is split: parts, in this process or others, give sums and weights, and the gradient of all
+sums is divided once by the weight of all. What is random is a function of seed, step and part.
+"""
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from speccompile.errors import UnsupportedModelError, UsageError
+from speccompile.recipe.training_plan import SchedulePlan
+from speccompile.train.checkpoints import (
+    OPTIMIZERS,
+    Best,
+    Checkpoints,
+    State,
+    learnt,
+    load_learner,
+    read_state,
+    read_tensors,
+)
+from speccompile.train.curves import POINTS, Curves, Interval
+from speccompile.train.objective import Weighed
+from speccompile.train.optimizers import Optimizers, state_bytes
+from speccompile.train.processes import Processes, whole_tensor
+from speccompile.train.watch import Samples, Watch
+
+Weigh = Callable[[int, int, int], Weighed]
+"""(step, part, parts) -> what that part of the step's batch adds."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What an evaluation found. score: tokens a round; more is better. figures: what else, as JSON has it."""
+
+    score: float
+    figures: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Saving:
+    """Where checkpoints go, and when. folder: theirs. every: seconds between them, at most that is lost; keep: how many
+    stay besides the best. plan: which training this is, as JSON has it: another one cannot go on from them."""
+
+    folder: Path
+    every: float
+    keep: int
+    plan: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Judging:
+    """judge: of the step, in the first process, whose learner has all of its weights. every: seconds between two.
+    first: whether it is judged before anything is learnt, too."""
+
+    judge: Callable[[int], Judged]
+    every: float
+    first: bool = False
+
+
+@dataclass(frozen=True)
+class Trained:
+    """steps: how many were done. elapsed: seconds that they took. last, best: checkpoints; best is the last one where
+    nothing was judged."""
+
+    steps: int
+    elapsed: float
+    last: Path
+    best: Path
+    score: float | None
+
+
+def train(
+    processes: Processes, learner: nn.Module, weigh: Weigh, schedule: SchedulePlan, saving: Saving, *,
+    seed: int, judging: Judging | None = None, samples: Samples | None = None, curves: Curves | None = None,
+) -> Trained:  # fmt: skip
+    """Train `learner`, from the last checkpoint on where there is one. All processes call this alike.
+
+    weigh: is called with gradients on, under the schedule's precision. samples: names what a part is of, for messages.
+    curves: of the first process; others give None. Afterwards the learner holds the last weights, on its device, in
+    parts where processes share them: `load_learner` gives one the best.
+
+    Raises TrainingError where the loss is none or explodes, or the disk is full; RecipeError where the checkpoints are
+    another training's; CheckpointError where they cannot be read; UsageError for a batch of fewer texts than parts.
+    """
+    loop = _Loop(processes, learner, weigh, schedule, saving, seed, judging, samples, curves)
+    try:
+        loop.begin()
+        return loop.run()
+    finally:
+        loop.end()
+
+
+class _Weighing(nn.Module):
+    """What processes share: the weights, under all that is computed of them in a part. So a learner may be used in any
+    way, several times a part, and still be wrapped once."""
+
+    def __init__(self, learner: nn.Module, weigh: Weigh, low: torch.device | None) -> None:
+        """low: where bfloat16 stands for float32 in what allows it; None for nowhere."""
+        super().__init__()
+        self.learner, self.weigh, self.low = learner, weigh, low
+
+    def forward(self, step: int, part: int, parts: int) -> tuple[Tensor, Tensor, dict[str, Any]]:
+        with torch.autocast(self.low.type, torch.bfloat16) if self.low else nullcontext():
+            weighed = self.weigh(step, part, parts)
+        return weighed.total, weighed.weight, dict(weighed.shown)
+
+
+class _Loop:
+    def __init__(
+        self, processes: Processes, learner: nn.Module, weigh: Weigh, schedule: SchedulePlan, saving: Saving, seed: int,
+        judging: Judging | None, samples: Samples | None, curves: Curves | None,
+    ) -> None:  # fmt: skip
+        self.processes, self.learner, self.schedule, self.seed = processes, learner, schedule, seed
+        self.saving, self.judging, self.curves = saving, judging, curves
+        low = processes.device if schedule.precision == "bfloat16" else None
+        self.model: nn.Module = _Weighing(learner, weigh, low)
+        self.parts = parts_of(schedule, processes.count)
+        self.watch = Watch(samples, f"; checkpoints are in {saving.folder}")
+        self.optimizers = Optimizers.of(learner, schedule)
+        size = sum(value.numel() * value.element_size() for value in learnt(learner).values())
+        self.checkpoints = Checkpoints(saving.folder, saving.keep, saving.plan, size + state_bytes(learner, schedule))
+        self.state, self.saved, self.interval, self.rate = State(), -1, Interval(), 0.0
+
+    def begin(self) -> None:
+        """Take the folder, and what it has."""
+        found: Path | None = self.processes.at_first(self.checkpoints.open)
+        if found is not None:
+            self.state = read_state(found)
+            self.watch.load(self.state.watch)
+            load_learner(self.learner, found)
+        if self.schedule.checkpointing:
+            checkpoint_activations(self.learner)
+        self.model = self.processes.prepare(self.model, self.optimizers.all)
+        if found is not None:
+            self.optimizers.load(read_tensors(found / OPTIMIZERS))
+            self.saved = self.state.step
+        if self.curves is not None:
+            self.curves.go_on(self.state.step, self.used)
+        self.learner.train()
+        self.last_saved = self.last_judged = time.perf_counter()
+
+    def run(self) -> Trained:
+        """Steps until the budget is used; then a judgement and a checkpoint, where the last step has none."""
+        if self.judging is not None and self.judging.first and self.state.step == 0:
+            self._judge()
+            self._save()
+        while self.used < 1:
+            point = math.floor(POINTS * self.used)
+            self._step()
+            must_judge, must_save = self._due()
+            if must_judge or must_save or math.floor(POINTS * self.used) > point:
+                self._draw()
+            if must_judge:
+                self._judge()
+            if must_judge or must_save:
+                self._save()
+        if self.saved != self.state.step or (self.judging is not None and self.state.score is None):
+            self._draw()
+            self._judge()
+            self._save()
+        if self.curves is not None:
+            self.curves.write_page()
+        state, last = self.state, self.checkpoints.path(self.state.step)
+        best = last if state.best is None else self.checkpoints.path(state.best.step)
+        return Trained(state.step, state.elapsed, last, best, None if state.best is None else state.best.score)
+
+    def end(self) -> None:
+        self.checkpoints.close()
+        if self.curves is not None:
+            self.curves.close()
+
+    @property
+    def used(self) -> float:
+        """Share of the budget that is gone."""
+        if self.schedule.steps is not None:
+            return self.state.step / self.schedule.steps
+        assert self.schedule.seconds is not None, "the plan has one of both"
+        return self.state.elapsed / self.schedule.seconds
+
+    def _step(self) -> None:
+        start, step = time.perf_counter(), self.state.step
+        self.rate = self.optimizers.set_rates(step, self.used)
+        sums = self._weigh(step)
+        totals, weights = sums.tolist()
+        loss = self.watch.see_loss(step, totals, weights)
+        trained = [each for each in self.learner.parameters() if each.grad is not None]
+        # DDP and FSDP2 give the mean of the processes' gradients.
+        torch._foreach_mul_([each.grad for each in trained], self.processes.count / sum(weights))
+        norm = self.processes.clip(trained, self.schedule.clip)
+        self.watch.see_gradient(step, norm, self.parts)
+        self.optimizers.step()
+        self.interval.add(sum(totals), sum(weights), norm)
+        (elapsed,) = self.processes.of_first(self.state.elapsed + time.perf_counter() - start)
+        self.state = State(step + 1, elapsed, best=self.state.best, plan=self.saving.plan)
+        if self.curves is not None:
+            self.curves.tell(self.state.step, self.used, self._budget(), loss)
+
+    def _weigh(self, step: int) -> Tensor:
+        """float64 [2, parts]: totals and weights of all parts, whose gradients are then in the parameters."""
+        sums = torch.zeros(2, self.parts, dtype=torch.float64, device=self.processes.device)
+        mine = range(self.processes.rank, self.parts, self.processes.count)
+        for part in mine:
+            seed_part(self.seed, step, part)
+            with nullcontext() if part == mine[-1] else self.processes.alone(self.model):
+                total, weight, shown = self.model(step, part, self.parts)
+                total.backward()
+            sums[0, part], sums[1, part] = total.detach(), weight.detach()
+            self.interval.show(shown)
+        return self.processes.summed(sums)
+
+    def _due(self) -> tuple[bool, bool]:
+        """Whether it is time to judge, and to save, by the first process's clock. Not while the loss is too high: what
+        it leaves is not worth keeping, and it comes down, or the watch ends the training."""
+        now = time.perf_counter()
+        judge = self.judging is not None and now - self.last_judged >= self.judging.every
+        save = now - self.last_saved >= self.saving.every
+        judge, save = (bool(each) for each in self.processes.of_first(judge, save))
+        return judge and self.watch.is_calm, save and self.watch.is_calm
+
+    def _draw(self) -> None:
+        """A line of the steps since the last one."""
+        if not self.interval.steps:
+            return
+        counts = self.processes.gathered(self.interval.counts())
+        if self.curves is not None:
+            highest = max(rate for _, rate in self.optimizers.by_name.values())
+            self.curves.steps(
+                self.interval, counts, step=self.state.step, elapsed=self.state.elapsed, rate=self.rate * highest
+            )
+        self.interval = Interval()
+
+    def _judge(self) -> None:
+        if self.judging is None:
+            return
+        judge, step, best = self.judging.judge, self.state.step, self.state.best
+        with self.processes.whole(self.model):
+            self.learner.eval()
+            judged: Judged = self.processes.at_first(lambda: judge(step))
+            self.learner.train()
+        is_best = best is None or judged.score > best.score
+        best = Best(step, judged.score) if is_best else best
+        self.state = State(step, self.state.elapsed, best=best, score=judged.score, plan=self.saving.plan)
+        if self.curves is not None:
+            self.curves.evaluation(judged.score, judged.figures, step=step, elapsed=self.state.elapsed, is_best=is_best)
+        self.last_judged = time.perf_counter()
+
+    def _save(self) -> None:
+        """Gathered by all processes, written by the first."""
+        own = {name: whole_tensor(value.detach()).cpu() for name, value in learnt(self.learner).items()}
+        kept = {name: value.cpu() for name, value in self.optimizers.state().items()}
+        state = State(**(vars(self.state) | {"watch": self.watch.state()}))
+        self.processes.at_first(lambda: self.checkpoints.save(state, own, kept))
+        self.saved, self.last_saved = state.step, time.perf_counter()
+
+    def _budget(self) -> str:
+        return f"{self.schedule.seconds:.0f} s" if self.schedule.steps is None else f"{self.schedule.steps} steps"
+
+
+def parts_of(schedule: SchedulePlan, processes: int) -> int:
+    """Into how many parts a step's batch is split: `accumulate`, or the next number that processes can share alike.
+    Raises UsageError where the batch has fewer texts."""
+    parts = math.ceil(schedule.accumulate / processes) * processes
+    if parts > schedule.batch_size:
+        raise UsageError(
+            f"train.schedule.batch_size: received {schedule.batch_size}, expected at least {parts}: a step has so many "
+            f"parts, by accumulate {schedule.accumulate} and {processes} processes",
+            hint="raise batch_size, or lower accumulate or the number of processes",
+        )
+    return parts
+
+
+def seed_part(seed: int, step: int, part: int) -> None:
+    """Begin the random streams of Python, numpy and torch for a part."""
+    from accelerate.utils import set_seed
+
+    set_seed(int(np.random.SeedSequence((seed, step, part)).generate_state(1)[0]))
+
+
+def checkpoint_activations(learner: nn.Module) -> None:
+    """Compute activations again where they are needed backwards, and keep them not: of every layer, in transformers'
+    models; of the learner's forward pass as a whole elsewhere, whose rows of attention may be put down once only.
+
+    Raises UnsupportedModelError for a model that transformers has no such way for.
+    """
+    found = [module for module in learner.modules() if hasattr(module, "gradient_checkpointing_enable")]
+    for module in found:
+        try:
+            module.gradient_checkpointing_enable({"use_reentrant": False})
+        except ValueError as error:
+            raise UnsupportedModelError(
+                f"train.schedule.checkpointing: received true, expected false for {type(module).__name__}: {error}",
+                hint="set it to false, and lower batch_size or raise accumulate",
+            ) from error
+    if not found:
+        setattr(learner, "forward", partial(checkpoint, learner.forward, use_reentrant=False))  # noqa: B010 (mypy)

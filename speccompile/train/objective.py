@@ -1,0 +1,176 @@
+"""What a part of a step adds to the loss: drafts behind anchors, by depth, each with its weight.
+
+The loop adds the parts up and divides once, so that a step is the same however it was split: nothing in here is a mean
+over a part, and what is drawn for a text depends on the text, not on those beside it.
+"""
+
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from speccompile.families.learning import Learner, Seen, guessed
+from speccompile.recipe.training_plan import LossPlan
+from speccompile.train.losses import Worth, divergence, log_chance, places_of
+from speccompile.train.pieces import Summed, piece_of, summed
+
+DPACE_FLOOR = 0.5  # alpha of D-PACE: a draft counts at least so much of the one before it
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """total: the sum of the weighted losses, a scalar with a graph; weight: the sum of their weights, without one.
+    shown: name -> (sum, count) of what curves show, scalars, which add up over parts and processes as well: `loss/D`,
+    `accepted/D` (the probability with which sampling takes the draft) and `right/D` (whether it is the target's own
+    best token), of the drafts at depth D, 1 the first."""
+
+    total: Tensor
+    weight: Tensor
+    shown: Mapping[str, tuple[Tensor, Tensor]]
+
+
+@dataclass(frozen=True)
+class _Drafts:
+    """What stands where drafts guess, [B, A, D]. places int64: inside the text; tokens int64: the text's; counted bool:
+    whether there is something to learn."""
+
+    places: Tensor
+    tokens: Tensor
+    counted: Tensor
+
+
+class _AtDepth(NamedTuple):
+    """Of the drafts at one depth, as in `Weighed`; accepted float32 [B, A]: 0 for drafts that do not count."""
+
+    total: Tensor
+    weight: Tensor
+    accepted: Tensor
+    shown: dict[str, tuple[Tensor, Tensor]]
+
+
+class Objective:
+    """The loss of a plan."""
+
+    def __init__(self, plan: LossPlan, depth: int) -> None:
+        """depth: drafts behind one another. A draft that does not depend on its depth is learnt once, at the first."""
+        self.plan, self.depth = plan, depth
+
+    def __call__(self, learner: Learner, seen: Seen, seed: int, step: int) -> Weighed:
+        """Of the texts of a part of step `step`. Where not all places are anchors, seed and step draw them."""
+        whole = learner.every or learner.even
+        anchors, chosen = _all_anchors(seen) if whole else drawn_anchors(seen, self.plan.anchors, seed, step)
+        depth = 1 if learner.even else self.depth
+        drafted, drafts = learner(seen, anchors, depth), _drafts(seen, anchors, chosen, depth)
+        vocabulary = None if learner.vocabulary is None else learner.vocabulary.to(seen.tokens.device)
+        places = None if vocabulary is None else places_of(vocabulary, seen.logits.shape[-1])
+        weights = self._weights(drafted, drafts, places)
+        total = weight = seen.logits.new_zeros(())
+        shown: dict[str, tuple[Tensor, Tensor]] = {}
+        accepted = []
+        for at, logits in enumerate(drafted):
+            found = self._at_depth(at, logits, seen, drafts, weights, vocabulary)
+            total, weight = total + found.total, weight + found.weight
+            shown |= found.shown
+            accepted.append(found.accepted)
+        more = learner.own_loss(seen, anchors, drafted, accepted)
+        if more is not None:
+            total = total + (torch.where(drafts.counted, more, 0.0) * weights).sum()
+        return Weighed(total, weight, shown)
+
+    def _at_depth(
+        self, at: int, logits: Tensor, seen: Seen, drafts: _Drafts, weights: Tensor, vocabulary: Tensor | None
+    ) -> _AtDepth:
+        counted, plan = drafts.counted[..., at], self.plan
+        rows, share = counted.flatten().nonzero()[:, 0], weights[..., at][counted]
+        tokens, texts = drafts.tokens[..., at][counted], counted.nonzero()[:, 0]
+        before = texts * seen.tokens.shape[1] + drafts.places[..., at][counted] - 1
+        target, best = seen.logits.flatten(0, 1), torch.empty_like(before)
+
+        def judge(own: Tensor, piece: slice) -> Worth:
+            wanted = target[before[piece]]
+            best[piece] = wanted.max(-1).indices
+            return divergence(
+                plan.kind, own, wanted, tokens[piece], beta=plan.beta, hard=plan.hard, vocabulary=vocabulary
+            )
+
+        found = summed(logits.flatten(0, 1), rows, share, judge)
+        right = (found.best if vocabulary is None else vocabulary[found.best]) == best
+        accepted = torch.zeros_like(weights[..., at]).masked_scatter(counted, found.accepted)
+        return _AtDepth(found.total, (found.counted * share).sum(), accepted, _shown(at + 1, found, right))
+
+    @torch.no_grad()
+    def _weights(self, drafted: list[Tensor], drafts: _Drafts, places: Tensor | None) -> Tensor:
+        """float32 [B, A, D], 0 for drafts that do not count. places: as `places_of`."""
+        counted = drafts.counted.float()
+        if self.plan.depth_weights == "decay":
+            return counted * self.plan.decay ** torch.arange(len(drafted), device=counted.device)
+        assert self.plan.depth_weights == "dpace", "the plan refuses other weights"
+        return dpace(_chances(drafted, drafts.tokens, places), drafts.counted)
+
+
+def dpace(chances: Tensor, counted: Tensor) -> Tensor:
+    """D-PACE's weights of drafts by depth, of the probabilities [B, A, D] with which the text's tokens are drafted.
+
+    w_k = sum over j >= k of the product over i <= j of s_i, with s_i = (1 - alpha) q_i + alpha: the share of the
+    expected run that hangs on draft k. Drafts that do not count, bool [B, A, D], add nothing to it.
+    """
+    runs = (DPACE_FLOOR + (1 - DPACE_FLOOR) * chances).cumprod(-1) * counted
+    return runs.flip(-1).cumsum(-1).flip(-1) * counted
+
+
+def drawn_anchors(seen: Seen, count: int, seed: int, step: int) -> tuple[Tensor, Tensor]:
+    """`count` different places of each text behind which something is learnt, ascending: int64 [B, A]; A is smaller
+    where no text has so many. A text that has fewer repeats one: bool [B, A] says which ones count.
+
+    Drawn from seed, step and the tokens of the text: whatever stands beside it in a part, its anchors are the same.
+    """
+    found = []
+    for tokens, real, learnt in zip(
+        *(each.cpu().numpy() for each in (seen.tokens, seen.real, seen.learnt)), strict=True
+    ):
+        places = 1 + np.flatnonzero((learnt & real)[2:])
+        random = np.random.default_rng((seed, step, zlib.crc32(tokens[real].tobytes())))
+        found.append(np.sort(random.choice(places, min(count, len(places)), replace=False)))
+    widest = max(1, *map(len, found))
+    filled = [np.pad(each, (0, widest - len(each)), mode="edge") if len(each) else np.ones(widest) for each in found]
+    anchors = torch.from_numpy(np.stack(filled).astype(np.int64)).to(seen.tokens.device)
+    counts = torch.tensor([len(each) for each in found], device=anchors.device)
+    return anchors, torch.arange(widest, device=anchors.device) < counts[:, None]
+
+
+def _all_anchors(seen: Seen) -> tuple[Tensor, Tensor]:
+    """Every place that has one behind it; which ones count is said by what is learnt."""
+    batch, length = seen.tokens.shape
+    anchors = torch.arange(1, max(2, length - 1), device=seen.tokens.device).expand(batch, -1)
+    return anchors, torch.ones_like(anchors, dtype=torch.bool)
+
+
+def _drafts(seen: Seen, anchors: Tensor, chosen: Tensor, depth: int) -> _Drafts:
+    beyond = anchors[..., None] + torch.arange(1, depth + 1, device=anchors.device)
+    places = beyond.clamp(max=seen.tokens.shape[1] - 1)
+    tokens = seen.tokens.gather(1, places.flatten(1)).view_as(places)
+    return _Drafts(places, tokens, guessed(seen, beyond) & chosen[..., None])
+
+
+def _chances(drafted: list[Tensor], tokens: Tensor, places: Tensor | None) -> Tensor:
+    """q [B, A, D] of the text's tokens [B, A, D]; 0 for those outside the drafter's vocabulary."""
+    found = []
+    for at, logits in enumerate(drafted):
+        wanted = tokens[..., at]
+        sums = [each.float().logsumexp(-1) for each in logits.flatten(0, 1).split(piece_of(logits))]
+        chance = (log_chance(logits, wanted, places).float() - torch.cat(sums).view_as(wanted)).exp()
+        found.append(chance if places is None else chance.masked_fill(places[wanted] < 0, 0.0))
+    return torch.stack(found, -1)
+
+
+def _shown(depth: int, found: Summed, right: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
+    drafts = torch.tensor(len(right), device=right.device)
+    return {
+        f"loss/{depth}": (found.loss.sum(), found.counted.sum()),
+        f"accepted/{depth}": (found.accepted.sum(), drafts),
+        f"right/{depth}": (right.sum(), drafts),
+    }

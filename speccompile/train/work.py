@@ -1,0 +1,77 @@
+"""The work folder of a training: what is under way there, and whether this run may go on with it.
+
+<work>/plan.json      what is under way
+       data/          texts and prompts, tokenised; features on request
+       answers/       the target's own
+       begin/         the new drafter, before it has learnt
+       checkpoints/   where it can go on from
+       judged/        the checkpoint that is being judged
+       curves.jsonl   and curves.html
+"""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from speccompile.bundle.folders import write_whole
+from speccompile.bundle.manifest import canonical_json
+from speccompile.errors import UsageError
+from speccompile.recipe.training_output import STATE
+from speccompile.recipe.training_plan import TrainingPlan
+
+DATA, ANSWERS, BEGIN, CHECKPOINTS, JUDGED = "data", "answers", "begin", "checkpoints", "judged"
+
+_BUDGET = ("steps", "seconds")
+"""Of the schedule: a training may go on for longer than it was planned."""
+
+
+def check_begun(work: Path, *, resume: bool, restart: bool) -> None:
+    """Raises UsageError where the user must say whether a training goes on, and for nothing to go on with."""
+    if resume and restart:
+        raise UsageError("received --resume and --restart, expected one of the two", hint="leave one out")
+    if resume and not (work / STATE).is_file():
+        raise UsageError(
+            f"--resume: received '{work}', where no training is under way, expected the folder of one",
+            hint="leave --resume out to begin, or give the --work of the training",
+        )
+    if not resume and not restart and any((work / CHECKPOINTS).glob("step-*")):
+        raise UsageError(
+            f"received '{work}', where a training is under way or done, expected a new folder",
+            hint="go on with --resume, begin anew with --restart, or give another --work",
+        )
+
+
+def open_work(plan: TrainingPlan, *, restart: bool) -> None:
+    """Make the folder, without what an earlier training learnt where it is to begin anew: data and answers stay."""
+    plan.work.mkdir(parents=True, exist_ok=True)
+    if restart:
+        for name in (CHECKPOINTS, BEGIN, JUDGED):
+            shutil.rmtree(plan.work / name, ignore_errors=True)
+        for file in plan.work.glob("curves.*"):
+            file.unlink()
+    shutil.rmtree(plan.work / JUDGED, ignore_errors=True)
+    write_whole(plan.work / STATE, canonical_json(plan.to_json()))
+
+
+def identity(plan: TrainingPlan, data: str) -> dict[str, Any]:
+    """What must be the same for a training to go on: all that decides what is learnt, but not for how long.
+
+    data: key of the corpus.
+    """
+    schedule = {key: value for key, value in vars(plan.schedule).items() if key not in _BUDGET}
+    return {
+        "target": plan.target.reference,
+        "drafter": {
+            "kind": plan.kind,
+            "begin": None if plan.begin is None else str(plan.begin.resolve()),
+            "sizes": dict(plan.sizes),
+            "vocabulary": plan.vocabulary,
+            "taps": list(plan.taps),
+            "dialect": plan.dialect,
+            "depth": plan.depth,
+        },
+        "data": data,
+        "loss": dict(vars(plan.loss)),
+        "schedule": schedule,
+        "seed": plan.seed,
+    }

@@ -1,0 +1,26 @@
+"""The table of architectures is true: a handful of its rows again, and attempts that come to no end."""
+
+import pytest
+
+from scripts.architectures.attempt import attempt
+from scripts.architectures.row import Row
+from scripts.architectures.sweep import sweep
+from scripts.architectures.table import read_rows
+
+AGAIN = ("aria_text", "glm", "whisper", "lfm2", "roberta", "musicgen")
+"""Quick ones: experts, plain, no position_ids, a hybrid, refused, impossible."""
+
+
+@pytest.mark.parametrize("model_type", AGAIN)
+def test_what_the_table_says_is_found_again(model_type, tmp_path):
+    assert attempt(model_type, tmp_path) == read_rows()[model_type]
+
+
+def test_an_attempt_that_takes_too_long_is_stopped_and_said():
+    assert list(sweep(["llama"], 1, 1, 6)) == [Row("llama", "", "broken", "stopped after 1 seconds")]
+
+
+def test_an_attempt_without_memory_stops_nothing_else():
+    (row,) = sweep(["llama"], 1, 120, 0)
+    assert (row.model_type, row.status) == ("llama", "broken")
+    assert row.reason

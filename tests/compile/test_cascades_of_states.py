@@ -1,0 +1,34 @@
+"""What stands around a drafter that carries states lets it read whole paths."""
+
+import pytest
+
+from speccompile.models.probe import probe
+from speccompile.step.decoder import CacheShape
+from speccompile.step.draft.cascade import Gate, Tail, Wider
+from speccompile.step.draft.fixed import FixedDrafter
+from speccompile.step.draft.language import DecoderReader
+from speccompile.step.draft.lookup import Lookup
+from speccompile.tree import chain
+from tests import zoo
+
+DRAFTS, ADDED = 2, 3
+
+
+@pytest.fixture(scope="module", params=["lfm2", "llama"])
+def drafter(request):
+    model = zoo.model(request.param).requires_grad_(False)
+    return FixedDrafter(DecoderReader(probe(model, CacheShape(1, 48, 32))), chain(DRAFTS))
+
+
+@pytest.mark.parametrize(("wrap", "longest"), [
+    (lambda drafter, lookup: Tail(drafter, lookup, (1, 48), zoo.VOCABULARY), DRAFTS + ADDED),
+    (lambda drafter, lookup: Gate(drafter, lookup, 2, (1, 48), zoo.VOCABULARY), ADDED),
+    (lambda drafter, _: Wider(drafter, ADDED), ADDED),
+], ids=["then", "gate", "host"])  # fmt: skip
+def test_a_path_and_the_bonus_token_fit_into_what_is_read(drafter, wrap, longest):
+    around = wrap(drafter, Lookup(chain(ADDED), 2))
+    if drafter.is_recurrent:  # the token that was pending, all drafts and the bonus token
+        assert around.catch_up == longest + 2
+    else:  # the row of the token that was pending is there
+        assert drafter.catch_up == 2
+        assert 2 <= around.catch_up <= longest + 1

@@ -1,0 +1,79 @@
+"""The table of architectures: whole, in the README as it was found, and of one mind with the zoo."""
+
+import pytest
+import transformers
+
+from scripts.architectures.configurations import CORRECTIONS, IMPOSSIBLE, KINDS, configuration, model_types
+from scripts.architectures.row import STATUSES, Row
+from scripts.architectures.table import markdown, read_rows, summary, tried_with, write_readme, write_rows
+from speccompile.checkpoints.layer_types import KNOWN
+from tests import zoo
+from tests.light.test_readme import section
+
+ROWS = read_rows()
+
+
+def test_the_readme_has_the_table():
+    assert section("architectures") == markdown(ROWS.values())
+
+
+@pytest.mark.skipif(transformers.__version__ != tried_with(), reason="other classes than those of the table")
+def test_every_class_was_tried():
+    assert [*ROWS] == model_types()
+    assert {*CORRECTIONS, *IMPOSSIBLE} <= {*ROWS, "gemma4_text", "qwen4_exp_text"}
+
+
+def test_nothing_is_wrong_and_whatever_is_not_proven_says_why():
+    assert {row.status for row in ROWS.values()} <= {"proven", "refused", "impossible"}
+    assert [row.model_type for row in ROWS.values() if (row.status == "proven") == bool(row.reason)] == []
+    assert sum(row.status == "proven" for row in ROWS.values()) >= 90
+
+
+def test_drafts_were_accepted_in_most_of_them():
+    proven = [row for row in ROWS.values() if row.status == "proven"]
+    assert sum(row.per_round > 1 for row in proven) > 0.8 * len(proven)
+
+
+@pytest.mark.parametrize("name", zoo.names())
+def test_the_zoo_agrees(name):
+    row = ROWS[zoo.ROWS[name].model_type]
+    assert (row.status == "proven") == (zoo.ROWS[name].expect == "works")
+
+
+@pytest.mark.parametrize("model_type", sorted(set(ROWS) - set(IMPOSSIBLE)))
+def test_kinds_of_layers_are_those_that_checkpoints_are_asked_for(model_type):
+    if ROWS[model_type].status == "impossible":
+        pytest.skip("no configuration")
+    text = configuration(model_type).get_text_config()
+    assert set(getattr(text, KINDS[0], None) or []) <= set(KNOWN)
+
+
+def test_rows_are_read_as_they_were_written(tmp_path):
+    rows = {row.model_type: row for row in (Row("b", "B", "refused", "no"), Row("a", "A", "proven", "", 1.5))}
+    write_rows(rows, "5.0", tmp_path / "table.json")
+    assert list(read_rows(tmp_path / "table.json").values()) == [rows["a"], rows["b"]]
+    assert tried_with(tmp_path / "table.json") == "5.0"
+    assert read_rows(tmp_path / "none.json") == {}
+
+
+def test_the_readme_gets_the_table_between_its_marks(tmp_path):
+    readme = tmp_path / "README.md"
+    readme.write_text("a\n<!-- architectures: x -->\nold\n<!-- /architectures -->\nb\n")
+    write_readme([Row("lfm2", "Lfm2ForCausalLM", "proven", "", 1.5)], readme)
+    assert readme.read_text() == (
+        "a\n<!-- architectures: x -->\n| | why | | `model_type` |\n|---|---|---|---|\n| proven |  | 1 | `lfm2` |\n"
+        "<!-- /architectures -->\nb\n"
+    )
+
+
+def test_rows_are_grouped_by_what_became_of_them_and_why():
+    elsewhere = (
+        "{0}ForCausalLM cannot be compiled: 2 of its 2 layers do not go through transformers' attention interface"
+    )
+    rows = [Row("one", "OneForCausalLM", "refused", elsewhere.format("One")), Row("three", "T", "proven"),
+            Row("two", "TwoForCausalLM", "refused", elsewhere.format("Two"))]  # fmt: skip
+    proven, refused = markdown(rows).splitlines()[2:]
+    assert proven == "| proven |  | 1 | `three` |"
+    assert refused.endswith("| 2 | `one`, `two` |")
+    assert summary(rows) == "1 proven, 2 refused"
+    assert [*STATUSES][:2] == ["proven", "refused"]

@@ -1,0 +1,90 @@
+"""One run over all questions: in this process on a toy bundle, and in another one that may end in any way."""
+
+import json
+from unittest.mock import patch
+
+import pytest
+
+from speccompile.bundle.prompts import Question
+from speccompile.compare.passes import Pass, PassJob, measure_way, run_pass
+from speccompile.errors import BundleError, EngineError
+from tests.light.fake_bundle import toy_manifest, toy_tokenizer, write_toy_bundle
+from tests.light.toy_engine import ToyEngine
+from tests.light.toy_models import autoregressive
+
+QUESTIONS = (Question(("ab", "cd"), "writing"), Question(("ef",), "rag"))
+
+
+def job(bundle, baseline=None, **changes):
+    options = {"max_new_tokens": 12, "adaptive": False, "seed": None}
+    given = {"engine": "onnxruntime-cpu", "threads": None, "questions": QUESTIONS, "number": 1, "options": options}
+    return PassJob(str(bundle), baseline and str(baseline), **(given | changes))
+
+
+@pytest.fixture
+def opened(tmp_path):
+    """Folders of toy bundles with and without a drafter, and the engines that were opened for them."""
+    engines = []
+
+    def engine(folder, *_, **__):
+        engines.append(ToyEngine(toy_manifest(speculative=folder.name == "toy")))
+        return engines[-1]
+
+    write_toy_bundle(tmp_path / "toy", chat=False)
+    write_toy_bundle(tmp_path / "plain", chat=False, speculative=False)
+    with patch("speccompile.runtime.onnxruntime.OnnxRuntimeEngine", engine):
+        yield tmp_path, engines
+
+
+def test_a_way_runs_beside_the_bundle_without_a_drafter(opened):
+    folder, engines = opened
+    found = run_pass(job(folder / "toy", folder / "plain"))
+    assert [case.group for case in found.cases] == ["mt_bench", "rag"]
+    for case in found.cases:
+        assert len(case.speculative) == len(case.autoregressive) == 1
+        assert case.difference() is None
+    (first, _), (alone,) = found.cases[0].autoregressive[0], found.cases[1].autoregressive[0]
+    assert first.generation.token_ids == autoregressive(toy_tokenizer().encode("ab").ids, 12)
+    assert alone.generation.mode == "autoregressive"
+    ours, plain = engines
+    assert set(plain.runs) == {"verify"}
+    assert set(ours.runs) == {"verify", "draft"}
+    assert (found.beside, found.conversation, found.manifest.tokens) == ("none", "plain", 4)
+    assert sorted(found.costs.verify) == [1, 2, 3, 4, 5]
+    assert found.memory == ours.memory()
+    assert Pass.from_json(json.loads(json.dumps(found.to_json())), "x") == found
+
+
+def test_what_is_learned_is_kept_from_question_to_question(opened, monkeypatch):
+    folder, engines = opened
+    resets = []
+    monkeypatch.setattr("speccompile.runtime.Bundle.reset", lambda _: resets.append(len(engines[0].runs)))
+    run_pass(job(folder / "toy", folder / "plain"))
+    warm_up = resets[-1]
+    assert resets == [warm_up]
+    assert 0 < warm_up < len(engines[0].runs)
+
+
+def test_by_itself_and_without_a_drafter(opened):
+    folder, _ = opened
+    assert run_pass(job(folder / "toy")).beside == "own"
+    plain = run_pass(job(folder / "plain", questions=(Question(("ab",)),)))
+    assert (plain.cases[0].speculative, plain.conversation, plain.costs.draft) == ((), None, None)
+
+
+def test_what_another_process_raises_is_raised_here(tmp_path):
+    with pytest.raises(BundleError, match="nothing") as caught:
+        measure_way(job(tmp_path / "nothing"))
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("script", "ending"), [("exit 3", "ended with exit code 3"), ("kill -9 $$", "was ended by SIGKILL")]
+)
+def test_a_process_that_ends_without_a_result(tmp_path, monkeypatch, script, ending):
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\n{script}\n")
+    python.chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(python))
+    with pytest.raises(EngineError, match=f"measuring toy: the process {ending}, expected an answer"):
+        measure_way(job(tmp_path / "toy"))

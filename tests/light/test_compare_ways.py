@@ -1,0 +1,151 @@
+"""Which ways of drafting are compared: the table, a file, and what neither may say."""
+
+import pytest
+
+from speccompile.compare.ways import DEFAULTS, Way, check_ground, default_ways, read_ways, replaced
+from speccompile.errors import RecipeError, UsageError
+from speccompile.families import FAMILIES, WEIGHTED
+from speccompile.tune.space import Source
+
+MODEL = {"kind": "model", "model": "drafter"}
+
+
+@pytest.fixture
+def source(make_recipe, tmp_path, make_checkpoint):
+    """A recipe whose target has four layers; keywords are keys of it."""
+    make_checkpoint(tmp_path / "deep", num_hidden_layers=4)
+
+    def make(*overrides, **keys):
+        return Source.of(make_recipe(**({"target": {"model": "deep"}} | keys)), overrides)
+
+    return make
+
+
+def names(ways):
+    return [way.name for way in ways]
+
+
+def test_every_kind_that_needs_no_training_has_a_default_way():
+    free = {
+        kind
+        for kind, family in FAMILIES.items()
+        if kind not in WEIGHTED and kind != "none" and "model" not in (family.needs or {})
+    }
+    assert {"prompt_lookup", "layer_skip"} <= free
+    assert free <= {default.kind for default in DEFAULTS}
+    assert len({default.name for default in DEFAULTS}) == len(DEFAULTS)
+
+
+def test_default_ways_of_a_recipe_without_a_drafter_need_no_training(source):
+    found = default_ways(source())
+    assert {"prompt_lookup-4", "prompt_lookup-tree", "layer_skip-half"} <= set(names(found))
+    assert not [each for each in names(found) if each.startswith("none")]
+    settings = {way.name: way.settings for way in found}
+    assert settings["prompt_lookup-4"] == ('drafter={"kind": "prompt_lookup", "tokens": 4}',)
+    assert settings["layer_skip-half"] == ('drafter={"kind": "layer_skip", "layers": [0, 1], "tokens": 4}',)
+    assert settings["layer_skip-quarter"] == ('drafter={"kind": "layer_skip", "layers": [0], "tokens": 4}',)
+
+
+def test_the_recipes_own_drafter_has_lengths_and_trees_once_each(source):
+    found = default_ways(source(drafter=MODEL | {"tokens": 8}))
+    own = [way for way in found if way.name.startswith("model")]
+    assert own[0] == Way("model", ())
+    assert own[1:3] == [Way("model-tokens-2", ("drafter.tokens=2",)), Way("model-tokens-4", ("drafter.tokens=4",))]
+    assert "model-tokens-8" not in names(found)  # which is the recipe's own
+    assert Way("model-tree-2.2.1", ("drafter.tokens=null", "drafter.tree=[2, 2, 1]")) in found
+    tree = default_ways(source(drafter=MODEL | {"tree": [2, 1]}))
+    assert Way("model-tokens-2", ("drafter.tree=null", "drafter.tokens=2")) in tree
+
+
+def test_variants_that_the_recipe_cannot_have_are_passed_over_and_others_are_not(source, caplog):
+    with caplog.at_level("INFO", "speccompile"):
+        found = default_ways(source(drafter={"kind": "prompt_lookup", "tokens": 3}, verify={"method": "lenience"}))
+    assert "prompt_lookup-tree-2.2.1 is passed over: " in caplog.text
+    assert "prompt_lookup-tree-2.2.1" not in names(found)
+    assert "prompt_lookup-tree" in names(found)  # whose row then says why it cannot be
+
+
+def test_layers_that_nobody_knows_are_not_skipped(source):
+    assert not [each for each in names(default_ways(source(target={"model": "target"}))) if "layer_skip" in each]
+
+
+def test_a_drafter_without_weights_leaves_their_precision_out(source):
+    found = source(drafter=MODEL, precision={"drafter": "int8"})
+    assert replaced(found, {"kind": "prompt_lookup"}) == (
+        'drafter={"kind": "prompt_lookup"}', "precision.drafter=null",
+    )  # fmt: skip
+    assert replaced(found, MODEL) == ('drafter={"kind": "model", "model": "drafter"}',)
+    assert found.planned(*replaced(found, {"kind": "prompt_lookup"})).drafter.kind == "prompt_lookup"
+
+
+@pytest.fixture
+def read(source, tmp_path):
+    def read(text):
+        (tmp_path / "ways.yaml").write_text(text)
+        return read_ways(tmp_path / "ways.yaml", source(drafter=MODEL))
+
+    return read
+
+
+def test_a_file_gives_sections_or_settings(read):
+    assert read("lookup-8: {kind: prompt_lookup, tokens: 8}\nshort: [drafter.tokens=2]\n") == [
+        Way("lookup-8", ('drafter={"kind": "prompt_lookup", "tokens": 8}',)),
+        Way("short", ("drafter.tokens=2",)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "received null, expected a mapping of names"),
+        ("[1]", r"received \[1\], expected a mapping of names"),
+        ("a: 3", "ways.yaml, a: received 3, expected a section `drafter` or a list"),
+        ("a: []", r"ways.yaml, a: received \[\], expected"),
+        ("a: {}", r"ways.yaml, a: received \{\}, expected"),
+        ("a: [1]", r"ways.yaml, a: received \[1\], expected"),
+        ("../a: [x=1]", "received the name '../a', expected a name of letters"),
+        ("3: [x=1]", "received the name 3, expected a name"),
+        ("autoregressive: [x=1]", "received the name 'autoregressive'"),
+        ("a: {kind: none}", "received kind none, expected a way of drafting"),
+        ("a: [x=1]\na: [x=2]", "the key 'a' stands twice"),
+        ("a: [", "received text that is not YAML"),
+    ],
+)
+def test_a_file_that_is_wrong_is_refused(read, text, message):
+    with pytest.raises(UsageError, match=message) as caught:
+        read(text)
+    assert caught.value.hint
+
+
+def test_a_file_that_is_not_there_or_no_text(source, tmp_path):
+    with pytest.raises(UsageError, match=r"received '.*nothing.yaml', expected a file"):
+        read_ways(tmp_path / "nothing.yaml", source())
+    (tmp_path / "bytes.yaml").write_bytes(b"a\xff")
+    with pytest.raises(UsageError, match=r"not UTF-8 \(at byte 1\)"):
+        read_ways(tmp_path / "bytes.yaml", source())
+
+
+@pytest.mark.parametrize(
+    ("setting", "changed"),
+    [
+        ("target.model=target", "the recipe's target"),
+        ("decoding=sampling", "the recipe's decoding"),
+        ("cache.max_length=32", "the recipe's max_length"),
+        ("engines=[{precision: {target: int8}}]", "the engine or the target's precision"),
+    ],
+)
+def test_a_way_changes_how_is_drafted_alone(source, setting, changed):
+    found = source(engines=[{"backend": "onnxruntime"}])
+    check_ground(found, found.planned('drafter={"kind": "prompt_lookup"}'))
+    with pytest.raises(RecipeError, match=f"received a way that changes {changed}") as caught:
+        check_ground(found, found.planned(setting))
+    assert caught.value.hint
+
+
+def test_an_engine_is_named_or_the_first_for_the_processor(make_recipe):
+    rtx = {"backend": "tensorrt_rtx", "compute_capability": "8.9", "name": "edge"}
+    recipe = make_recipe(engines=[rtx, {"backend": "onnxruntime", "name": "here"}])
+    assert Source.of(recipe, ()).engine.name == "here"
+    assert Source.of(recipe, (), "edge").engine.name == "edge"
+    with pytest.raises(RecipeError, match="received edge or here, expected one that is called 'elsewhere'"):
+        Source.of(recipe, (), "elsewhere")

@@ -1,0 +1,107 @@
+"""What models that carry states from token to token cannot do is refused in the plan, by name."""
+
+import json
+from pathlib import Path
+
+import pytest
+from transformers import CONFIG_MAPPING
+
+from speccompile.checkpoints.states import KINDS, MODEL_TYPES, carried_by
+from speccompile.errors import RecipeError
+from speccompile.recipe import load_recipe, make_plan
+from tests import zoo
+
+HYBRID = {"layer_types": ["full_attention", "linear_attention"]}
+CARRIES = "carries states from token to token (layer 1 is of type linear_attention)"
+
+
+@pytest.fixture
+def plan(make_recipe, make_checkpoint, tmp_path):
+    """Plan a recipe beside the checkpoints `target`, `drafter`, and `hybrid`, which carries states."""
+    make_checkpoint(tmp_path / "hybrid", num_hidden_layers=2, **HYBRID)
+
+    def plan(drafter, target="hybrid", **keys):
+        return make_plan(load_recipe(make_recipe(**{"target": {"model": target}, "drafter": drafter} | keys)))
+
+    return plan
+
+
+def config_of(folder):
+    return json.loads((folder / "config.json").read_text())
+
+
+@pytest.fixture
+def refusal(plan):
+    def refusal(*arguments, **keys):
+        with pytest.raises(RecipeError) as caught:
+            plan(*arguments, **keys)
+        assert caught.value.hint
+        return str(caught.value), caught.value.hint
+
+    return refusal
+
+
+@pytest.mark.parametrize("tree", [[2, 1], {"depth": 2, "top_k": 2, "nodes": 4}], ids=["static", "dynamic"])
+def test_a_tree_of_a_target_that_carries_states(plan, refusal, tree):
+    drafter = {"kind": "model", "model": "drafter"}
+    message, hint = refusal(drafter | {"tree": tree})
+    assert message.endswith(
+        f"drafter.tree: received a tree, but the target 'hybrid' {CARRIES}, expected a chain, in which each token "
+        "follows one"
+    )
+    assert hint == "set drafter.tree to chain"
+    assert plan(drafter | {"tree": [1, 1]}).drafter.tree.kind == "chain"
+    assert plan(drafter | {"tree": tree}, target="target").drafter.tree.kind != "chain"
+
+
+@pytest.mark.parametrize(
+    ("drafter", "key"),
+    [
+        ({"kind": "models", "models": ["drafter", "drafter"]}, "drafter.kind"),
+        ({"kind": "lookahead"}, "drafter.kind"),
+        ({"kind": "token_recycling", "top_k": 4}, "drafter.tree"),
+    ],
+    ids=lambda each: each["kind"] if isinstance(each, dict) else each,
+)
+def test_kinds_whose_drafts_are_a_tree(refusal, drafter, key):
+    assert f"{key}: received a tree, but the target 'hybrid' {CARRIES}" in refusal(drafter)[0]
+
+
+def test_a_tree_of_a_drafter_that_carries_states(plan, refusal, tmp_path):
+    drafter = {"kind": "model", "model": "hybrid"}
+    message, _ = refusal(drafter | {"tree": [2, 1]}, target="target")
+    assert f"drafter.tree: received a tree, but the drafter 'hybrid' {CARRIES}" in message
+    message, hint = refusal(drafter | {"drafter": {"kind": "prompt_lookup"}}, target="target")
+    assert "drafter.drafter: received prompt_lookup, whose guesses the drafter would take back, but the dr" in message
+    assert hint == "remove drafter.drafter"
+    assert plan(drafter, target="target").drafter.models[0].facts.states == "layer 1 is of type linear_attention"
+    several = {"kind": "models", "models": ["hybrid", "drafter"]}
+    assert plan(several, target="target").drafter.tokens == 8
+    change = {"pard_token": 3}
+    (tmp_path / "hybrid" / "config.json").write_text(json.dumps(config_of(tmp_path / "hybrid") | change))
+    message, hint = refusal(drafter | {"kind": "pard"}, target="target")
+    assert "drafter.kind: received 'pard', whose mask tokens follow padding, but the drafter 'hybrid'" in message
+    assert hint == "set drafter.kind to model, or take another drafter"
+
+
+def test_rounds_of_a_target_that_carries_states_are_two_graphs(plan):
+    drafter = {"kind": "layer_skip", "layers": [0]}
+    assert plan(drafter).graphs == "separate"
+    assert plan(drafter, graphs="fused").graphs == "fused"
+    assert plan({"kind": "prompt_lookup"}, target="target", graphs="fused").graphs == "fused"
+
+
+@pytest.mark.parametrize("model_type", MODEL_TYPES)
+def test_families_are_transformers_own(model_type):
+    assert model_type in CONFIG_MAPPING
+
+
+@pytest.mark.parametrize("name", zoo.ROWS)
+def test_the_config_tells_what_the_probe_finds(name, tmp_path: Path):
+    """By what transformers writes into config.json, and by the lists that its classes make of it."""
+    configuration = zoo.config(name)
+    configuration.save_pretrained(tmp_path)
+    written = json.loads((tmp_path / "config.json").read_text())
+    listed = getattr(configuration, "layer_types", None) or ()
+    carries = any(kind in KINDS for kind in listed) or name in ("mamba", "mamba2")
+    assert (carried_by(written) is not None) == carries

@@ -1,0 +1,343 @@
+"""What a training decides where the recipe does not say, and what it refuses before any work."""
+
+import json
+import shutil
+from dataclasses import fields
+
+import pytest
+import yaml
+from transformers import LlamaConfig
+
+from speccompile.errors import SpeccompileError
+from speccompile.families import FAMILIES
+from speccompile.recipe import load_recipe, make_plan
+from speccompile.recipe.training import plan_training, trainable
+from speccompile.recipe.training_output import MADE_BY, REPORT
+from speccompile.recipe.training_schema import Data, Evaluate, Loss, Save, Schedule
+from tests.heads.every import HEADS
+
+LAYERS, HIDDEN = 8, 32
+MARKED = "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}"
+SIZES = {"hidden_size": HIDDEN, "num_hidden_layers": LAYERS, "num_attention_heads": 4, "num_key_value_heads": 2,
+         "intermediate_size": 64}  # fmt: skip
+
+
+@pytest.fixture
+def written(tmp_path, make_checkpoint):
+    """A recipe over a target of eight layers, with a section `train` for which everything is there."""
+    make_checkpoint(tmp_path / "target", **SIZES)
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "a.md").write_text("def return self\n")
+
+    def write(*overrides, kind="eagle3", **train):
+        section = {"data": {"files": "docs"}, "schedule": {"seconds": 60}} | train
+        keys = {"name": "t", "target": {"model": "target"}, "drafter": {"kind": kind, "model": "new"}}
+        path = tmp_path / "recipe.yaml"
+        path.write_text(yaml.safe_dump(keys | {"train": section}))
+        return load_recipe(path, overrides)
+
+    return write
+
+
+@pytest.fixture
+def planned(written):
+    return lambda *overrides, **train: plan_training(written(*overrides, **train))
+
+
+@pytest.fixture
+def refused(written):
+    """The message, beside which there is a hint, with which a training is refused."""
+
+    def refused(*overrides, **train):
+        with pytest.raises(SpeccompileError) as caught:
+            plan_training(written(*overrides, **train))
+        assert caught.value.hint
+        return str(caught.value)
+
+    return refused
+
+
+def test_everything_is_decided(planned, tmp_path):
+    plan = planned()
+    assert (plan.kind, plan.output, plan.begin) == ("eagle3", tmp_path / "new", None)
+    assert plan.work.as_posix() == "build/t-train"
+    assert plan.taps == ("layers.1.output", "layers.3.output", "layers.4.output")  # behind 2, 4 and 5 of 8 layers
+    assert plan.sizes["layers"] == 1
+    assert plan.sizes["hidden_size"] == HIDDEN
+    assert plan.vocabulary is None
+    assert plan.data.kind == "text"
+    assert plan.data.answers == "given"
+    assert plan.data.length <= 64  # the target's positions
+    assert (plan.schedule.seconds, plan.schedule.steps) == (60, None)
+    assert plan.evaluate.every <= 60
+    for part in (plan, plan.data, plan.loss, plan.schedule, plan.evaluate):
+        may_be_none = {"begin", "vocabulary", "endpoint", "endpoint_model", "endpoint_key", "drop", "steps", "seconds",
+                       "template", "matrix_rate", "prompts"}  # fmt: skip
+        assert {each.name for each in fields(part) if getattr(part, each.name) is None} <= may_be_none
+
+
+def test_the_plan_is_plain_json(planned):
+    plan = planned()
+    found = json.loads(json.dumps(plan.to_json()))
+    assert found["output"].endswith("new")
+    assert found["data"]["kind"] == "text"
+
+
+def test_every_key_of_the_recipe_reaches_the_plan(planned, tmp_path):
+    (tmp_path / "rest.md").write_text("if else\n")
+    plan = planned(
+        seed=3, depth=2, vocabulary=6, taps=["layers.2.input", "layers.4.input", "layers.6.input"],
+        shape={"intermediate_size": 48},
+        data={"files": ["docs"], "kind": "text", "length": 32, "held_out": "rest.md", "features": "disk",
+              "packing": "buckets",
+              "answers": {"by": "transformers", "temperature": 0.5, "max_new_tokens": 9, "batch_size": 3}},
+        loss={"kind": "jsd", "beta": 0.25, "hard": 0.125, "depth_weights": "decay", "decay": 0.75},
+        schedule={"steps": 40, "batch_size": 6, "accumulate": 2, "optimizer": "muon", "learning_rate": 0.25,
+                  "matrix_rate": 0.125, "weight_decay": 0.5, "warmup": 7, "final": 0.5, "clip": 3.0,
+                  "precision": "bfloat16", "checkpointing": True},
+        evaluate={"every": 5, "texts": 11, "depth": 3, "compiled": False, "prompts": 2, "max_new_tokens": 12},
+        save={"every": 4, "keep": 5, "dtype": "float16", "dialect": "speculators"},
+    )  # fmt: skip
+    assert (plan.seed, plan.depth, plan.vocabulary, plan.sizes["intermediate_size"]) == (3, 2, 6, 48)
+    assert plan.taps == ("layers.2.input", "layers.4.input", "layers.6.input")
+    data = plan.data
+    assert (data.length, data.held_out, data.features) == (32, tmp_path / "rest.md", "disk")
+    assert (data.answers, data.temperature, data.max_new_tokens, data.batch_size) == ("transformers", 0.5, 9, 3)
+    loss = plan.loss
+    assert (loss.kind, loss.beta, loss.hard, loss.decay) == ("jsd", 0.25, 0.125, 0.75)
+    assert vars(plan.schedule) == {
+        "steps": 40, "seconds": None, "batch_size": 6, "accumulate": 2, "optimizer": "muon", "learning_rate": 0.25,
+        "matrix_rate": 0.125, "weight_decay": 0.5, "warmup": 7, "final": 0.5, "clip": 3.0, "precision": "bfloat16",
+        "checkpointing": True,
+    }  # fmt: skip
+    assert tuple(vars(plan.evaluate).values()) == (5, 11, 3, False, 2, 12)
+    assert (plan.save_every, plan.keep, plan.dtype, plan.dialect) == (4, 5, "float16", "speculators")
+
+
+def test_every_field_says_what_is_expected_and_how_it_looks():
+    for section in (Data, Loss, Schedule, Evaluate, Save):
+        for name, field in section.model_fields.items():
+            assert field.description, name
+            assert field.examples, name
+
+
+@pytest.mark.parametrize(("decoding", "hard"), [("greedy", 0.5), ("sampling", 0.0)])
+def test_what_is_learnt_is_what_the_rounds_accept_by(written, decoding, hard):
+    assert plan_training(written(f"decoding={decoding}")).loss.hard == hard
+
+
+def test_a_large_target_has_the_defaults_of_published_recipes(written, monkeypatch):
+    assert plan_training(written()).schedule.optimizer == "muon"
+    monkeypatch.setattr("speccompile.recipe.training_parts.TINY_BYTES", 0)
+    plan = plan_training(written())
+    assert (plan.schedule.optimizer, plan.schedule.learning_rate, plan.schedule.clip) == ("adamw", 1e-4, 0.5)
+    assert (plan.dtype, plan.schedule.precision, plan.evaluate.compiled) == ("bfloat16", "bfloat16", False)
+
+
+def test_a_tree_is_learnt_to_its_leaves(written):
+    assert plan_training(written("drafter.tokens=7")).depth == 7
+    assert plan_training(written("drafter.tokens=7", depth=2)).depth == 2
+
+
+UNTRAINED = [kind for kind in FAMILIES if kind not in trainable()]
+
+
+def test_some_kinds_cannot_be_trained():
+    assert {"none", "prompt_lookup", "suffix", "retrieval", "layer_skip", "lookahead"} <= set(UNTRAINED)
+    assert {"model", "models", "eagle3", "medusa"} <= set(trainable())
+
+
+@pytest.mark.parametrize("kind", UNTRAINED)
+def test_what_cannot_be_trained_is_refused_by_name_with_the_reason(refused, kind):
+    found = refused(kind=kind)
+    assert f"drafter.kind: received '{kind}', which cannot be trained: " in found
+    assert "eagle3" in found
+
+
+CASES = [
+    ({"schedule": {"steps": 0}}, "train.schedule.steps: received 0"),
+    ({"schedule": {"seconds": 0}}, "train.schedule.seconds: received 0"),
+    ({"schedule": {}}, "train.schedule: received no budget"),
+    ({"schedule": {"steps": 5, "seconds": 5}}, "train.schedule: received steps and seconds"),
+    ({"schedule": {"seconds": 5, "optimizer": "adamw", "matrix_rate": 0.1}}, "train.schedule.matrix_rate: received a"),
+    ({"schedule": {"seconds": 5, "batch_size": 2, "accumulate": 3}}, "train.schedule.accumulate: received 3"),
+    ({"schedule": {"steps": 5, "warmup": 5}}, "train.schedule.warmup: received 5"),
+    ({"data": None}, "train.data: received nothing"),
+    ({"data": {"files": "gone.jsonl"}}, "gone.jsonl"),
+    ({"data": {"files": "docs", "packing": "packed"}}, "train.data.packing: received 'packed'"),
+    ({"data": {"files": "docs", "length": 65}}, "train.data.length: received 65, expected at most 64"),
+    ({"data": {"files": "docs", "held_out": "gone"}}, "train.data.held_out: received 'gone'"),
+    ({"data": {"files": "docs", "answers": "nobody"}}, "train.data.answers.by: received 'nobody'"),
+    ({"data": {"files": "docs", "answers": {"temperature": 1}}}, "train.data.answers.temperature: received a key that"),
+    ({"data": {"files": "docs", "answers": "endpoint"}}, "train.data.answers.endpoint: received nothing"),
+    ({"data": {"files": "docs", "template": "docs/a.md"}}, "train.data.template: received a value"),
+    ({"loss": {"kind": "kl"}}, "train.loss.kind: received 'kl'"),
+    ({"loss": {"beta": 0.5}}, "train.loss.beta: received a key that means nothing"),
+    ({"loss": {"anchors": 8}}, "train.loss.anchors: received a key that means nothing"),
+    ({"loss": {"drop": "target"}}, "train.loss.drop: received a key that means nothing"),
+    ({"loss": {"share": 0.5}}, "train.loss.share: received a key that means nothing"),
+    ({"loss": {"contexts": "mixed"}}, "train.loss.contexts: received 'mixed' for a drafter of kind eagle3"),
+    ({"shape": {"width": 4}}, "train.shape.width: received an unknown size"),
+    ({"shape": {"layers": 0}}, "train.shape.layers: received 0"),
+    ({"shape": {"layers": [1]}}, "train.shape.layers: received a list"),
+    ({"shape": {"hidden_size": 64}}, "train.shape.hidden_size: received 64, expected at most 32"),
+    ({"vocabulary": 9}, "train.vocabulary: received 9, expected at most 8"),
+    ({"taps": ["layers.8.input"]}, "train.taps: received 'layers.8.input'"),
+    ({"taps": ["layers.2.input", "layers.1.output"]}, "train.taps: received layers.2.input, layers.1.output"),
+    ({"save": {"dialect": "z-lab"}}, "train.save.dialect: received 'z-lab', expected 'SpecForge' or 'speculators'"),
+    ({"begin": "gone/there/no"}, "train.begin"),
+]
+
+
+@pytest.mark.parametrize(("train", "message"), CASES, ids=[message[:40] for _, message in CASES])
+def test_what_is_wrong_is_named_before_any_work(written, train, message, tmp_path):
+    with pytest.raises(SpeccompileError) as caught:
+        plan_training(written(**train))
+    assert message in str(caught.value)
+    assert caught.value.hint
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_language_model_may_not_be_wider_than_its_target(refused, make_checkpoint, tmp_path):
+    assert "train.shape.hidden_size: received 64" in refused(kind="model", shape={"hidden_size": 64})
+    make_checkpoint(tmp_path / "wide", hidden_size=64)
+    assert "train.begin: received 'wide', 64 wide, expected at most 32" in refused(kind="model", begin="wide")
+    assert "train.vocabulary" in refused(kind="model", vocabulary=4)
+    assert "train.taps" in refused(kind="model", taps=["norm.output"])
+    assert "train.loss.decay" in refused(kind="model", loss={"decay": 0.5})
+
+
+def test_a_language_model_must_have_the_targets_tokens(refused, make_checkpoint, tmp_path):
+    words = ("<s>", "</s>", "other", "return", "self", "import", "if", "else")
+    make_checkpoint(tmp_path / "other", words=words, hidden_size=16)
+    assert "train.begin: received a drafter whose tokenizer has 'other' as token 2" in refused(
+        kind="model", begin="other"
+    )
+
+
+@pytest.fixture
+def head(tmp_path):
+    def head(kind, target=None):
+        folder = tmp_path / f"{kind}-head"
+        shutil.rmtree(folder, ignore_errors=True)
+        HEADS[kind](folder, target or LlamaConfig(vocab_size=8, **SIZES))
+        return folder.name
+
+    return head
+
+
+def test_a_head_goes_on_as_it_was(planned, refused, head):
+    name = head("eagle3")
+    plan = planned(begin=name)
+    assert plan.begin is not None
+    assert (plan.begin.name, plan.dialect, plan.vocabulary) == (name, "SpecForge", 6)
+    assert len(plan.taps) == 3
+    assert plan.sizes == {}
+    assert "train.save.dialect: received 'speculators'" in refused(begin=name, save={"dialect": "speculators"})
+    for key, value in (("shape", {"layers": 1}), ("vocabulary", 6), ("taps", ["norm.output"])):
+        found = refused(begin=name, **{key: value})
+        assert f"train.{key}: received a value, expected it only for a new drafter" in found
+
+
+def test_a_head_of_another_kind_or_target_is_refused(refused, head):
+    assert "received a folder of drafter.kind medusa" in refused(begin=head("medusa"))
+    wide = head("eagle3", LlamaConfig(vocab_size=8, **(SIZES | {"hidden_size": 64})))
+    found = refused(begin=wide)
+    assert "train.begin: received a head for a target with a hidden size of 64" in found
+    assert "drafter.model" not in found
+
+
+def test_the_kind_may_be_that_of_the_folder(planned, refused, head):
+    assert planned(kind="auto", begin=head("medusa")).kind == "medusa"
+    assert "drafter.kind: received 'auto', expected the kind of the new drafter" in refused(kind="auto")
+
+
+def test_an_output_that_holds_something_else_is_refused(planned, refused, tmp_path):
+    output = tmp_path / "new"
+    output.mkdir()
+    assert planned().output == output  # nothing is in it
+    (output / "thesis.tex").write_text("all of it")
+    assert "a folder that holds something else" in refused()
+    (output / REPORT).write_text("{}")
+    assert "a folder that holds something else" in refused()
+    (output / REPORT).write_text(json.dumps({"made_by": MADE_BY}))
+    assert planned().output == output
+    assert (output / "thesis.tex").read_text() == "all of it"
+
+
+def test_what_is_read_is_not_written(refused, make_checkpoint, tmp_path):
+    make_checkpoint(tmp_path / "new", hidden_size=16)
+    assert "which is read at train.begin" in refused(kind="model", begin="new")
+    assert "which is read at target.model" in refused("drafter.model=target")
+
+
+def test_a_work_folder_that_holds_something_else_is_refused(written, tmp_path):
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "notes.txt").write_text("mine")
+    with pytest.raises(SpeccompileError, match=r"--work: received .*a folder that holds something else") as caught:
+        plan_training(written(), tmp_path / "work")
+    assert caught.value.hint
+
+
+def lines(path, *records):
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path.name
+
+
+def test_data_whose_tokens_are_not_the_targets_is_refused(refused, tmp_path, make_checkpoint):
+    name = lines(tmp_path / "ids.jsonl", {"token_ids": [1, 2]}, {"token_ids": [3, 8]})
+    found = refused(data={"files": name, "kind": "text"})
+    assert "token 8 in" in found
+    assert "line 2, expected ids from 0 to 7" in found
+    make_checkpoint(tmp_path / "mute", words=None, **SIZES)
+    text = lines(tmp_path / "text.jsonl", {"text": "def"})
+    assert "but the target has no tokenizer.json" in refused("target.model=mute", data={"files": text})
+
+
+def test_conversations_need_a_template_that_marks_answers(planned, refused, tmp_path):
+    name = lines(tmp_path / "c.jsonl", {"messages": [{"role": "user", "content": "if"}]})
+    assert "received no chat template" in refused(data={"files": name})
+    template = tmp_path / "target" / "chat_template.jinja"
+    template.write_text("{% for m in messages %}{{ m.content }}{% endfor %}")
+    assert "a chat template without an answer mask" in refused(data={"files": name})
+    assert planned(data={"files": name, "answers": "bundle"}).data.answers == "bundle"
+    (tmp_path / "marked.jinja").write_text(MARKED)
+    assert planned(data={"files": name, "template": "marked.jinja"}).data.template == tmp_path / "marked.jinja"
+    template.unlink()
+    (tmp_path / "target" / "tokenizer_config.json").write_text(json.dumps({"chat_template": MARKED}))
+    assert planned(data={"files": name}).data.kind == "conversations"
+
+
+def test_the_kind_of_records_is_told_by_their_keys(planned, refused, tmp_path):
+    for record, kind in (({"prompt": "if"}, "prompts"), ({"text": "if"}, "text")):
+        assert planned(data={"files": lines(tmp_path / "r.jsonl", record)}).data.kind == kind
+    assert "train.data.kind: received nothing" in refused(data={"files": lines(tmp_path / "r.jsonl", {"x": 1})})
+
+
+def test_col_bt_is_of_several_models(written, make_checkpoint, tmp_path):
+    make_checkpoint(tmp_path / "first", hidden_size=16)
+    recipe = written("drafter={kind: models, models: [first, second]}", loss={"drop": "first"})
+    plan = plan_training(recipe)
+    assert (plan.kind, plan.output, plan.loss.drop) == ("model", tmp_path / "second", str(tmp_path / "first"))
+
+
+def test_a_build_says_that_the_drafter_is_still_to_be_trained(written):
+    with pytest.raises(SpeccompileError, match=r"drafter\.model: received a folder that is not there yet") as caught:
+        make_plan(written())
+    assert str(caught.value.hint).startswith("train it first: speccompile train ")
+
+
+def test_a_training_changes_nothing_of_a_build(written, make_checkpoint, tmp_path):
+    make_checkpoint(tmp_path / "new", hidden_size=16)
+    recipe = written(kind="model")
+    without = recipe.model_copy(update={"train": None})
+    without._origin = recipe.origin
+    assert make_plan(recipe).to_json() == make_plan(without).to_json()
+
+
+def test_of_a_text_so_many_passages_are_answered(planned):
+    answered = planned("train.data.answers=bundle")
+    assert answered.data.prompts is not None, "there are as many as there are words"
+    assert answered.data.prompts > 1
+    assert planned("train.data.answers={by: bundle, prompts: 7}").data.prompts == 7
+    assert planned().data.prompts is None

@@ -1,0 +1,123 @@
+"""A family's learner against its reference: what it says at anchors of whole texts, how it learns, what it leaves."""
+
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM
+
+from speccompile.builder import modules
+from speccompile.builder.steps import Steps
+from speccompile.families import module_of
+from speccompile.families.learning import Learner, Seen
+from speccompile.families.site import Site
+from speccompile.prove.drafts import Fed
+from speccompile.recipe import Plan, load_recipe, make_plan
+from speccompile.train.teacher import Teacher
+
+LENGTH, SHORTER = 23, 17
+"""Tokens of the two texts; the second is padded."""
+ANCHORS = torch.tensor([[1, 4, 5, 11], [2, 3, 9, 12]])
+TOLERANCE = {"rtol": 1e-4, "atol": 2e-4}
+"""Of logits, float32: the reference adds up in another order."""
+
+
+def site_of(plan: Plan) -> Site:
+    """As a training makes it: with the target in torch."""
+    model = AutoModelForCausalLM.from_pretrained(plan.target.folder, attn_implementation="eager").eval()
+    return Site(plan, modules.cache_shape(plan), partial(modules.load_decoder, steps=Steps()), model)
+
+
+def learner_of(plan: Plan, depth: int) -> Learner:
+    torch.manual_seed(0)
+    return module_of(plan.drafter.kind, "training").learner(site_of(plan), depth)
+
+
+def seen_by(plan: Plan, learner: Learner, seed: int = 0) -> Seen:
+    """Two random texts, and what the target makes of them."""
+    model = AutoModelForCausalLM.from_pretrained(plan.target.folder, attn_implementation="eager")
+    random = torch.Generator().manual_seed(seed)
+    tokens = torch.randint(3, plan.target.facts.vocabulary_size, (2, LENGTH), generator=random)
+    real = torch.ones_like(tokens, dtype=torch.bool)
+    real[1, SHORTER:] = False
+    return Teacher(model, learner.taps).read(tokens, real, real)
+
+
+def check_said(plan: Plan, depth: int) -> None:
+    """At several anchors and depths it says what the family's reference says, behind the text's own tokens."""
+    learner = learner_of(plan, depth)
+    seen = seen_by(plan, learner)
+    (teacher,) = module_of(plan.drafter.kind, "reference").teachers(modules.site_of(plan))
+    with torch.no_grad():
+        said = [over_target(each, learner, seen) for each in learner(seen, ANCHORS, depth)]
+    assert len(said) == depth
+    for row, anchors in enumerate(ANCHORS.tolist()):
+        text, features = seen.tokens[row].tolist(), seen.features[row].numpy()
+        for place, anchor in enumerate(anchors):
+            fed = Fed(text[: anchor + 1], features[:anchor], text[1 : anchor + 1])
+            expected = torch.as_tensor(teacher(fed, text[anchor + 1 : anchor + depth]))
+            found = torch.stack([each[row, place] for each in said])
+            torch.testing.assert_close(found, expected, **TOLERANCE)
+
+
+def over_target(logits: Tensor, learner: Learner, seen: Seen) -> Tensor:
+    """Over the target's tokens, -inf for those that the learner does not have."""
+    if learner.vocabulary is None:
+        return logits
+    whole = torch.full((*logits.shape[:-1], seen.logits.shape[-1]), -torch.inf)
+    whole[..., learner.vocabulary] = logits
+    return whole
+
+
+def check_learns(plan: Plan, depth: int, later: tuple[str, ...] = ()) -> Learner:
+    """Every tensor that is trained has a gradient that is not zero, and nothing of the target has one; a step down the
+    gradient makes the loss smaller. later: parts of names that move once others have."""
+    learner = learner_of(plan, depth)
+    seen = seen_by(plan, learner)
+    trained = {name: each for name, each in learner.named_parameters() if each.requires_grad}
+    assert trained
+    before = loss_of(learner, seen, depth)
+    before.backward()
+    unmoved = {name for name, each in trained.items() if each.grad is None or not each.grad.abs().sum() > 0}
+    assert {name for name in unmoved if not any(part in name for part in later)} == set()
+    others = {name for name, each in learner.named_parameters() if each.grad is not None and name not in trained}
+    assert others == set()
+    with torch.no_grad():
+        size = sum(float(each.grad.square().sum()) for each in trained.values()) ** 0.5
+        for each in trained.values():
+            each -= 1e-2 * each.grad / size
+        assert loss_of(learner, seen, depth) < before
+    return learner
+
+
+def loss_of(learner: Learner, seen: Seen, depth: int) -> Tensor:
+    """Cross entropy of the text's tokens, and what it learns besides."""
+    said = learner(seen, ANCHORS, depth)
+    losses = []
+    for draft, logits in enumerate(said):
+        wanted = seen.tokens.gather(1, ANCHORS + 1 + draft)
+        wanted = wanted if learner.vocabulary is None else wanted % len(learner.vocabulary)
+        losses.append(torch.nn.functional.cross_entropy(logits.flatten(0, 1), wanted.flatten()))
+    own = learner.own_loss(seen, ANCHORS, said, [torch.full(ANCHORS.shape, 0.25) for _ in said])
+    assert own is None or own.shape == (*ANCHORS.shape, depth)
+    return torch.stack(losses).sum() + (0 if own is None else own.mean())
+
+
+def check_saved(plan: Plan, learner: Learner, depth: int) -> Plan:
+    """Saved and read again it says the same, bit for bit. Returns the plan of a recipe that drafts with the folder."""
+    folder = plan.drafter.head.folder.parent
+    learner.save(folder / "left", torch.float32)
+    recipe = (folder / "recipe.yaml").read_text()
+    (folder / "recipe.yaml").write_text(recipe.replace("model: head", "model: left"))
+    left = make_plan(load_recipe(folder))
+    seen = seen_by(plan, learner)
+    with torch.no_grad():
+        pairs = zip(learner(seen, ANCHORS, depth), learner_of(left, depth)(seen, ANCHORS, depth), strict=True)
+        assert all(torch.equal(ours, theirs) for ours, theirs in pairs)
+    assert left.drafter.head.dialect == plan.drafter.head.dialect
+    return left
+
+
+def files_of(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())

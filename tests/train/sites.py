@@ -1,0 +1,81 @@
+"""Tiny targets with drafters beside them, as a training finds them: a site, a learner, texts that the target saw."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PretrainedConfig, PreTrainedModel
+
+from speccompile.builder import modules
+from speccompile.builder.steps import Steps
+from speccompile.families import FAMILIES, module_of
+from speccompile.families.learning import Learner, Seen, Wanted
+from speccompile.families.site import Site
+from speccompile.families.weights import Ends
+from speccompile.recipe import load_recipe, make_plan
+from speccompile.recipe.refusal import Origin
+from speccompile.recipe.shape import decide_sizes
+from speccompile.train.teacher import Teacher
+from tests import zoo
+
+LENGTH, MAX_LENGTH = 18, 64
+
+
+def target(folder: Path, row: str = "llama", **settings: Any) -> PreTrainedModel:
+    """One of the zoo's, with a tokenizer, at <folder>/target. settings: of its config."""
+    model = zoo.model(row, **settings)
+    model.save_pretrained(folder / "target")
+    zoo.byte_tokenizer().save_pretrained(folder / "target")
+    return model
+
+
+def site(folder: Path, model: PreTrainedModel, kind: str, drafter: str = "") -> Site:
+    """Of the drafter at <folder>/head."""
+    more = "" if "tokens" in drafter else ", tokens: 3"
+    (folder / "recipe.yaml").write_text(
+        f"name: tiny\ntarget: {{model: target}}\ndrafter: {{kind: {kind}, model: head{more}{drafter}}}\n"
+        f"cache: {{max_length: {MAX_LENGTH}}}\n"
+    )
+    plan = make_plan(load_recipe(folder))
+    load = partial(modules.load_decoder, steps=Steps())
+    return Site(plan, modules.cache_shape(plan), load, model)
+
+
+def learner(found: Site, depth: int = 3) -> Learner:
+    made: Learner = module_of(found.plan.drafter.kind, "training").learner(found, depth)
+    return made
+
+
+def begin(
+    folder: Path, model: PreTrainedModel, kind: str, name: str = "head", *, sizes: Mapping[str, Any] | None = None,
+    kept: Tensor | None = None, dialect: str = "", depth: int = 3, taps: tuple[str, ...] | None = None, seed: int = 0,
+) -> Path:  # fmt: skip
+    """A new drafter at <folder>/<name>, its sizes decided as by a plan."""
+    training, config = FAMILIES[kind].training, model.config.to_dict()
+    assert training is not None
+    decided = decide_sizes(training.sizes, config, sizes or {}, Origin(folder / "recipe.yaml"))
+    wanted = Wanted(
+        config, Ends(lambda: model), depth, decided,
+        training.taps(model.config.num_hidden_layers) if taps is None else taps,
+        kept, dialect or training.dialects[0], str(folder / "target"), seed, folder / "target",
+    )  # fmt: skip
+    module_of(kind, "training").new(folder / name, wanted)
+    return folder / name
+
+
+def written(folder: Path, write: Callable[[Path, PretrainedConfig], object], kind: str, **settings: Any) -> Site:
+    """A published head beside a tiny target. settings: of its config."""
+    model = target(folder, **settings)
+    write(folder / "head", model.config)
+    return site(folder, model, kind)
+
+
+def seen(model: PreTrainedModel, taps: tuple[str, ...], texts: int = 2, seed: int = 0) -> Seen:
+    """Random texts, read by the target."""
+    random = torch.Generator().manual_seed(seed)
+    tokens = torch.randint(3, model.config.vocab_size, (texts, LENGTH), generator=random)
+    real = torch.ones_like(tokens, dtype=torch.bool)
+    return Teacher(model, taps).read(tokens, real, real)

@@ -1,0 +1,107 @@
+"""Acceptance by depth against counting by hand, one place at a time."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from speccompile.train.evaluate import Counts, depths
+from speccompile.train.teacher import Teacher
+from tests import zoo
+from tests.train.toy_learner import DEPTH, KINDS, VOCABULARY, Toy
+
+
+@pytest.fixture(scope="module")
+def teacher() -> Teacher:
+    return Teacher(zoo.model("llama"), ())
+
+
+def random_texts(lengths: list[int], seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    """Texts side by side, with learnt tokens in runs."""
+    generator = torch.Generator().manual_seed(seed)
+    real = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+    tokens = torch.randint(VOCABULARY, real.shape, generator=generator) * real
+    learnt = torch.rand(real.shape, generator=generator) < 0.8
+    return tokens, real, learnt & real
+
+
+def by_hand(learner: Toy, teacher: Teacher, texts: tuple[Tensor, Tensor, Tensor]) -> Counts:
+    """Every text alone, every anchor, every depth."""
+    counts = {name: [0.0] * DEPTH for name in ("places", "before", "right", "accepted")}
+    for tokens, real, learnt in zip(*texts, strict=True):
+        length = int(real.sum())
+        seen = teacher.read(*(each[None, :length] for each in (tokens, real, learnt)))
+        ids = torch.arange(VOCABULARY) if learner.vocabulary is None else learner.vocabulary
+        for anchor in range(1, length):
+            is_right = True
+            for depth in range(1, DEPTH + 1):
+                if anchor + depth >= length or not learnt[anchor + depth]:
+                    break
+                drafter = torch.zeros(VOCABULARY)
+                said = learner.say(seen, torch.tensor([[anchor]]), depth - 1)[0, 0].detach().softmax(-1)
+                drafter[ids] = said
+                target = seen.logits[0, anchor + depth - 1].softmax(-1)
+                counts["places"][depth - 1] += 1
+                counts["before"][depth - 1] += is_right
+                is_right = is_right and bool(drafter.argmax() == target.argmax())
+                counts["right"][depth - 1] += is_right
+                counts["accepted"][depth - 1] += float(torch.minimum(drafter, target).sum())
+    whole = [tuple(map(int, counts[name])) for name in ("places", "before", "right")]
+    return Counts(*whole, tuple(counts["accepted"]))
+
+
+def same(one: Counts, other: Counts) -> bool:
+    exact = (one.places, one.before, one.right) == (other.places, other.before, other.right)
+    return exact and one.accepted == pytest.approx(other.accepted, rel=1e-4)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_counts_are_those_of_counting_by_hand(kind, teacher):
+    learner = KINDS[kind]()
+    texts = random_texts([40, 23, 31])
+    found = depths(learner, teacher, [texts], DEPTH)
+    expected = by_hand(learner, teacher, texts)
+    assert same(found, expected)
+    assert 0 < found.right[-1] < found.right[0] < found.places[0]
+    shares = [right / places for right, places in zip(expected.right, expected.places, strict=True)]
+    assert found.full == pytest.approx(shares)
+    assert found.cond[1] == expected.right[1] / expected.before[1]
+    assert found.accepted_at_depth[0] == pytest.approx(expected.accepted[0] / expected.places[0], rel=1e-4)
+
+
+def test_counts_of_parts_add_up_to_those_of_the_whole(teacher):
+    learner = KINDS["every place"]()
+    whole = random_texts([30, 18, 25, 22])
+    parts = [tuple(each[start : start + 2] for each in whole) for start in (0, 2)]
+    found = [depths(learner, teacher, [part], DEPTH) for part in parts]
+    assert same(found[0] + found[1], depths(learner, teacher, [whole], DEPTH))
+    assert Counts.none(DEPTH) + found[0] == found[0]
+
+
+def test_nothing_is_counted_where_nothing_is_learnt(teacher):
+    tokens, real, learnt = random_texts([12])
+    texts = [(tokens, real, torch.zeros_like(learnt)), (tokens[:, :2], real[:, :2], learnt[:, :2])]
+    counts = depths(KINDS["blocks"](), teacher, texts, DEPTH)
+    assert counts == Counts.none(DEPTH)
+    assert counts.full == counts.cond == counts.accepted_at_depth == [None] * DEPTH
+    assert counts.expected == 1
+
+
+def test_what_the_target_itself_drafts_is_always_right(teacher):
+    learner = Toy(every=True, even=True, towards=1e4)
+    counts = depths(learner, teacher, [random_texts([25, 14])], DEPTH)
+    assert counts.full == [1.0] * DEPTH
+    assert counts.expected == DEPTH + 1
+
+
+def test_the_watcher_sees_every_batch_and_the_learner_comes_back_as_it_was(teacher):
+    learner, seen = KINDS["blocks"]().train(), []
+    depths(learner, teacher, [random_texts([9]), random_texts([12])], DEPTH, seen.append)
+    assert [each.tokens.shape[1] for each in seen] == [9, 12]
+    assert learner.training
+
+
+def test_blocks_are_asked_for_a_few_at_a_time(teacher):
+    learner = KINDS["blocks"]()
+    depths(learner, teacher, [random_texts([150])], DEPTH)
+    assert sum(learner.asked) == 148
+    assert max(learner.asked) <= 64

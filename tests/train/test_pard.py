@@ -1,0 +1,62 @@
+"""PARD as it learns: what it says, what learns, and the language model that it leaves."""
+
+import json
+
+import pytest
+import torch
+
+from speccompile.recipe import load_recipe, make_plan
+from tests import zoo
+from tests.compile.eager_rounds import check_generation
+from tests.heads.every import MASK
+from tests.train import sites
+from tests.train.learners import ANCHORS, check_learns, check_said, learner_of, seen_by
+
+DEPTH = 4
+
+
+def plan_of(folder, architecture="llama", **settings):
+    """A recipe that drafts with a language model of its own beside a tiny target."""
+    sites.target(folder)
+    zoo.save(architecture, folder / "head", **settings)
+    path = folder / "head" / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"pard_token": MASK}))
+    recipe = "name: tiny\ntarget: {model: target}\ndrafter: {kind: pard, model: head, tokens: 2}\n"
+    (folder / "recipe.yaml").write_text(recipe + "cache: {max_length: 64, prefill_chunk: 16}\n")
+    return make_plan(load_recipe(folder))
+
+
+@pytest.mark.parametrize("architecture", ["llama", "mistral", "gemma3_text"])
+def test_masks_behind_a_text_say_what_the_reference_says_of_each(tmp_path, architecture):
+    check_said(plan_of(tmp_path, architecture), DEPTH)
+    if architecture == "mistral":
+        check_said(plan_of(tmp_path, architecture), 1)
+
+
+def left_by(plan, learner, folder):
+    """The plan of the same recipe with what the learner leaves."""
+    learner.save(folder / "left", torch.float32)
+    recipe = (folder / "recipe.yaml").read_text()
+    (folder / "recipe.yaml").write_text(recipe.replace("model: head", "model: left"))
+    return make_plan(load_recipe(folder))
+
+
+def test_what_is_trained_learns_comes_back_and_is_built(tmp_path):
+    plan = plan_of(tmp_path)
+    learner = check_learns(plan, DEPTH)
+    left = left_by(plan, learner, tmp_path)
+    assert left.drafter.mask_token == MASK
+    seen = seen_by(plan, learner)
+    with torch.no_grad():
+        pairs = zip(learner(seen, ANCHORS, DEPTH), learner_of(left, DEPTH)(seen, ANCHORS, DEPTH), strict=True)
+        assert all(torch.equal(ours, theirs) for ours, theirs in pairs)
+    check_generation(left, tmp_path)
+
+
+def test_a_new_one_is_read_and_learns(tmp_path):
+    model = sites.target(tmp_path)
+    sites.begin(tmp_path, model, "pard", sizes={"mask_token": 44})
+    plan = sites.site(tmp_path, model, "pard").plan
+    assert plan.drafter.mask_token == 44
+    check_said(plan, DEPTH)
+    check_learns(plan, DEPTH)

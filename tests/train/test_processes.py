@@ -1,0 +1,165 @@
+"""Several processes, by gloo, give what one does; each goes on from the other's checkpoints."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from speccompile.errors import EngineError, SpeccompileError, UsageError
+from speccompile.train.curves import read_curves
+from speccompile.train.processes import Processes
+from tests.train.toy_training import Stopped, Toy, ToyWeigh, fail, run
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def launched(folder, count=2, launcher=(), check=True, **keys):
+    """A training of the toy by so many processes."""
+    # Which finds a port by itself, and keeps it: one that is asked for beforehand may be another's by then.
+    own = ("torch.distributed.run", "--standalone", "--nproc_per_node", str(count))
+    command = [sys.executable, "-m", *(launcher or own)]
+    command += ["-m", "tests.train.toy_training", json.dumps({"folder": str(folder), **keys})]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, cwd=ROOT, text=True, capture_output=True, env=environment)
+    assert not check or done.returncode == 0, done.stderr
+    return done
+
+
+def tensors(folder):
+    latest = folder / "checkpoints/latest"
+    return load_file(latest / "learner.safetensors") | load_file(latest / "optimizers.safetensors")
+
+
+def assert_alike(one, other, rtol=1e-3, atol=1e-5):
+    """Weights and losses to rounding; a step of Adam divides by numbers near zero, which widens it."""
+    ours, theirs = tensors(one), tensors(other)
+    assert ours.keys() == theirs.keys()
+    for name, value in ours.items():
+        torch.testing.assert_close(value, theirs[name], rtol=rtol, atol=atol, msg=lambda text, name=name: name + text)
+    losses, expected = (
+        [line["loss"] for line in read_curves(each / "curves.jsonl") if line["kind"] == "steps"]
+        for each in (one, other)
+    )
+    assert len(losses) == 20
+    assert losses == pytest.approx(expected, rel=max(rtol / 100, atol))
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """Trainings by one process."""
+    folder = tmp_path_factory.mktemp("alone")
+    run(folder / "adamw", with_curves=True)
+    run(folder / "muon", with_curves=True, matrix_rate=0.02)
+    return folder
+
+
+@pytest.mark.parametrize("settings", [{}, {"accumulate": 4}, {"judge_every": 0}, {"checkpointing": True}])
+def test_two_processes_give_what_one_does(tmp_path, alone, settings):
+    launched(tmp_path, with_curves=True, **settings)
+    if "judge_every" in settings:
+        kinds = [line["kind"] for line in read_curves(tmp_path / "curves.jsonl")]
+        assert kinds == ["steps", "evaluation"] * 20
+        assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir())[:2] == ["best", "latest"]
+        return
+    assert_alike(tmp_path, alone / "adamw")
+
+
+def test_accelerate_launches_it_as_well(tmp_path, alone):
+    launcher = ("accelerate.commands.launch", "--cpu", "--num_processes", "2", "--num_machines", "1",
+                "--main_process_port", "0", "--mixed_precision", "no", "--dynamo_backend", "no")  # fmt: skip
+    launched(tmp_path, launcher=launcher, with_curves=True)
+    assert_alike(tmp_path, alone / "adamw")
+
+
+def test_muon_by_two_processes_is_that_of_one(tmp_path, alone):
+    launched(tmp_path, with_curves=True, matrix_rate=0.02)
+    assert_alike(tmp_path, alone / "muon")
+
+
+def test_fsdp_gives_what_one_process_does(tmp_path, alone):
+    launched(tmp_path, with_curves=True, sharded=True, judge_every=1e9)
+    assert_alike(tmp_path, alone / "adamw")
+    (judged,) = [line for line in read_curves(tmp_path / "curves.jsonl") if line["kind"] == "evaluation"]
+    stored = load_file(tmp_path / "checkpoints/latest/learner.safetensors")
+    frozen = 3.0
+    assert judged["figures"]["size"] == pytest.approx(frozen + sum(float(v.abs().sum()) for v in stored.values()))
+
+
+def test_muon_under_fsdp_sees_whole_matrices(tmp_path, alone):
+    """It makes them orthogonal in bfloat16, so that products of parts round otherwise: by 2 % of what changed. Of a
+    part of a matrix it would make something else altogether."""
+    launched(tmp_path, with_curves=True, sharded=True, matrix_rate=0.02)
+    assert_alike(tmp_path, alone / "muon", rtol=0, atol=5e-3)
+
+
+@pytest.mark.parametrize("sharded", [True, False])
+@pytest.mark.parametrize("first", [1, 2])
+def test_another_number_of_processes_goes_on(tmp_path, alone, first, sharded):
+    if first == 1:
+        learner = Toy()
+        weigh = ToyWeigh(learner, 8)
+        weigh.before[10] = fail
+        with pytest.raises(Stopped):
+            run(tmp_path, learner=learner, weigh=weigh, with_curves=True, save_every=0)
+        launched(tmp_path, with_curves=True, sharded=sharded)
+    else:
+        done = launched(tmp_path, check=False, with_curves=True, sharded=sharded, save_every=0, fail_at=10)
+        assert "Stopped" in done.stderr
+        assert json.loads((tmp_path / "checkpoints/latest/state.json").read_text())["step"] == 10
+        run(tmp_path, with_curves=True)
+    assert_alike(tmp_path, alone / "adamw")
+
+
+def test_a_loss_that_is_none_ends_all_processes_with_the_part_named(tmp_path):
+    done = launched(tmp_path, check=False, nan_at=3, save_every=0)
+    assert done.returncode != 0
+    said = [line for line in done.stderr.splitlines() if "TrainingError: step 3: the loss is nan" in line]
+    assert said
+    assert all("its samples: " in line for line in said)
+    assert json.loads((tmp_path / "checkpoints/latest/state.json").read_text())["step"] == 3
+
+
+def test_an_error_of_the_first_is_that_of_all(tmp_path):
+    run(tmp_path)
+    done = launched(tmp_path, check=False, plan={"seed": 1})
+    assert done.returncode != 0
+    assert "RecipeError" in done.stderr
+    assert "seed: received 1, expected 7" in done.stderr
+
+
+def test_a_precision_of_the_launch_is_refused(monkeypatch):
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "fp16")
+    with pytest.raises(UsageError, match="--mixed_precision fp16"):
+        Processes()
+
+
+def test_fsdp_without_devices_is_refused(monkeypatch):
+    """accelerate leaves it out without a word."""
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
+    monkeypatch.setenv("FSDP_VERSION", "2")
+    with pytest.raises(UsageError, match="FSDP, for which accelerate has no way with NO"):
+        Processes()
+
+
+def test_accelerate_that_is_missing_is_one_error(monkeypatch):
+    monkeypatch.setitem(sys.modules, "accelerate", None)
+    with pytest.raises(EngineError, match="accelerate, which is not installed") as caught:
+        Processes()
+    assert caught.value.hint == 'pip install "speccompile[train]"'
+
+
+def test_alone_the_work_of_the_first_is_done_here():
+    def fails():
+        raise SpeccompileError("so", hint="do")
+
+    processes = Processes()
+    assert processes.at_first(lambda: 3) == 3
+    assert processes.gathered("x") == ["x"]
+    assert processes.of_first(1.5, 2.0) == [1.5, 2.0]
+    with pytest.raises(SpeccompileError, match="so"):
+        processes.at_first(fails)

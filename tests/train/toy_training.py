@@ -1,0 +1,164 @@
+"""A learner of a few hundred numbers, and a training of it that runs in a process of its own.
+
+python -m tests.train.toy_training '{"folder": "..", "steps": 20, ..}'     by one process, or by a launcher's
+"""
+
+import json
+import math
+import os
+import signal
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+from torch.nn import functional
+
+from speccompile.errors import SpeccompileError
+from speccompile.recipe.training_plan import SchedulePlan
+from speccompile.train import processes as processes_room
+from speccompile.train.curves import Curves
+from speccompile.train.loop import Judged, Judging, Saving, Trained, train
+from speccompile.train.objective import Weighed
+from speccompile.train.processes import Processes
+
+# At these sizes a second thread costs more than it gives, and six times as much on a busy machine.
+torch.set_num_threads(1)
+
+TOKENS, WIDTH, TEXTS, SEED = 11, 8, 64, 7
+
+SCHEDULE = SchedulePlan(
+    steps=20, seconds=None, batch_size=8, accumulate=1, optimizer="adamw", learning_rate=0.02, matrix_rate=None,
+    weight_decay=0.1, warmup=4, final=0.1, clip=1.0, precision="float32", checkpointing=False,
+)  # fmt: skip
+
+
+class Toy(nn.Module):
+    """Tokens in, logits of the token behind out."""
+
+    def __init__(self, dropout: float = 0.0) -> None:
+        super().__init__()
+        torch.manual_seed(SEED)
+        self.embed_tokens = nn.Embedding(TOKENS, WIDTH)
+        self.hidden = nn.Linear(WIDTH, 2 * WIDTH)
+        self.norm = nn.LayerNorm(2 * WIDTH)
+        self.back = nn.Linear(2 * WIDTH, WIDTH, bias=False)
+        self.lm_head = nn.Linear(WIDTH, TOKENS, bias=False)
+        self.frozen = nn.Parameter(torch.ones(3), requires_grad=False)
+        self.register_buffer("ids", torch.arange(TOKENS))
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """int64 [B] -> float32 [B, TOKENS]."""
+        x = self.embed_tokens(tokens)
+        x = x + self.back(self.dropout(functional.silu(self.norm(self.hidden(x)))))
+        return self.lm_head(x)
+
+
+def texts(step: int, part: int, parts: int, size: int) -> np.ndarray:
+    """Which samples a part has."""
+    return np.random.default_rng((SEED, step)).integers(0, TEXTS, size)[part::parts]
+
+
+class ToyWeigh:
+    """Samples are tokens, each with its successor and a weight of its own.
+
+    before: what happens before a part of a step is weighed; what it gives is a factor of the loss.
+    """
+
+    def __init__(self, learner: nn.Module, size: int) -> None:
+        self.learner, self.size, self.calls = learner, size, []
+        self.before = {}
+
+    def __call__(self, step: int, part: int, parts: int) -> Weighed:
+        self.calls.append((step, part, parts))
+        scale = self.before[step](part) if step in self.before else 1.0
+        samples = torch.from_numpy(texts(step, part, parts, self.size))
+        tokens, wanted, weights = samples % TOKENS, (3 * samples + 1) % TOKENS, 1.0 + samples % 3
+        losses = functional.cross_entropy(self.learner(tokens).float(), wanted, reduction="none")
+        total = (losses * weights).sum() * scale
+        right = losses.detach().sum().item()
+        return Weighed(total, weights.sum(), {"loss/1": (right, len(samples))})
+
+
+def run(
+    folder: Path, *, learner: nn.Module | None = None, weigh: ToyWeigh | None = None, save_every: float = 1e9,
+    keep: int = 2, judge_every: float | None = None, scores: dict[int, float] | None = None, plan: dict | None = None,
+    with_curves: bool = False, **schedule,
+) -> tuple[Trained, nn.Module]:  # fmt: skip
+    """A training of the toy. scores: of steps, for a judge; -step for others."""
+    learner = learner or Toy()
+    changed = replace(SCHEDULE, **schedule)
+    processes = Processes()
+
+    def judge(step: int) -> Judged:
+        held = learner.state_dict()
+        assert not any(isinstance(value, DTensor) for value in held.values()), "a part of the weights"
+        size = sum(float(value.abs().sum()) for value in held.values())
+        return Judged((scores or {}).get(step, -float(step)), {"by_depth": [0.5, 0.25], "size": size})
+
+    judging = None if judge_every is None else Judging(judge, judge_every)
+    curves = Curves(folder, "toy") if with_curves and processes.is_first else None
+    trained = train(
+        processes, learner, weigh or ToyWeigh(learner, changed.batch_size), changed,
+        Saving(folder / "checkpoints", save_every, keep, plan or {"loss": {"kind": "ce"}, "seed": SEED}),
+        seed=SEED, judging=judging, samples=lambda *at: texts(*at, changed.batch_size).tolist(), curves=curves,
+    )  # fmt: skip
+    return trained, learner
+
+
+class Stopped(Exception):
+    """What ends a training in the middle of a step."""
+
+
+def fail(part: int) -> float:
+    raise Stopped
+
+
+def share_weights() -> None:
+    """FSDP2 without devices: accelerate has it only for those, while torch has it for processors as well."""
+    from accelerate import FullyShardedDataParallelPlugin
+    from accelerate.utils import DistributedType
+
+    plain = processes_room._accelerator
+
+    def sharing() -> object:
+        accelerator = plain()
+        accelerator.state.distributed_type = DistributedType.FSDP
+        accelerator.state.fsdp_plugin = FullyShardedDataParallelPlugin(fsdp_version=2, auto_wrap_policy="no_wrap")
+        return accelerator
+
+    processes_room._accelerator = sharing
+
+
+def main() -> None:
+    """Trains as the argument says. kill_at, fail_at, nan_at: a step, and how it ends.
+    largest_file: bytes. sharded: by FSDP2."""
+    wanted = json.loads(sys.argv[1])
+    folder = Path(wanted.pop("folder"))
+    if limit := wanted.pop("largest_file", None):
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    if wanted.pop("sharded", False):
+        share_weights()
+    learner = Toy()
+    weigh = ToyWeigh(learner, wanted.get("batch_size", SCHEDULE.batch_size))
+    ends = {
+        "kill_at": lambda part: os.kill(os.getpid(), signal.SIGKILL),
+        "fail_at": fail,
+        "nan_at": lambda part: math.nan,
+    }
+    weigh.before = {wanted.pop(name): end for name, end in ends.items() if name in wanted}
+    try:
+        run(folder, learner=learner, weigh=weigh, **wanted)
+    except SpeccompileError as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+
+
+if __name__ == "__main__":
+    main()
