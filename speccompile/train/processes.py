@@ -8,6 +8,7 @@ All of them go through the same steps; the first alone writes, judges and speaks
 
 import atexit
 import os
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 
 LONGEST_WAIT = timedelta(days=1)
 """That processes wait for the first, which may compile and run a checkpoint meanwhile."""
+
+_TO_LET_GO = 0.5
+"""Seconds. They need microseconds; a busy machine may give them late."""
 
 _REFUSED = ("DEEPSPEED", "MEGATRON_LM", "XLA")
 
@@ -125,9 +129,11 @@ class Processes:
 
 
 def _leave() -> None:
-    """Of threads that still wait for the others when Python ends, the process would die."""
+    """Before Python ends. A thread of gloo lets go of the last tensors that it sent, which takes the interpreter, some
+    time after they arrived: one that came too late for that would end the process by SIGABRT."""
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
+        time.sleep(_TO_LET_GO)
 
 
 def whole_tensor(value: Tensor) -> Tensor:
