@@ -9,7 +9,7 @@ All of them go through the same steps; the first alone writes, judges and speaks
 import atexit
 import os
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from datetime import timedelta
@@ -17,10 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from speccompile.errors import EngineError, SpeccompileError, UsageError
 from speccompile.replaced import replaced
+from speccompile.step.layers import find_layers
+from speccompile.weights.tensor import with_numbers
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -56,12 +60,26 @@ class Processes:
         self.device: torch.device = self._accelerator.device
         self.rank: int = self._accelerator.process_index
         self.count: int = self._accelerator.num_processes
+        self._shares_weights = kind == "FSDP"
+        self._target: list[FSDPModule] = []
         if self.count > 1:
             atexit.register(_leave)
 
     @property
     def is_first(self) -> bool:
         return self.rank == 0
+
+    def put_target(self, model: nn.Module) -> nn.Module:
+        """The target, whose weights are still in its files, in memory on this device. With FSDP each process has a part
+        of every layer, and gathers one layer at a time while the target reads."""
+        layers = _apart(model) if self._shares_weights else []
+        for layer in layers:
+            with_numbers(layer).to(self.device)
+            self._target.append(fully_shard(layer, mesh=self._mesh(), reshard_after_forward=True))
+        return with_numbers(model).to(self.device)
+
+    def _mesh(self) -> DeviceMesh:
+        return init_device_mesh(self.device.type, (self.count,))
 
     def prepare(self, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> nn.Module:
         """The model on its device, wrapped for those processes, whose parameters the optimizers then have."""
@@ -114,18 +132,38 @@ class Processes:
 
     @contextmanager
     def whole(self, model: nn.Module) -> Iterator[None]:
-        """In which every process has all of the weights, as plain tensors, also in state_dict()."""
-        from torch.distributed.fsdp import FSDPModule
-
+        """In which every process has all of the weights, as plain tensors, also in state_dict(), and all of the
+        target's: one may use them while the others wait."""
         shards = [module for module in model.modules() if isinstance(module, FSDPModule)]
-        for shard in shards:
-            shard.unshard()
         with ExitStack() as stack:
+            stack.enter_context(self.whole_target())
             for shard in shards:
+                shard.unshard()
                 stack.callback(shard.reshard)
             for module in model.modules() if shards else ():  # hooks that would take the weights apart before that
                 stack.enter_context(replaced(module, "_state_dict_pre_hooks", OrderedDict()))
             yield
+
+
+    @contextmanager
+    def whole_target(self) -> Iterator[None]:
+        """In which every process has all of the target's weights, and runs it alone."""
+        for layer in self._target:
+            layer.set_reshard_after_forward(False)
+            layer.unshard()
+        try:
+            yield
+        finally:
+            for layer in self._target:
+                layer.set_reshard_after_forward(True)
+                layer.reshard()
+
+
+def _apart(model: nn.Module) -> list[nn.Module]:
+    """The layers that share no weight with any other part of the model."""
+    layers = find_layers(model)
+    uses = Counter(id(weight) for part in model.modules() for weight in part.parameters(recurse=False))
+    return [layer for layer in layers if all(uses[id(weight)] == 1 for weight in layer.parameters())]
 
 
 def _leave() -> None:

@@ -39,7 +39,6 @@ from speccompile.train.objective import Objective, Weighed
 from speccompile.train.processes import Processes
 from speccompile.train.teacher import Teacher
 from speccompile.train.work import ANSWERS, CHECKPOINTS, DATA, JUDGED, identity, open_work
-from speccompile.weights.tensor import with_numbers
 
 
 @dataclass(frozen=True)
@@ -98,7 +97,7 @@ def run_training(
     learnt, held_out, answers = _data(plan, tokenizer, processes)
     if processes.is_first:
         LOGGER.info("%s", show_sample(learnt, tokenizer))
-    model = with_numbers(load_model(plan.target.folder, plan.max_length)).to(processes.device)
+    model = processes.put_target(load_model(plan.target.folder, plan.max_length))
     if plan.loss.drop is not None:
         first = source.checkpoint(plan, Path(plan.loss.drop)).learner(1, model)
         learnt = remaining(learnt, first.to(processes.device), plan.loss.drop)
@@ -168,8 +167,9 @@ class _Run:
             return None
         folder = self.plan.work / DATA
         rank, count = self.processes.rank, self.processes.count
-        written = write_features(self.plan, self.model, corpus, folder, "features", rank, count)
-        self.processes.gathered(None)  # all have written theirs
+        with self.processes.whole_target():
+            written = write_features(self.plan, self.model, corpus, folder, "features", rank, count)
+            self.processes.gathered(None)  # all have written theirs
         return KeptTeacher(self.plan, self.model, corpus, written)
 
     def train(self, *, tensorboard: bool) -> Trained:

@@ -1,4 +1,4 @@
-"""scripts/gpu/check where there is no GPU, and the table that it prints where there is one."""
+"""scripts/gpu where there is no GPU: what it says, the table that it prints where there is one, what it would train."""
 
 import os
 import runpy
@@ -9,10 +9,12 @@ from xml.sax.saxutils import quoteattr
 import pytest
 
 from speccompile.engines.flavour import find_gpu
+from speccompile.recipe import load_recipe
+from speccompile.recipe.training import plan_training
 from tests.light.fake_cuda import FakeCuda
 
 ROOT = Path(__file__).resolve().parents[2]
-CHECK = ROOT / "scripts/gpu/check"
+CHECK, TRAIN = ROOT / "scripts/gpu/check", ROOT / "scripts/gpu/train"
 
 
 def case(name, inside=""):
@@ -59,11 +61,25 @@ def test_a_run_in_which_nothing_passed_fails(table, tmp_path, monkeypatch, capsy
     assert kept in out[-2]
 
 
-def test_it_says_that_there_is_no_gpu():
-    assert os.access(CHECK, os.X_OK)
+@pytest.mark.parametrize("script", [CHECK, TRAIN])
+def test_it_says_that_there_is_no_gpu(script):
+    assert os.access(script, os.X_OK)
     if find_gpu() is not None:
         pytest.skip("this machine has a GPU")
-    run = subprocess.run([CHECK], capture_output=True, text=True)
+    run = subprocess.run([script], capture_output=True, text=True)
     assert (run.returncode, run.stdout) == (1, "")
     assert "this machine has no NVIDIA GPU with a driver that works" in run.stderr
     assert "hint: run it where `nvidia-smi` lists a GPU" in run.stderr
+
+
+def test_what_a_gpu_trains_is_planned(tmp_path, monkeypatch):
+    """Their texts are made where they are trained; here one stands for them."""
+    drafters = runpy.run_path(str(ROOT / "scripts/gpu/drafters.py"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "texts.jsonl").write_text('{"prompt": "def main():"}\n')
+    for kind, drafter in drafters["DRAFTERS"].items():
+        texts = f"train.data.files={tmp_path / 'texts.jsonl'}"
+        overrides = (*drafters["settings"](kind, 7, tmp_path / "out"), texts)
+        plan = plan_training(load_recipe(ROOT / drafter.recipe, overrides))
+        assert (plan.kind, plan.schedule.seconds, plan.schedule.batch_size) == (kind, 7, 128)
+        assert plan.output == tmp_path / "out" / kind

@@ -1,6 +1,7 @@
 """`speccompile train`, whole: from a recipe and some texts to a folder that `build` takes."""
 
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 import yaml
 from safetensors.numpy import load_file
+from safetensors.torch import save_file
 
 from speccompile.cli import main
 from speccompile.errors import SpeccompileError
@@ -19,7 +21,7 @@ from speccompile.recipe.training_output import MADE_BY, REPORT
 from speccompile.train import run
 from speccompile.train.curves import read_curves
 from speccompile.train.run import Report, Source, run_training
-from tests import zoo
+from tests import quantized_models, zoo
 from tests.heads.mtp import mtp_target
 
 TEXT = "the self in the rest = on an error in the self = the one on the rest and in the end = an error "
@@ -85,6 +87,23 @@ def test_what_training_leaves_is_what_the_recipe_plans_to_build(recipe, kind, tm
     assert (tmp_path / "build" / "t-train" / "curves.html").is_file()
     assert not list(tmp_path.glob(".new*"))
     assert len({file.stat().st_mode for file in (tmp_path / "new").iterdir() if file.is_file()}) == 1
+
+
+@pytest.mark.parametrize("method", ["awq", "fp8"])
+def test_a_quantized_target_teaches_what_its_floats_do(recipe, target, tmp_path, method):
+    left = {}
+    for name in ("quantized", "floats"):
+        folder = shutil.copytree(target / "target", tmp_path / name)
+        floats = quantized_models.quantize(folder, method)
+        if name == "floats":
+            shutil.rmtree(folder)
+            shutil.copytree(target / "target", folder)
+            save_file(floats, folder / "model.safetensors", {"format": "pt"})
+        trained(recipe("eagle3"), f"target.model={folder}", f"drafter.model=new-{name}", restart=True)
+        left[name] = load_file(tmp_path / f"new-{name}" / "model.safetensors")
+    assert left["quantized"].keys() == left["floats"].keys()
+    for key, weight in left["floats"].items():
+        np.testing.assert_allclose(left["quantized"][key], weight, rtol=1e-4, atol=1e-5, err_msg=key)
 
 
 def test_what_is_left_has_learnt(recipe, tmp_path):

@@ -1,0 +1,37 @@
+"""A target whose layers are spread over two processes says what it says as a whole."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tests import zoo
+from tests.train.spread_target import TOKENS
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize("row", ["llama", "qwen2"])
+def test_layers_spread_over_processes_read_as_whole_ones(tmp_path, row):
+    model = zoo.model(row)
+    model.save_pretrained(tmp_path / "target")
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    command += ["-m", "tests.train.spread_target", str(tmp_path / "target"), str(tmp_path / "read.safetensors")]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, cwd=ROOT, text=True, capture_output=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    read = load_file(tmp_path / "read.safetensors")
+    layers = [weight for name, weight in model.named_parameters() if ".layers." in name]
+    assert len(read["parts"]) == len(layers)
+    assert (read["parts"] == 0.5).all()
+    with torch.no_grad():
+        expected = model(TOKENS).logits
+        beside = model(TOKENS + 1).logits
+    torch.testing.assert_close(read["alone"], expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(read["again"], read["alone"], rtol=0, atol=0)
+    torch.testing.assert_close(read["second"], beside, rtol=1e-5, atol=1e-5)
+    assert read["features"].abs().sum() > 0
