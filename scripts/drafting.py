@@ -8,8 +8,11 @@ A row of the table: drafts per round; new tokens per round at temperature 0 and 
 autoregressive), all prompts together; and at temperature 0 tokens per second behind the prefill, the same over
 autoregressive decoding in the same run, and what that ratio would be if drafts cost nothing: the bound of this way.
 
-Heads lie beside the recipes that use them; others, which `scripts/train_heads` trains in minutes, in --heads. A way
-whose head is not there is left out, and named on stderr.
+Heads lie beside the recipes that use them; others in --heads, each in a folder named by its kind, for example
+
+    speccompile train recipes/demo/train.yaml --set drafter.kind=hydra --set drafter.model=../../build/heads/hydra
+
+A way whose head is not there is left out, and named on stderr.
 """
 
 import argparse

@@ -177,7 +177,7 @@ class _Beginning(Origin):
 
     def complaint(self, key: str, problem: str, hint: str) -> Any:
         renamed = "train.begin" if key in ("drafter.model", "train.begin.model") else key
-        return super().complaint(renamed, problem, hint)
+        return super().complaint(renamed, problem, hint.replace("train.begin.model", "train.begin"))
 
 
 def _begin(
@@ -213,7 +213,7 @@ def _begin_model(
     folder: Path, kind: str, reference: str, target: ModelPlan, training: Training, origin: Origin
 ) -> _Begun:
     refuse_head(folder, kind)
-    model = resolve_model("train.begin", str(folder), None, PRECISION, origin)
+    model = resolve_model("train.begin", str(folder.resolve()), None, PRECISION, origin)
     model, read_mask = replace(model, reference=reference), FAMILIES[kind].read_mask
     if read_mask is not None:
         read_mask(folder, model.facts.vocabulary_size)

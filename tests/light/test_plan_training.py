@@ -198,6 +198,16 @@ def test_what_is_wrong_is_named_before_any_work(written, train, message, tmp_pat
     assert not (tmp_path / "new").exists()
 
 
+def test_a_folder_to_go_on_from_is_found_from_the_recipe_s_however_that_is_named(written, make_checkpoint, monkeypatch):
+    path = written().origin.path
+    make_checkpoint(path.parent / "before", **SIZES)
+    monkeypatch.chdir(path.parent.parent)
+    overrides = ("drafter.kind=model", "train.begin=before")
+    plan = plan_training(load_recipe(path.relative_to(path.parent.parent), overrides))
+    assert plan.begin is not None
+    assert plan.begin.samefile(path.parent / "before")
+
+
 def test_a_language_model_may_not_be_wider_than_its_target(refused, make_checkpoint, tmp_path):
     assert "train.shape.hidden_size: received 64" in refused(kind="model", shape={"hidden_size": 64})
     make_checkpoint(tmp_path / "wide", hidden_size=64)
