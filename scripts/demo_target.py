@@ -148,7 +148,7 @@ class Lines:
                 yield text
 
     def _prompt(self, text: str, share: float) -> str | None:
-        """Of a file, with that chance from a beginning of something on. None where there is none that is long enough."""
+        """Of a file, with that chance from a beginning of something on. None where none is long enough."""
         lines = text.splitlines(keepends=True)
         starts = [i for i, line in enumerate(lines) if line.lstrip().startswith(("def ", "class "))]
         if self.random.random() >= share:

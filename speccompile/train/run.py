@@ -29,7 +29,7 @@ from speccompile.train.curves import CURVES, Curves, read_curves
 from speccompile.train.data.corpus import Batch, Corpus
 from speccompile.train.data.features import KeptTeacher, write_features
 from speccompile.train.data.kept import about
-from speccompile.train.data.prepare import prepare, prepare_prompts
+from speccompile.train.data.prepare import check_sides, prepare, prepare_prompts
 from speccompile.train.data.shown import show_sample
 from speccompile.train.evaluate.checkpoint import Checkpoint
 from speccompile.train.judge import Judge
@@ -138,6 +138,7 @@ def _answers(plan: TrainingPlan, tokenizer: Any, folder: Path) -> Path:
     if plan.data.prompts is not None and plan.data.prompts < len(asked):
         drawn = np.random.default_rng(plan.seed).permutation(len(asked))[: plan.data.prompts]
         asked = [asked[number] for number in sorted(drawn.tolist())]
+    check_sides(plan, asked)
     return make_answers(plan, asked, plan.work / ANSWERS)
 
 

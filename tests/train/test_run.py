@@ -78,6 +78,8 @@ def test_what_training_leaves_is_what_the_recipe_plans_to_build(recipe, kind, tm
     assert report.data["documents"] == 20
     assert report.data["learnt_from"] + report.data["held_out"] == report.data["texts"]
     plan = make_plan(load_recipe(path))
+    reach = None if plan.drafter.head is None else plan.drafter.head.tokens
+    assert (reach is not None) is FAMILIES[kind].training.bounded
     assert plan.drafter.kind == kind
     said = json.loads((tmp_path / "new" / REPORT).read_text())
     assert (said["made_by"], said["steps"]) == (MADE_BY, STEPS)
