@@ -22,7 +22,7 @@ from speccompile.recipe.training_plan import GIVEN, TrainingPlan
 from speccompile.train.answers import Prompt, make_answers
 from speccompile.train.answers.store import account
 from speccompile.train.begin import begin_folder
-from speccompile.train.checkpoints import load_learner, read_state
+from speccompile.train.checkpoints import check_same, load_learner, read_state
 from speccompile.train.col_bt import remaining
 from speccompile.train.contexts import is_drafters, own_texts
 from speccompile.train.curves import CURVES, Curves, read_curves
@@ -92,6 +92,8 @@ def run_training(
     processes = Processes()
     if not processes.is_first:
         LOGGER.setLevel(logging.WARNING)  # the first speaks
+    if not restart:
+        processes.at_first(lambda: _check_same(plan))
     processes.at_first(lambda: open_work(plan, restart=restart))
     tokenizer = _tokenizer(plan)
     learnt, held_out, answers = _data(plan, tokenizer, processes)
@@ -107,6 +109,14 @@ def run_training(
     found: list[Report] = []
     processes.at_first(lambda: found.append(run.leave(trained, answers)))
     return found[0] if found else None
+
+
+def _check_same(plan: TrainingPlan) -> None:
+    """Raises RecipeError where another training is under way, before its data and its beginning are taken for this
+    one's. Whether the data are the same is known when they are read."""
+    for last in sorted((plan.work / CHECKPOINTS).glob("step-*"))[-1:]:
+        found = read_state(last).plan
+        check_same(found, identity(plan, found["data"]), last)
 
 
 def _tokenizer(plan: TrainingPlan) -> Any:

@@ -144,6 +144,14 @@ def test_another_training_is_not_gone_on_with(recipe):
         trained(path, "train.schedule.learning_rate=0.5")
 
 
+def test_another_training_is_refused_before_anything_is_written(recipe, tmp_path):
+    trained(recipe("medusa"))
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "build/t-train").rglob("*")}
+    with pytest.raises(SpeccompileError, match=r"is of another training.* drafter.kind: received 'eagle3', expected"):
+        trained(recipe("eagle3"))
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "build/t-train").rglob("*")} == before
+
+
 def test_a_training_may_go_on_for_longer(recipe):
     path = recipe("medusa")
     trained(path)
