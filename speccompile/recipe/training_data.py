@@ -104,8 +104,8 @@ def _packing(written: str | None, origin: Origin) -> str:
 
 
 def _names(written: list[str], origin: Origin) -> tuple[str, ...]:
-    """Files, folders and patterns, from the recipe's folder on; a data set of the Hub as it is."""
-    paths = [origin.resolve(text) for text in written]
+    """Whole paths of files, folders and patterns, from the recipe's folder on; a data set of the Hub as it is."""
+    paths = [origin.resolve(text).absolute() for text in written]
     if len(written) == 1 and is_hub_name(written[0]) and not paths[0].exists():
         return tuple(written)
     return tuple(map(str, paths))

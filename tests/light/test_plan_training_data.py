@@ -2,10 +2,12 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 
 from speccompile.errors import SpeccompileError
+from speccompile.recipe import load_recipe
 from speccompile.recipe.training import plan_training
 from speccompile.recipe.training_files import find_files
 from tests.light.conftest import TRAINED as SIZES
@@ -24,6 +26,15 @@ def test_files_are_looked_for_beside_the_recipe_alone(written, planned, name, tm
             plan_training(written(data={"files": name}))
     else:  # which may be a data set of the Hub
         assert find_files(planned(data={"files": name, "kind": "text"}).data.files, "text").hub == name
+
+
+def test_a_folder_in_a_folder_is_no_data_set_of_the_hub(written, tmp_path, monkeypatch):
+    """Nor where the recipe is named from its own folder."""
+    shutil.copytree(tmp_path / "docs", tmp_path / "some/docs")
+    written(data={"files": "some/docs"})
+    monkeypatch.chdir(tmp_path)
+    plan = plan_training(load_recipe(Path("recipe.yaml")))
+    assert find_files(plan.data.files, "text").paths == (tmp_path / "some/docs/a.md",)
 
 
 def lines(path, *records):
