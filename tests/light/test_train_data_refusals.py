@@ -111,7 +111,11 @@ def test_text_is_no_conversation(tmp_path):
 
 @pytest.mark.parametrize(
     ("template", "words"),
-    [(None, "it has none"), (UNMARKED, "does not mark answers: expected {% generation %}")],
+    [
+        (None, "it has none"),
+        (UNMARKED, "does not mark answers: expected {% generation %}"),
+        (f"{MARKED}\n{{% for", "a chat template that cannot be read, line "),
+    ],
 )
 def test_templates(tmp_path, template, words):
     file = write_lines(tmp_path / "chats.jsonl", [chat(number) for number in range(5)])

@@ -7,7 +7,7 @@ from itertools import chain, islice
 from typing import Any
 
 import numpy as np
-from jinja2 import TemplateError
+from jinja2 import TemplateError, TemplateSyntaxError
 
 from speccompile.errors import RecipeError
 from speccompile.grouped import grouped
@@ -241,6 +241,11 @@ class Tokens:
                 tokenizer_kwargs={"verbose": False},
                 **options,
             )
+        except TemplateSyntaxError as error:
+            raise RecipeError(
+                f"train.data: received a chat template that cannot be read, line {error.lineno}: {error.message}",
+                hint="correct it, or name another one under train.data.template",
+            ) from error
         except _FAULTS as error:
             raise RecipeError(
                 f"{document.where}: the chat template does not take this conversation: {shortened(str(error))}",
