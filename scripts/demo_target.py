@@ -138,17 +138,18 @@ class Lines:
                 found.append(self.text_of(lines, starts, SEQUENCE))
         return [text for text in found if self.count(text) >= 192][:count]
 
-    def training_prompts(self, texts: list[str], count: int) -> Iterator[str]:
-        """Of files drawn by their lengths; of beginnings of functions and classes, and as many of any line."""
+    def training_prompts(self, texts: list[str], count: int, left_out: list[str]) -> Iterator[str]:
+        """Of files drawn by their lengths; of beginnings of functions and classes, and some of any line. Not what is in
+        `left_out` as well: files copy from each other."""
         shares = np.array([len(text) for text in texts], float)
         while count:
             text = self._prompt(texts[self.random.choice(len(texts), p=shares / shares.sum())], 0.6)
-            if text:
+            if text and not any(text in each or each in text for each in left_out):
                 count -= 1
                 yield text
 
     def _prompt(self, text: str, share: float) -> str | None:
-        """Of a file, with that chance from a beginning of something on. None where there is none that is long enough."""
+        """Of a file, with that chance from a beginning of something on. None where none is long enough."""
         lines = text.splitlines(keepends=True)
         starts = [i for i, line in enumerate(lines) if line.lstrip().startswith(("def ", "class "))]
         if self.random.random() >= share:
@@ -157,6 +158,12 @@ class Lines:
             return None
         found = self.text_of(lines, starts, int(self.random.integers(32, 97)))
         return found.rstrip() if self.count(found) >= 16 else None
+
+
+def shipped(name: str) -> list[str]:
+    """Texts that the demo is judged by."""
+    lines = (ROOT / "recipes/demo" / f"{name}.jsonl").read_text().splitlines()
+    return [json.loads(line)["prompt"] for line in lines]
 
 
 def write(path: Path, texts: list[str]) -> None:
@@ -182,9 +189,11 @@ def main() -> None:
         return
     tokenizer = PreTrainedTokenizerFast.from_pretrained(args.target)
     lines = [Lines(tokenizer, np.random.default_rng((args.seed, part))) for part in range(3)]
-    write(output / "training.jsonl", list(lines[0].training_prompts(learnt, PROMPTS)))
-    write(output / "prompts.jsonl", lines[1].demo_prompts(held_out, 20))
-    write(output / "held_out.jsonl", lines[2].passages(held_out, 16))
+    chosen = {"prompts": lines[1].demo_prompts(held_out, 20), "held_out": lines[2].passages(held_out, 16)}
+    judged = [text for texts in chosen.values() for text in texts] + shipped("prompts") + shipped("held_out")
+    chosen["training"] = list(lines[0].training_prompts(learnt, PROMPTS, judged))
+    for name, texts in chosen.items():
+        write(output / f"{name}.jsonl", texts)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from speccompile.families import FAMILIES
+
 if TYPE_CHECKING:
     from speccompile.recipe import Recipe
     from speccompile.recipe.training_plan import TrainingPlan
@@ -44,9 +46,11 @@ def _data_rows(recipe: "Recipe", plan: "TrainingPlan") -> list[Row]:
 
 def _loss(plan: "TrainingPlan") -> dict[str, Any]:
     """Without what means nothing beside the rest."""
-    loss = plan.loss
-    meant = {"beta": loss.kind == "jsd", "share": loss.contexts == "mixed", "anchors": loss.anchors > 0,
-             "decay": loss.depth_weights == "decay"}  # fmt: skip
+    loss, training = plan.loss, FAMILIES[plan.kind].training
+    by_depth = training is not None and not training.even
+    meant = {"beta": loss.kind == "jsd", "hard": loss.kind != "ce", "share": loss.contexts == "mixed",
+             "anchors": loss.anchors > 0, "depth_weights": by_depth,
+             "decay": by_depth and loss.depth_weights == "decay"}  # fmt: skip
     return {name: value for name, value in asdict(loss).items() if meant.get(name, True)}
 
 
@@ -61,7 +65,3 @@ def _of(recipe: "Recipe", section: str, values: dict[str, Any]) -> list[Row]:
 
 def _shown(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _source(recipe: "Recipe", key: str) -> str:
-    return recipe.source(key)

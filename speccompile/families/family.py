@@ -83,8 +83,9 @@ class Training:
     learnt. taps: of a target with so many layers. vocabulary: whether it may have one of its own. anchors: blocks that
     are learnt of a text, 0 where all places are at the price of one. decay: by how much each draft counts less than the
     one before, None for what all have by default. rate: AdamW's at its peak, for a new one that has no matrices to
-    train, None for what all have. even: whether a draft depends on its place alone, as in `Learner`. makes_new: whether
-    there can be a new one; else what there is is trained on. refusal: what is wrong with a new one whose parts are all
+    train, None for what all have. bounded: whether a new one drafts no further than it has learnt, as it has a head or
+    a row for every draft. even: whether a draft depends on its place alone, as in `Learner`. makes_new: whether there
+    can be a new one; else what there is is trained on. refusal: what is wrong with a new one whose parts are all
     right each, as (key under `train`, received, expected); taps and sizes as in `Wanted`. unwritable: dialects in which
     there are heads that can be read and not be trained on, and why.
     """
@@ -97,6 +98,7 @@ class Training:
     anchors: int = 0
     decay: float | None = None
     rate: float | None = None
+    bounded: bool = False
     even: bool = False
     makes_new: bool = True
     refusal: Callable[[str, tuple[str, ...], Mapping[str, int | str]], tuple[str, str, str] | None] | None = None

@@ -1,6 +1,6 @@
 """Whether a head was made for the target, and where in the target the things lie that it reads."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from speccompile.errors import CheckpointError, RecipeError
@@ -17,6 +17,11 @@ NORM = "norm.output"
 def final_norm(layers: int) -> tuple[str, ...]:
     """The tap of heads that read what the target's own head reads."""
     return (NORM,)
+
+
+def norm_alone(dialect: str, taps: tuple[str, ...], sizes: Mapping[str, int | str]) -> tuple[str, str, str] | None:
+    """Refuses other taps of a new such head: its dialect has no word for what it reads."""
+    return None if taps == (NORM,) else ("taps", ", ".join(taps), f"{NORM}, which is what its dialect reads")
 
 
 def check_sizes(keys: Keys, request: HeadRequest, hidden: int | None, vocabulary: int | None) -> None:

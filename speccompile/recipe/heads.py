@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from speccompile.families.find import read_head
-from speccompile.families.head import HeadPlan, HeadRequest, HeadTarget
+from speccompile.families.head import HeadRequest, HeadTarget
 from speccompile.recipe.plan import DrafterPlan, ModelPlan
 from speccompile.recipe.refusal import Origin
 from speccompile.recipe.resolve import resolve_folder
@@ -36,7 +36,7 @@ def decide_head(recipe: Recipe, target: ModelPlan, draft: DrafterPlan) -> Drafte
         tokens = head.default_tokens or head.tokens
         tree, tokens = decide_tree(Drafter(tokens=tokens), 1, origin)
         draft = replace(draft, tree=tree, tokens=tokens)
-    _check_depth(draft, head, origin, is_chain=written.tree is None)
+    check_reach(draft, head.tokens, f"the head in {head.folder}", origin, is_chain=written.tree is None)
     return replace(draft, head=head)
 
 
@@ -48,9 +48,10 @@ def _refuse_revision(written: Drafter, origin: Origin) -> None:
         )  # fmt: skip
 
 
-def _check_depth(draft: DrafterPlan, head: HeadPlan, origin: Origin, *, is_chain: bool) -> None:
-    if head.tokens is not None and draft.tree.depth > head.tokens:
+def check_reach(draft: DrafterPlan, reach: int | None, who: str, origin: Origin, *, is_chain: bool) -> None:
+    """Raises RecipeError for more drafts behind one another than `who` makes, `reach`: None for any number."""
+    if reach is not None and draft.tree.depth > reach:
         key = "drafter.tokens" if is_chain else KEY
         received = f"{draft.tree.depth} drafts after one another"
-        expected = f"at most {head.tokens}, which is how far the head in {head.folder} drafts"
-        raise origin.refusal(key, received, expected, f"set {key} to {head.tokens} or less" if is_chain else "cut it")
+        expected = f"at most {reach}, which is how far {who} drafts"
+        raise origin.refusal(key, received, expected, f"set {key} to {reach} or less" if is_chain else "cut it")

@@ -14,6 +14,7 @@ from speccompile.families.target import check_tap
 from speccompile.recipe.decide import decide_max_length, decide_words
 from speccompile.recipe.drafter import decide_draft
 from speccompile.recipe.engines import PRECISION, decide_engines
+from speccompile.recipe.heads import check_reach
 from speccompile.recipe.pair import check_pair
 from speccompile.recipe.plan import DrafterPlan, ModelPlan
 from speccompile.recipe.refusal import Origin, nearest, one_of, shown
@@ -21,10 +22,10 @@ from speccompile.recipe.resolve import resolve_folder, resolve_model
 from speccompile.recipe.schema import Drafter, Recipe
 from speccompile.recipe.shape import decide_sizes
 from speccompile.recipe.training_begin import check_begin, check_begin_model
-from speccompile.recipe.training_data import decide_data
+from speccompile.recipe.training_data import decide_data, feature_bytes
 from speccompile.recipe.training_output import check_output, check_work
 from speccompile.recipe.training_parts import decide_evaluate, decide_loss, decide_save, decide_schedule, scale_of
-from speccompile.recipe.training_plan import TrainingPlan
+from speccompile.recipe.training_plan import DataPlan, LossPlan, TrainingPlan
 from speccompile.recipe.training_schema import Train
 
 MODEL, MODELS = "model", "models"
@@ -48,12 +49,15 @@ def plan_training(recipe: Recipe, work: Path | None = None) -> TrainingPlan:
     output = _output(recipe, kind)
     begun = _begin(recipe, written, kind, training, target, draft)
     if begun is None:
-        begun = _new(written, kind, training, target, draft, origin)
+        begun = _new(recipe, written, kind, training, target, draft)
+    _check_reach(recipe, draft, begun)
     schedule = decide_schedule(written.schedule, kind, training, scale, origin, is_new=begun.folder is None)
     data = decide_data(written.data, target, scale.length, scale.new_tokens, scale.passages, origin)
     loss = decide_loss(written.loss, kind, training, scale, data.packing, recipe)
+    _check_features(data, loss, origin)
     work = work or Path("build") / f"{recipe.name}-train"
-    check_output(output, begun.folder, target, origin)
+    read = {"train.begin": begun.folder, "target.model": target.folder, "train.loss.drop": _drop(loss, target, origin)}
+    check_output(output, read, work, origin)
     check_work(work)
     plan = TrainingPlan(
         name=recipe.name,
@@ -71,12 +75,12 @@ def plan_training(recipe: Recipe, work: Path | None = None) -> TrainingPlan:
         data=data,
         loss=loss,
         schedule=schedule,
-        evaluate=decide_evaluate(written, draft, begun.limit, scale),
+        evaluate=decide_evaluate(written, draft, begun.limit, scale, origin),
         save_every=scale.save_every,
         keep=2,
         dtype=scale.dtype,
         seed=written.seed or 0,
-        notes=(*begun.notes, *_notes(data.features, begun.taps, target)),
+        notes=(*begun.notes, *_notes(data.features, begun.taps, target, schedule.precision)),
     )
     return decide_save(plan, written.save, scale, origin)
 
@@ -240,10 +244,23 @@ def _begin_head(
     return _Begun(folder, {}, size, head.taps, head.dialect, head.tokens or training.depth, head.tokens, head.notes)
 
 
+def _check_reach(recipe: Recipe, draft: DrafterPlan, begun: _Begun) -> None:
+    """Refuse drafts that `build` would, of what will be left. Where the recipe does not say, it takes what there is."""
+    drafter = recipe.drafter or Drafter()
+    if drafter.tokens is not None or drafter.tree is not None:
+        who = "a new drafter of this train.depth" if begun.folder is None else f"the head in {begun.folder}"
+        check_reach(draft, begun.limit, who, recipe.origin, is_chain=drafter.tree is None)
+
+
 def _new(
-    written: Train, kind: str, training: Training, target: ModelPlan, draft: DrafterPlan, origin: Origin
+    recipe: Recipe, written: Train, kind: str, training: Training, target: ModelPlan, draft: DrafterPlan
 ) -> _Begun:
-    """A new drafter: its dialect, taps, sizes and vocabulary."""
+    """A new drafter: its dialect, taps, sizes and vocabulary. Refuses what corrects the files of one that is there."""
+    origin, drafter = recipe.origin, recipe.drafter or Drafter()
+    for name, hint in (("taps", "name them in train.taps"), ("switches", "remove drafter.switches")):
+        if getattr(drafter, name) is not None:
+            expected = f"it only with train.begin: what a new {kind} is, the folder that is left says by itself"
+            raise origin.refusal(f"drafter.{name}", "a value", expected, hint)
     whole = read_object(target.folder / CONFIG) or {}
     config = text_config(whole, target.folder) or whole
     dialect = (written.save.dialect if written.save else None) or training.dialects[0]
@@ -255,11 +272,12 @@ def _new(
     found = training.refusal(dialect, taps, sizes) if training.refusal else None
     if found is not None:
         key, received, expected = found
-        raise origin.refusal(f"train.{key}", received, expected, f"change train.{key} or train.save.dialect")
+        hint = f"change train.{key}" + (" or train.save.dialect" if len(training.dialects) > 1 else "")
+        raise origin.refusal(f"train.{key}", received, expected, hint)
     vocabulary = _vocabulary(written, kind, training, target, origin)
     wanted = draft.tree.depth if written.depth is None else 0  # a head that is made for a tree reaches its leaves
     depth = _depth(written, max(training.depth, wanted), None, origin)
-    return _Begun(None, sizes, vocabulary, taps, dialect, depth, None)
+    return _Begun(None, sizes, vocabulary, taps, dialect, depth, depth if training.bounded else None)
 
 
 def _taps(written: Train, kind: str, training: Training, target: ModelPlan, origin: Origin) -> tuple[str, ...]:
@@ -296,8 +314,25 @@ def _depth(written: Train, default: int, limit: int | None, origin: Origin) -> i
     return written.depth
 
 
-def _notes(features: str, taps: tuple[str, ...], target: ModelPlan) -> tuple[str, ...]:
+def _drop(loss: LossPlan, target: ModelPlan, origin: Origin) -> Path | None:
+    """The folder of the drafter whose prompts are dropped. Refuses one that could not answer them."""
+    if loss.drop is None:
+        return None
+    refuse_head(Path(loss.drop), MODEL)
+    model = resolve_model("train.loss.drop", loss.drop, None, PRECISION, origin)
+    check_pair(target, model, "train.loss.drop", origin)
+    return model.folder
+
+
+def _check_features(data: DataPlan, loss: LossPlan, origin: Origin) -> None:
+    if data.features == "disk" and loss.contexts == "drafter":
+        expected = "online: the target reads texts that the drafter writes anew"
+        hint = "remove train.data.features, or take train.loss.contexts mixed"
+        raise origin.refusal("train.data.features", "'disk' with train.loss.contexts drafter", expected, hint)
+
+
+def _notes(features: str, taps: tuple[str, ...], target: ModelPlan, precision: str) -> tuple[str, ...]:
     if features != "disk":
         return ()
-    size = 4 * (len(taps) + 1) * (target.facts.hidden_size or 0)
+    size = feature_bytes(1, taps, target.facts.hidden_size or 0, precision)
     return (f"features on disk take {size / 1024:.3g} KiB a token: those of the taps, and of the final norm",)

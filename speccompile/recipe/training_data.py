@@ -2,16 +2,17 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from speccompile.checkpoints.objects import read_object
 from speccompile.errors import RecipeError
+from speccompile.families.target import NORM
 from speccompile.recipe.checkpoint import CHAT_TEMPLATE, TOKENIZER_CONFIG
 from speccompile.recipe.plan import ModelPlan
 from speccompile.recipe.refusal import Origin, one_of, shown
-from speccompile.recipe.training_files import JSON_LINES, TABLES, find_files
+from speccompile.recipe.training_files import JSON_LINES, TABLES, find_files, is_hub_name
 from speccompile.recipe.training_plan import (
     BUNDLE,
     CONVERSATIONS,
@@ -25,18 +26,18 @@ from speccompile.recipe.training_plan import (
 )
 from speccompile.recipe.training_schema import Answers, Data
 
-_RECORDS = {"messages": CONVERSATIONS, "conversations": CONVERSATIONS, "prompt": PROMPTS, "turns": PROMPTS,
-            "text": TEXT}  # fmt: skip
+_RECORDS = {"messages": CONVERSATIONS, "conversations": CONVERSATIONS, "prompt": PROMPTS, "text": TEXT}
 """What the keys of a record say of its kind."""
 _LOOKED_AT = 1000
 """Lines of a file whose token ids are compared before the work; the others are when they are read."""
-_HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w.-]+)?(@[\w./-]+)?")
 _GENERATION = re.compile(r"\{%[-+]?\s*generation\s*[-+]?%\}")
 """Where a chat template says that what follows is the model's own, as transformers reads it."""
 _ANSWER_KEYS = ("prompts", "temperature", "max_new_tokens", "batch_size")
 _ENDPOINT_KEYS = ("endpoint", "model", "key")
 
 HELD_OUT = 0.02
+
+_BYTES = {"float32": 4, "bfloat16": 2}
 
 
 def decide_data(
@@ -50,7 +51,7 @@ def decide_data(
     if written is None or not written.files:
         key = "train.data" if written is None else "train.data.files"
         raise origin.refusal(key, "nothing", "what is learnt from", "for example `data: {kind: text, files: [docs]}`")
-    names = tuple(_named(text, origin) for text in written.files)
+    names = _names(written.files, origin)
     kind = _kind(written, names, origin)
     found = find_files(names, kind)
     length = _length(written, target, length, origin)
@@ -81,6 +82,12 @@ def decide_data(
     )
 
 
+def feature_bytes(tokens: int, taps: Sequence[str], hidden: int, precision: str) -> int:
+    """On the disk, of so many tokens in the precision of activations. hidden: numbers of a tap. What the final norm
+    gives is there in any case, and once."""
+    return tokens * len({*taps, NORM}) * hidden * _BYTES[precision]
+
+
 def _word(name: str, written: str | None, words: tuple[str, ...], origin: Origin) -> str:
     """What is written under `train.data`, or the first of the words."""
     if written is None or written in words:
@@ -96,10 +103,12 @@ def _packing(written: str | None, origin: Origin) -> str:
     return _word("packing", written, ("buckets",), origin)
 
 
-def _named(text: str, origin: Origin) -> str:
-    """A file, folder or pattern, from the recipe's folder on; a name that may be the Hub's as it is."""
-    path = origin.resolve(text)
-    return text if _HUB_ID.fullmatch(text) and not path.exists() else str(path)
+def _names(written: list[str], origin: Origin) -> tuple[str, ...]:
+    """Whole paths of files, folders and patterns, from the recipe's folder on; a data set of the Hub as it is."""
+    paths = [origin.resolve(text).absolute() for text in written]
+    if len(written) == 1 and is_hub_name(written[0]) and not paths[0].exists():
+        return tuple(written)
+    return tuple(map(str, paths))
 
 
 def _kind(written: Data, names: tuple[str, ...], origin: Origin) -> str:
@@ -174,7 +183,11 @@ def _template(written: Data, kind: str, by: str, target: ModelPlan, origin: Orig
         if path is not None:
             raise origin.refusal(key, "a value", "it with prompts and conversations alone", f"remove {key}")
         return None
-    text = chat_template(target.folder) if path is None else path.read_text(encoding="utf-8")
+    try:
+        text = chat_template(target.folder) if path is None else path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        received = f"a file that is no UTF-8 in {path or target.folder}"
+        raise origin.refusal(key, received, "a chat template", "save it as UTF-8") from None
     if kind == PROMPTS:
         return path
     marks = "{% generation %} and {% endgeneration %} around what the assistant says"
@@ -206,14 +219,22 @@ def chat_template(folder: Path) -> str | None:
 
 
 def _check_tokens(kind: str, files: tuple[Path, ...], target: ModelPlan, origin: Origin) -> None:
-    """Refuse text without a tokenizer, and token ids that the target does not have."""
+    """Refuse text without a tokenizer, and token ids that the target does not have. What tables of other forms hold,
+    the reading of the data says."""
     size = target.facts.vocabulary_size
     for file in files:
-        has_ids = False
+        has_ids = kind != CONVERSATIONS and file.suffix.lower() in TABLES and file.suffix.lower() not in JSON_LINES
         for number, record in _records(file) if file.suffix.lower() in JSON_LINES else ():
             ids = record.get("token_ids")
             has_ids = has_ids or ids is not None
-            wrong = next((each for each in ids or () if not (type(each) is int and 0 <= each < size)), None)
+            wrong = next(
+                (
+                    each
+                    for each in (ids if isinstance(ids, list) else ())
+                    if not (type(each) is int and 0 <= each < size)
+                ),
+                None,
+            )
             if wrong is not None:
                 raise _foreign(file, number, wrong, target, origin)
         if not has_ids and not target.facts.tokenizer:
@@ -230,11 +251,11 @@ def _foreign(file: Path, number: int, found: Any, target: ModelPlan, origin: Ori
 
 def _records(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Number and object of the first lines that are objects; what is none, the reading of the data complains of."""
-    with file.open(encoding="utf-8", errors="replace") as lines:
+    with file.open(encoding="utf-8-sig", errors="replace") as lines:
         for number, line in zip(range(1, _LOOKED_AT + 1), lines, strict=False):
             try:
                 record = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
             if isinstance(record, dict):
                 yield number, record

@@ -39,28 +39,33 @@ class Files:
 
 
 def find_files(written: Sequence[str], kind: str) -> Files:
-    """What the names stand for: a file, all data below a folder, a pattern; one name with no file behind it may be a
-    data set of the Hub.
+    """What the names stand for: a file, all data below a folder, a pattern; or one data set of the Hub, which alone is
+    no whole path.
 
     Raises RecipeError for what is not there, cannot be read or holds no data of this kind.
     """
     found: dict[Path, None] = {}
     for name in written:
         path = Path(name).expanduser()
+        if len(written) == 1 and is_hub_name(name):
+            return Files(hub=name)
         if path.is_dir():
             found |= dict.fromkeys(_below(path, kind))
         elif path.exists():
             found[path.resolve()] = None
         elif _PATTERN.search(name):
             found |= dict.fromkeys(_matching(str(path)))
-        elif len(written) == 1 and _HUB.fullmatch(name) and path.suffix.lower() not in (*TABLES, *TEXTS):
-            return Files(hub=name)
         else:
             raise RecipeError(f"train.data.files: received {name!r}: nothing lies there", hint=_GIVE)
     for path in found:
         if not os.access(path, os.R_OK):
             raise RecipeError(f"{path}: cannot be read: Permission denied", hint="check that the file may be read")
     return Files(tuple(found))
+
+
+def is_hub_name(name: str) -> bool:
+    """Whether a data set of the Hub can be called so."""
+    return _HUB.fullmatch(name) is not None and Path(name).suffix.lower() not in (*TABLES, *TEXTS)
 
 
 def _below(folder: Path, kind: str) -> Iterator[Path]:

@@ -1,11 +1,12 @@
 """Where a training writes: the folder of the drafter, and the one of its work. What lies there is not overwritten."""
 
 import json
+import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from speccompile.errors import UsageError
-from speccompile.recipe.plan import ModelPlan
 from speccompile.recipe.refusal import Origin
 
 REPORT = "training.json"
@@ -15,21 +16,37 @@ STATE = "plan.json"
 """In the work folder: the plan of what is under way."""
 
 
-def check_output(output: Path, begin: Path | None, target: ModelPlan, origin: Origin) -> None:
-    """Raises RecipeError for a folder that holds something else than what a training left, and for one that is read."""
-    resolved = output.resolve()
-    for what, folder in (("train.begin", begin), ("target.model", target.folder)):
+def check_output(output: Path, read: Mapping[str, Path | None], work: Path, origin: Origin) -> None:
+    """Raises RecipeError for a folder that holds something else than what a training left, for one that is read, that
+    would take the work with it when it is replaced, or that cannot be made. read: by the keys that name them."""
+    resolved, works = output.resolve(), work.resolve()
+    for what, folder in read.items():
         if folder is not None and folder.resolve() == resolved:
             raise origin.refusal(
                 "drafter.model", f"{output}, which is read at {what}", "a folder of its own",
                 "name another folder in drafter.model: that of the trained drafter",
             )  # fmt: skip
+    if resolved.is_relative_to(works) or works.is_relative_to(resolved):
+        raise origin.refusal(
+            "drafter.model", f"{output}, and {work} for the work", "two folders, neither in the other",
+            "name another folder in drafter.model, or give another --work",
+        )  # fmt: skip
+    if not output.exists() and (output.is_symlink() or not _can_hold(output)):
+        raise origin.refusal(
+            "drafter.model", f"{output}, where no folder can be", "a new folder, below one that is there",
+            "name another folder in drafter.model",
+        )  # fmt: skip
     if output.exists() and not (output.is_dir() and (is_ours(output) or not any(output.iterdir()))):
         held = "a file" if output.is_file() else "a folder that holds something else"
         raise origin.refusal(
             "drafter.model", f"{output}, {held}", f"a new folder, or one that {MADE_BY!r} left",
             "remove it, or name another folder in drafter.model",
         )  # fmt: skip
+
+
+def _can_hold(path: Path) -> bool:
+    """Whether what is there above a path is a folder, and no file."""
+    return next(each for each in path.absolute().parents if os.path.lexists(each)).is_dir()
 
 
 def is_ours(output: Path) -> bool:
@@ -44,6 +61,8 @@ def check_work(work: Path) -> None:
         found = "a folder that holds something else"
     elif work.exists() and not work.is_dir():
         found = "a file"
+    elif not _can_hold(work):
+        found = "a path below a file"
     else:
         return
     raise UsageError(

@@ -186,12 +186,17 @@ def _warmup(schedule: Schedule, scale: Scale, origin: Origin) -> int:
     return schedule.warmup
 
 
-def decide_evaluate(written: Train, draft: DrafterPlan, limit: int | None, scale: Scale) -> EvaluatePlan:
-    """limit: drafts behind one another that the drafter can make, None for any number."""
+def decide_evaluate(
+    written: Train, draft: DrafterPlan, limit: int | None, scale: Scale, origin: Origin
+) -> EvaluatePlan:
+    """limit: drafts behind one another that the drafter can make, None for any number. Raises RecipeError for more."""
     evaluate, schedule = written.evaluate or Evaluate(), written.schedule or Schedule()
     # A fifth of a budget of time: five points of a curve, and most of the time is training's.
     every = max(scale.every, schedule.seconds / 5) if schedule.seconds else 10 * scale.every
     depth = evaluate.depth or draft.tree.depth
+    if evaluate.depth is not None and limit is not None and depth > limit:
+        expected = f"at most {limit}, which is how far the drafter drafts"
+        raise origin.refusal("train.evaluate.depth", str(depth), expected, f"set it to {limit} or less")
     return EvaluatePlan(
         every=evaluate.every or every,
         texts=evaluate.texts or scale.texts,

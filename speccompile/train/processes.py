@@ -144,7 +144,6 @@ class Processes:
                 stack.enter_context(replaced(module, "_state_dict_pre_hooks", OrderedDict()))
             yield
 
-
     @contextmanager
     def whole_target(self) -> Iterator[None]:
         """In which every process has all of the target's weights, and runs it alone."""

@@ -22,14 +22,14 @@ from speccompile.recipe.training_plan import GIVEN, TrainingPlan
 from speccompile.train.answers import Prompt, make_answers
 from speccompile.train.answers.store import account
 from speccompile.train.begin import begin_folder
-from speccompile.train.checkpoints import load_learner, read_state
+from speccompile.train.checkpoints import check_same, load_learner, read_state
 from speccompile.train.col_bt import remaining
 from speccompile.train.contexts import is_drafters, own_texts
 from speccompile.train.curves import CURVES, Curves, read_curves
 from speccompile.train.data.corpus import Batch, Corpus
 from speccompile.train.data.features import KeptTeacher, write_features
 from speccompile.train.data.kept import about
-from speccompile.train.data.prepare import prepare, prepare_prompts
+from speccompile.train.data.prepare import check_sides, prepare, prepare_prompts
 from speccompile.train.data.shown import show_sample
 from speccompile.train.evaluate.checkpoint import Checkpoint
 from speccompile.train.judge import Judge
@@ -92,6 +92,8 @@ def run_training(
     processes = Processes()
     if not processes.is_first:
         LOGGER.setLevel(logging.WARNING)  # the first speaks
+    if not restart:
+        processes.at_first(lambda: _check_same(plan))
     processes.at_first(lambda: open_work(plan, restart=restart))
     tokenizer = _tokenizer(plan)
     learnt, held_out, answers = _data(plan, tokenizer, processes)
@@ -107,6 +109,14 @@ def run_training(
     found: list[Report] = []
     processes.at_first(lambda: found.append(run.leave(trained, answers)))
     return found[0] if found else None
+
+
+def _check_same(plan: TrainingPlan) -> None:
+    """Raises RecipeError where another training is under way, before its data and its beginning are taken for this
+    one's. Whether the data are the same is known when they are read."""
+    for last in sorted((plan.work / CHECKPOINTS).glob("step-*"))[-1:]:
+        found = read_state(last).plan
+        check_same(found, identity(plan, found["data"]), last)
 
 
 def _tokenizer(plan: TrainingPlan) -> Any:
@@ -138,6 +148,7 @@ def _answers(plan: TrainingPlan, tokenizer: Any, folder: Path) -> Path:
     if plan.data.prompts is not None and plan.data.prompts < len(asked):
         drawn = np.random.default_rng(plan.seed).permutation(len(asked))[: plan.data.prompts]
         asked = [asked[number] for number in sorted(drawn.tolist())]
+    check_sides(plan, asked)
     return make_answers(plan, asked, plan.work / ANSWERS)
 
 

@@ -14,8 +14,13 @@ from tokenizers.models import WordLevel
 
 from speccompile.errors import SpeccompileError
 from speccompile.families.head import HeadPlan
-from speccompile.recipe import Plan
+from speccompile.recipe import Plan, Recipe, load_recipe
+from speccompile.recipe.training import plan_training
+from speccompile.recipe.training_plan import TrainingPlan
 
+TRAINED = {"hidden_size": 32, "num_hidden_layers": 8, "num_attention_heads": 4, "num_key_value_heads": 2,
+           "intermediate_size": 64}  # fmt: skip
+"""Sizes of the target whose drafter a recipe trains."""
 WORDS = ("<s>", "</s>", "def", "return", "self", "import", "if", "else")
 
 
@@ -86,3 +91,38 @@ def refusal(plan: Callable[..., Plan]) -> Callable[..., str]:
         return str(caught.value)
 
     return refusal
+
+
+@pytest.fixture
+def written(tmp_path: Path, make_checkpoint: Callable[..., Path]) -> Callable[..., Recipe]:
+    """A recipe over a target of eight layers, with a section `train` for which everything is there."""
+    make_checkpoint(tmp_path / "target", **TRAINED)
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "a.md").write_text("def return self\n")
+
+    def write(*overrides: str, kind: str = "eagle3", **train: Any) -> Recipe:
+        section = {"data": {"files": "docs"}, "schedule": {"seconds": 60}} | train
+        keys = {"name": "t", "target": {"model": "target"}, "drafter": {"kind": kind, "model": "new"}}
+        path = tmp_path / "recipe.yaml"
+        path.write_text(yaml.safe_dump(keys | {"train": section}))
+        return load_recipe(path, overrides)
+
+    return write
+
+
+@pytest.fixture
+def planned(written: Callable[..., Recipe]) -> Callable[..., TrainingPlan]:
+    return lambda *overrides, **train: plan_training(written(*overrides, **train))
+
+
+@pytest.fixture
+def refused(written: Callable[..., Recipe]) -> Callable[..., str]:
+    """The message, beside which there is a hint, with which a training is refused."""
+
+    def refused(*overrides: str, **train: Any) -> str:
+        with pytest.raises(SpeccompileError) as caught:
+            plan_training(written(*overrides, **train))
+        assert caught.value.hint
+        return str(caught.value)
+
+    return refused

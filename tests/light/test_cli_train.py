@@ -89,6 +89,21 @@ def test_plan_shows_the_training_before_there_is_a_drafter(run, recipe):
     assert data["training"]["data"]["kind"] == "text"
 
 
+@pytest.mark.parametrize(
+    ("settings", "absent"),
+    [
+        (("drafter.kind=model", "train.loss.kind=ce"), {"hard", "decay", "depth_weights", "beta", "anchors", "share"}),
+        (("drafter.kind=dflash",), {"decay", "beta", "share"}),
+    ],
+)
+def test_plan_leaves_out_what_means_nothing(run, recipe, settings, absent):
+    """What the recipe might not say either."""
+    out = run("plan", recipe, *(word for each in settings for word in ("--set", each)))[1]
+    names = {"kind", "hard", "decay", "depth_weights", "beta", "anchors", "share", "contexts"}
+    shown = {line.split()[0].removeprefix("train.loss.") for line in out.splitlines() if line.startswith("train.loss.")}
+    assert names - shown == absent
+
+
 def test_plan_shows_both_where_the_drafter_is_there(run, recipe, make_checkpoint, tmp_path):
     make_checkpoint(tmp_path / "old", hidden_size=16)
     settings = ("--set", "drafter={kind: model, model: old}", "--set", "train.shape=null")

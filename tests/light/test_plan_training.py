@@ -5,56 +5,16 @@ import shutil
 from dataclasses import fields
 
 import pytest
-import yaml
 from transformers import LlamaConfig
 
 from speccompile.errors import SpeccompileError
 from speccompile.families import FAMILIES
-from speccompile.recipe import load_recipe, make_plan
+from speccompile.recipe import make_plan
 from speccompile.recipe.training import plan_training, trainable
 from speccompile.recipe.training_output import MADE_BY, REPORT
 from speccompile.recipe.training_schema import Data, Evaluate, Loss, Save, Schedule
 from tests.heads.every import HEADS
-
-LAYERS, HIDDEN = 8, 32
-MARKED = "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}"
-SIZES = {"hidden_size": HIDDEN, "num_hidden_layers": LAYERS, "num_attention_heads": 4, "num_key_value_heads": 2,
-         "intermediate_size": 64}  # fmt: skip
-
-
-@pytest.fixture
-def written(tmp_path, make_checkpoint):
-    """A recipe over a target of eight layers, with a section `train` for which everything is there."""
-    make_checkpoint(tmp_path / "target", **SIZES)
-    (tmp_path / "docs").mkdir()
-    (tmp_path / "docs" / "a.md").write_text("def return self\n")
-
-    def write(*overrides, kind="eagle3", **train):
-        section = {"data": {"files": "docs"}, "schedule": {"seconds": 60}} | train
-        keys = {"name": "t", "target": {"model": "target"}, "drafter": {"kind": kind, "model": "new"}}
-        path = tmp_path / "recipe.yaml"
-        path.write_text(yaml.safe_dump(keys | {"train": section}))
-        return load_recipe(path, overrides)
-
-    return write
-
-
-@pytest.fixture
-def planned(written):
-    return lambda *overrides, **train: plan_training(written(*overrides, **train))
-
-
-@pytest.fixture
-def refused(written):
-    """The message, beside which there is a hint, with which a training is refused."""
-
-    def refused(*overrides, **train):
-        with pytest.raises(SpeccompileError) as caught:
-            plan_training(written(*overrides, **train))
-        assert caught.value.hint
-        return str(caught.value)
-
-    return refused
+from tests.light.conftest import TRAINED as SIZES
 
 
 def test_everything_is_decided(planned, tmp_path):
@@ -63,7 +23,7 @@ def test_everything_is_decided(planned, tmp_path):
     assert plan.work.as_posix() == "build/t-train"
     assert plan.taps == ("layers.1.output", "layers.3.output", "layers.4.output")  # behind 2, 4 and 5 of 8 layers
     assert plan.sizes["layers"] == 1
-    assert plan.sizes["hidden_size"] == HIDDEN
+    assert plan.sizes["hidden_size"] == SIZES["hidden_size"]
     assert plan.vocabulary is None
     assert plan.data.kind == "text"
     assert plan.data.answers == "given"
@@ -186,7 +146,13 @@ CASES = [
     ({"taps": ["layers.2.input", "layers.1.output"]}, "train.taps: received layers.2.input, layers.1.output"),
     ({"save": {"dialect": "z-lab"}}, "train.save.dialect: received 'z-lab', expected 'SpecForge' or 'speculators'"),
     ({"begin": "gone/there/no"}, "train.begin"),
-]
+    ({"kind": "medusa", "taps": ["layers.1.input"]}, "train.taps: received layers.1.input, expected norm.output"),
+    ({"kind": "hydra", "taps": ["layers.1.input"]}, "train.taps: received layers.1.input, expected norm.output"),
+    ({"kind": "eagle", "taps": ["layers.1.input"]}, "train.taps: received layers.1.input, expected norm.output"),
+    ({"kind": "medusa", "depth": 2, "evaluate": {"depth": 3}}, "train.evaluate.depth: received 3, expected at most 2"),
+    ({"kind": "model", "loss": {"contexts": "drafter"}, "data": {"files": "docs", "features": "disk"}},
+     "train.data.features: received 'disk' with train.loss.contexts drafter"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("train", "message"), CASES, ids=[message[:40] for _, message in CASES])
@@ -206,6 +172,30 @@ def test_a_folder_to_go_on_from_is_found_from_the_recipe_s_however_that_is_named
     plan = plan_training(load_recipe(path.relative_to(path.parent.parent), overrides))
     assert plan.begin is not None
     assert plan.begin.samefile(path.parent / "before")
+
+
+@pytest.mark.parametrize("kind", ["medusa", "hydra", "dflash", "dspark", "pass", "bita"])
+def test_a_new_drafter_reaches_as_far_as_a_round(planned, refused, kind):
+    """What it would leave, `build` would refuse: after the work."""
+    train = {"kind": kind, "depth": 2}
+    found = refused("drafter.tokens=3", **train)
+    assert "drafter.tokens: received 3 drafts after one another, expected at most 2" in found
+    plan = planned(**train)  # and a build takes as many as there are
+    assert (plan.depth, plan.evaluate.depth) == (2, 2)
+    assert planned("drafter.tokens=2", **train).depth == 2
+
+
+def test_a_head_is_not_asked_for_more_than_it_drafts(planned, refused, head):
+    name = head("medusa")
+    most = planned(kind="medusa", begin=name).depth
+    found = refused(f"drafter.tokens={most + 1}", kind="medusa", begin=name)
+    assert f"drafter.tokens: received {most + 1} drafts after one another, expected at most {most}" in found
+
+
+@pytest.mark.parametrize("correction", ["drafter.taps=[layers.1.input]", "drafter.switches={norm_output: true}"])
+def test_what_corrects_a_folder_is_refused_of_a_new_one(refused, correction):
+    """The folder would say another thing than what was learnt."""
+    assert f"{correction.partition('=')[0]}: received a value, expected it only with train.begin" in refused(correction)
 
 
 def test_a_language_model_may_not_be_wider_than_its_target(refused, make_checkpoint, tmp_path):
@@ -279,6 +269,8 @@ def test_what_is_read_is_not_written(refused, make_checkpoint, tmp_path):
     make_checkpoint(tmp_path / "new", hidden_size=16)
     assert "which is read at train.begin" in refused(kind="model", begin="new")
     assert "which is read at target.model" in refused("drafter.model=target")
+    several = "drafter={kind: models, models: [target, new]}"
+    assert "which is read at train.loss.drop" in refused(several, loss={"drop": "new"})
 
 
 def test_a_work_folder_that_holds_something_else_is_refused(written, tmp_path):
@@ -289,46 +281,29 @@ def test_a_work_folder_that_holds_something_else_is_refused(written, tmp_path):
     assert caught.value.hint
 
 
-def lines(path, *records):
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
-    return path.name
+@pytest.mark.parametrize(("output", "work"), [("new", "new"), ("new", "new/work"), ("work/new", "work")])
+def test_the_work_is_not_replaced_with_what_is_left(written, output, work, tmp_path):
+    with pytest.raises(SpeccompileError, match=r"drafter\.model: received .*, expected two folders") as caught:
+        plan_training(written(f"drafter.model={output}"), tmp_path / work)
+    assert caught.value.hint
 
 
-def test_data_whose_tokens_are_not_the_targets_is_refused(refused, tmp_path, make_checkpoint):
-    name = lines(tmp_path / "ids.jsonl", {"token_ids": [1, 2]}, {"token_ids": [3, 8]})
-    found = refused(data={"files": name, "kind": "text"})
-    assert "token 8 in" in found
-    assert "line 2, expected ids from 0 to 7" in found
-    make_checkpoint(tmp_path / "mute", words=None, **SIZES)
-    text = lines(tmp_path / "text.jsonl", {"text": "def"})
-    assert "but the target has no tokenizer.json" in refused("target.model=mute", data={"files": text})
+def test_a_folder_that_cannot_be_made_is_refused(written, refused, tmp_path):
+    (tmp_path / "link").symlink_to("gone")
+    for name in ("docs/a.md/new", "link", "link/new"):
+        assert "where no folder can be" in refused(f"drafter.model={name}")
+    with pytest.raises(SpeccompileError, match=r"--work: received .*, a path below a file") as caught:
+        plan_training(written(), tmp_path / "docs/a.md/work")
+    assert caught.value.hint
 
 
-def test_conversations_need_a_template_that_marks_answers(planned, refused, tmp_path):
-    name = lines(tmp_path / "c.jsonl", {"messages": [{"role": "user", "content": "if"}]})
-    assert "received no chat template" in refused(data={"files": name})
-    template = tmp_path / "target" / "chat_template.jinja"
-    template.write_text("{% for m in messages %}{{ m.content }}{% endfor %}")
-    assert "a chat template without an answer mask" in refused(data={"files": name})
-    assert planned(data={"files": name, "answers": "bundle"}).data.answers == "bundle"
-    (tmp_path / "marked.jinja").write_text(MARKED)
-    assert planned(data={"files": name, "template": "marked.jinja"}).data.template == tmp_path / "marked.jinja"
-    template.unlink()
-    (tmp_path / "target" / "tokenizer_config.json").write_text(json.dumps({"chat_template": MARKED}))
-    assert planned(data={"files": name}).data.kind == "conversations"
-
-
-def test_the_kind_of_records_is_told_by_their_keys(planned, refused, tmp_path):
-    for record, kind in (({"prompt": "if"}, "prompts"), ({"text": "if"}, "text")):
-        assert planned(data={"files": lines(tmp_path / "r.jsonl", record)}).data.kind == kind
-    assert "train.data.kind: received nothing" in refused(data={"files": lines(tmp_path / "r.jsonl", {"x": 1})})
-
-
-def test_col_bt_is_of_several_models(written, make_checkpoint, tmp_path):
+def test_col_bt_is_of_several_models(written, make_checkpoint, head, tmp_path):
     make_checkpoint(tmp_path / "first", hidden_size=16)
     recipe = written("drafter={kind: models, models: [first, second]}", loss={"drop": "first"})
     plan = plan_training(recipe)
     assert (plan.kind, plan.output, plan.loss.drop) == ("model", tmp_path / "second", str(tmp_path / "first"))
+    with pytest.raises(SpeccompileError, match="expected a whole language model"):
+        plan_training(written("drafter={kind: models, models: [first, second]}", loss={"drop": head("medusa")}))
 
 
 def test_a_build_says_that_the_drafter_is_still_to_be_trained(written):
@@ -343,11 +318,3 @@ def test_a_training_changes_nothing_of_a_build(written, make_checkpoint, tmp_pat
     without = recipe.model_copy(update={"train": None})
     without._origin = recipe.origin
     assert make_plan(recipe).to_json() == make_plan(without).to_json()
-
-
-def test_of_a_text_so_many_passages_are_answered(planned):
-    answered = planned("train.data.answers=bundle")
-    assert answered.data.prompts is not None, "there are as many as there are words"
-    assert answered.data.prompts > 1
-    assert planned("train.data.answers={by: bundle, prompts: 7}").data.prompts == 7
-    assert planned().data.prompts is None

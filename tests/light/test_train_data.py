@@ -13,7 +13,7 @@ from transformers import AutoTokenizer
 
 from speccompile.errors import RecipeError
 from speccompile.train.answers import make_answers
-from speccompile.train.data.prepare import prepare, prepare_prompts
+from speccompile.train.data.prepare import check_sides, prepare, prepare_prompts
 from speccompile.train.data.shown import show_sample
 from tests import zoo
 from tests.light.train_data_example import (
@@ -296,6 +296,32 @@ def test_sample_is_shown(tmp_path):
     assert "⟦bbbbbbbbb<|endoftext|>⟧" in shown
     assert shown.partition("\n")[2].startswith("..")
     assert len(shown) < 1500
+
+
+def test_token_ids_need_no_tokenizer(tmp_path):
+    """Those of a target that has none are learnt as they are, and shown so."""
+    rows = [{"token_ids": [number, 3, 1, 4]} for number in range(10)]
+    learnt, held_out = prepare(plan([write_lines(tmp_path / "ids.jsonl", rows)]), None, tmp_path / "work")
+    assert len(learnt) + len(held_out) == 10
+    first = " ".join(map(str, learnt.sample(0).tokens))
+    assert show_sample(learnt, None).endswith(f"⟦{first}⟧")
+    asked = prepare_prompts(plan([tmp_path / "ids.jsonl"], answers="bundle"), None, tmp_path / "work")
+    assert [prompt.tokens for prompt in asked] == [row["token_ids"] for row in rows]
+
+
+@pytest.mark.parametrize(("count", "held_out"), [(1, 0.2), (10, "held.jsonl")])
+def test_sides_are_checked_before_anything_is_answered(tmp_path, count, held_out):
+    write_lines(tmp_path / "prompts.jsonl", [{"token_ids": [number, 3, 1]} for number in range(10)])
+    write_lines(tmp_path / "held.jsonl", [{"token_ids": [99, 3, 1]}])
+    wanted = plan(
+        [tmp_path / "prompts.jsonl"], "prompts", answers="bundle", prompts=count,
+        held_out=tmp_path / held_out if isinstance(held_out, str) else held_out,
+    )  # fmt: skip
+    asked = prepare_prompts(wanted, None, tmp_path / "work")
+    check_sides(wanted, asked)
+    with pytest.raises(RecipeError, match="none is left to be") as raised:
+        check_sides(wanted, asked[:count])
+    assert "train.data.answers.prompts" in raised.value.hint
 
 
 def test_arrays_are_what_is_promised(tmp_path):

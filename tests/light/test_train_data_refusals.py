@@ -31,12 +31,15 @@ USER = {"role": "user", "content": "x"}
         ("conversations", {"messages": [USER, "x"]}, "message 2: received x"),
         ("conversations", {"messages": [USER, {"role": "assistant"}]}, "message 2: received {\"role\": \"assistant\"}"),
         ("conversations", {"messages": [{"from": "nobody", "value": "x"}]}, "received 'from' nobody, expected one of"),
+        ("text", {"token_ids": [1, 10**30]}, f"received the token id {10**30}"),
+        ("conversations", {"messages": [{"from": ["human"], "value": "x"}]}, '\'from\' ["human"], expected one'),
         ("conversations", {"messages": [{"from": "gpt", "value": 5}]}, "received int under 'value'"),
         (
             "conversations",
             {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}]},
             "received parts of image_url, expected text alone",
         ),
+        ("conversations", {"messages": [USER | {"content": [{"type": ["text"]}]}]}, 'received parts of ["text"]'),
     ],
 )  # fmt: skip
 def test_rows(tmp_path, kind, row, words):
@@ -56,6 +59,7 @@ def test_rows(tmp_path, kind, row, words):
         ("a.jsonl", b'{"text": "x"}\n{"text": "\xff"}\n', "line 2: received byte 0xff"),
         ("a.json", b'[{"text": "a = b + c"}, {"tex": 1}]', "row 2: received the keys 'tex'"),
         ("a.parquet", b"no table", "expected a table in Parquet"),
+        ("a.parquet", b"PAR1" + bytes(8) + (8).to_bytes(4, "little") + b"PAR1", "expected a table in Parquet"),
         ("a.txt", b"abc\nd\xe9f\n", "line 2: byte 0xe9 is no UTF-8"),
     ],
 )
@@ -84,6 +88,21 @@ def test_names(tmp_path, files, words):
     assert words in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("kind", "row"),
+    [
+        ("text", {"text": "a = b + c"}),
+        ("prompts", {"token_ids": [1, 2], "answer": "words"}),
+        ("conversations", chat(1)),
+    ],
+)
+def test_words_need_a_tokenizer(tmp_path, kind, row):
+    file = write_lines(tmp_path / "data.jsonl", [row])
+    with pytest.raises(RecipeError, match=r"data.jsonl, line 1: received words, expected token ids") as raised:
+        prepare(plan([file], kind), None, tmp_path / "work")
+    assert "token_ids" in raised.value.hint
+
+
 def test_text_is_no_conversation(tmp_path):
     (tmp_path / "a.txt").write_text("hello\n")
     with pytest.raises(RecipeError, match=r"a.txt, from line 1: received text, expected a table of conversations"):
@@ -92,7 +111,11 @@ def test_text_is_no_conversation(tmp_path):
 
 @pytest.mark.parametrize(
     ("template", "words"),
-    [(None, "it has none"), (UNMARKED, "does not mark answers: expected {% generation %}")],
+    [
+        (None, "it has none"),
+        (UNMARKED, "does not mark answers: expected {% generation %}"),
+        (f"{MARKED}\n{{% for", "a chat template that cannot be read, line "),
+    ],
 )
 def test_templates(tmp_path, template, words):
     file = write_lines(tmp_path / "chats.jsonl", [chat(number) for number in range(5)])

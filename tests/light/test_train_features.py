@@ -8,8 +8,9 @@ import torch
 from safetensors import safe_open
 
 from speccompile.errors import BuildError, UnsupportedModelError
+from speccompile.recipe.training_data import feature_bytes
 from speccompile.train.data import features
-from speccompile.train.data.features import KeptTeacher, feature_bytes, write_features
+from speccompile.train.data.features import KeptTeacher, write_features
 from speccompile.train.data.prepare import prepare
 from speccompile.train.teacher import Teacher
 from tests import zoo
@@ -49,7 +50,7 @@ def test_half_the_numbers_are_half_the_size(tmp_path):
     wanted, model, corpus = make(tmp_path, precision="bfloat16")
     folder = write_features(wanted, model, corpus, tmp_path / "data", "train")
     (file,) = folder.iterdir()
-    expected = feature_bytes(int(corpus.lengths.sum()), TAPS, 64, 2)
+    expected = feature_bytes(int(corpus.lengths.sum()), TAPS, 64, "bfloat16")
     assert expected == int(corpus.lengths.sum()) * 3 * 64 * 2
     assert expected <= file.stat().st_size < expected + 1000
     batch = corpus.batch(0, 0, 8)
@@ -60,8 +61,8 @@ def test_half_the_numbers_are_half_the_size(tmp_path):
 
 
 def test_final_norm_is_there_once():
-    assert feature_bytes(10, ("norm.output",), 64) == feature_bytes(10, (), 64) == 10 * 64 * 4
-    assert feature_bytes(10, ("layers.1.input", "layers.2.input"), 64, 2) == 10 * 3 * 64 * 2
+    assert feature_bytes(10, ("norm.output",), 64, "float32") == feature_bytes(10, (), 64, "float32") == 10 * 64 * 4
+    assert feature_bytes(10, ("layers.1.input", "layers.2.input"), 64, "bfloat16") == 10 * 3 * 64 * 2
 
 
 def test_interrupted_goes_on(tmp_path, monkeypatch):
@@ -108,7 +109,7 @@ def test_other_weights_are_other_features(tmp_path):
 
 def test_too_little_room(tmp_path, monkeypatch):
     wanted, model, corpus = make(tmp_path)
-    needed = feature_bytes(int(corpus.lengths.sum()), TAPS, 64)
+    needed = feature_bytes(int(corpus.lengths.sum()), TAPS, 64, "float32")
     usage = SimpleNamespace(free=needed - 1)
     monkeypatch.setattr(features.shutil, "disk_usage", lambda path: usage)
     with pytest.raises(BuildError, match=r"too little room for the features: received .* free, expected ") as raised:

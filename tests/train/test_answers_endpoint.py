@@ -188,6 +188,7 @@ def test_a_server_that_goes_away_stops_the_run_which_then_goes_on(target, tmp_pa
     [
         (said("x", token_ids=[5, zoo.VOCABULARY]), f"received token id {zoo.VOCABULARY}, expected ids below"),
         (said("x", token_ids=["5"]), "received token id 5, expected ids below"),
+        (said("x", token_ids=5), "the endpoint answered with token_ids 5, expected a list"),
         (
             said("", token_ids=[]),
             "4 of 4 failed, expected at most 5%; the last, prompt 3: the endpoint answered without a token",

@@ -78,6 +78,8 @@ def test_what_training_leaves_is_what_the_recipe_plans_to_build(recipe, kind, tm
     assert report.data["documents"] == 20
     assert report.data["learnt_from"] + report.data["held_out"] == report.data["texts"]
     plan = make_plan(load_recipe(path))
+    reach = None if plan.drafter.head is None else plan.drafter.head.tokens
+    assert (reach is not None) is FAMILIES[kind].training.bounded
     assert plan.drafter.kind == kind
     said = json.loads((tmp_path / "new" / REPORT).read_text())
     assert (said["made_by"], said["steps"]) == (MADE_BY, STEPS)
@@ -140,6 +142,14 @@ def test_another_training_is_not_gone_on_with(recipe):
     trained(path)
     with pytest.raises(SpeccompileError, match="learning_rate"):
         trained(path, "train.schedule.learning_rate=0.5")
+
+
+def test_another_training_is_refused_before_anything_is_written(recipe, tmp_path):
+    trained(recipe("medusa"))
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "build/t-train").rglob("*")}
+    with pytest.raises(SpeccompileError, match=r"is of another training.* drafter.kind: received 'eagle3', expected"):
+        trained(recipe("eagle3"))
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "build/t-train").rglob("*")} == before
 
 
 def test_a_training_may_go_on_for_longer(recipe):

@@ -16,5 +16,5 @@ FAMILY = Family(
     reads_caches=True,
     dialects=DIALECTS,
     read=read,
-    training=Training(sizes={"prompts": Size(16)}, dialects=(BITA,), depth=4, anchors=64, rate=3e-2),
+    training=Training(sizes={"prompts": Size(16)}, dialects=(BITA,), depth=4, anchors=64, bounded=True, rate=3e-2),
 )

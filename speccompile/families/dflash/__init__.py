@@ -21,6 +21,7 @@ FAMILY = Family(
         depth=7,
         taps=default_taps,
         anchors=512,
+        bounded=True,
         refusal=refused,
         unwritable={ZLAB_2: "tokens that its selector leaves out have no probability to learn from"},
     ),

@@ -18,6 +18,12 @@ FAMILY = Family(
     dialects=DIALECTS,
     read=read,
     training=Training(
-        sizes=SIZES, dialects=(SPECFORGE, DEEPSPEC), depth=7, taps=default_taps, anchors=512, refusal=refused
+        sizes=SIZES,
+        dialects=(SPECFORGE, DEEPSPEC),
+        depth=7,
+        taps=default_taps,
+        anchors=512,
+        bounded=True,
+        refusal=refused,
     ),
 )

@@ -5,7 +5,7 @@ from speccompile.families.eagle.dialects import DIALECTS, VLLM
 from speccompile.families.eagle.reading import read
 from speccompile.families.family import GROWING, HEAD, Family, Training
 from speccompile.families.sizes import layer_sizes
-from speccompile.families.target import final_norm
+from speccompile.families.target import final_norm, norm_alone
 
 FAMILY = Family(
     "eagle",
@@ -18,5 +18,5 @@ FAMILY = Family(
     graphs="fused",
     dialects=DIALECTS,
     read=read,
-    training=Training(sizes=layer_sizes(1), dialects=(VLLM,), depth=3, taps=final_norm),
+    training=Training(sizes=layer_sizes(1), dialects=(VLLM,), depth=3, taps=final_norm, refusal=norm_alone),
 )

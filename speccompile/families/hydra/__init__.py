@@ -4,7 +4,7 @@ from speccompile.families.family import GROWING, HEAD, Family, Training
 from speccompile.families.hydra.dialects import DIALECTS, HYDRA, MLP, PREFIX_MLP
 from speccompile.families.hydra.reading import read
 from speccompile.families.sizes import Size
-from speccompile.families.target import final_norm
+from speccompile.families.target import final_norm, norm_alone
 
 FAMILY = Family(
     "hydra",
@@ -21,5 +21,7 @@ FAMILY = Family(
         dialects=(HYDRA,),
         depth=4,
         taps=final_norm,
+        bounded=True,
+        refusal=norm_alone,
     ),
 )

@@ -4,7 +4,7 @@ from speccompile.families.family import FIXED, HEAD, Family, Training, certain, 
 from speccompile.families.medusa.dialects import DIALECTS, MEDUSA_2, VLLM
 from speccompile.families.medusa.reading import read
 from speccompile.families.medusa.sizes import SIZES
-from speccompile.families.target import final_norm
+from speccompile.families.target import final_norm, norm_alone
 
 FAMILY = Family(
     "medusa",
@@ -28,6 +28,8 @@ FAMILY = Family(
         depth=4,
         taps=final_norm,
         vocabulary=True,
+        bounded=True,
+        refusal=norm_alone,
         unwritable={MEDUSA_2: "its heads lie among the weights of the target, which were trained with them"},
     ),
 )

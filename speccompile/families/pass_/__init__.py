@@ -15,5 +15,5 @@ FAMILY = Family(
     reads_caches=True,
     dialects=DIALECTS,
     read=read,
-    training=Training(dialects=(PASS,), depth=4, anchors=64, rate=3e-2),
+    training=Training(dialects=(PASS,), depth=4, anchors=64, bounded=True, rate=3e-2),
 )

@@ -106,6 +106,8 @@ class EndpointMaker:
         size, ends = self._plan.target.facts.vocabulary_size, self._plan.target.facts.eos_token_ids
         given = choice.get("token_ids")
         ids = self._tokenizer(choice["text"], add_special_tokens=False)["input_ids"] if given is None else given
+        if not isinstance(ids, list):
+            return Failed(f"the endpoint answered with token_ids {str(ids)[:80]}, expected a list")
         wrong = next((each for each in ids if not (isinstance(each, int) and 0 <= each < size)), None)
         if wrong is not None:
             raise SpeccompileError(

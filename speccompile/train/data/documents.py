@@ -162,7 +162,7 @@ def _message(value: Any, where: str) -> Mapping[str, Any]:
 
 
 def _role(value: Any, where: str) -> str:
-    if value in _SHARE_GPT:
+    if isinstance(value, str) and value in _SHARE_GPT:
         return _SHARE_GPT[value]
     raise wrong(where, f"'from' {shortened(value)}", f"one of {', '.join(_SHARE_GPT)}", "rename who speaks")
 
@@ -171,10 +171,10 @@ def _words(content: Any, where: str) -> str:
     """Of a message: text, or parts of text."""
     if not isinstance(content, list):
         return _checked(content, "content", where)
-    kinds = {part.get("type") if isinstance(part, dict) else None for part in content}
-    if kinds - {"text"}:
+    kinds = [part.get("type") if isinstance(part, dict) else None for part in content]
+    if others := {shortened(kind) for kind in kinds if kind != "text"}:
         raise RecipeError(
-            f"{where}: received parts of {', '.join(sorted(map(str, kinds - {'text'})))}, expected text alone",
+            f"{where}: received parts of {', '.join(sorted(others))}, expected text alone",
             hint="of a multimodal model the text decoder alone is compiled: leave this conversation out",
         )
     return "".join(_checked(part.get("text"), "text", where) for part in content)

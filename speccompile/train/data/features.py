@@ -19,8 +19,10 @@ from speccompile.bundle.folders import sync
 from speccompile.bundle.hashes import new_hasher
 from speccompile.errors import BuildError, UnsupportedModelError
 from speccompile.families.learning import Seen
+from speccompile.families.target import NORM
 from speccompile.progress import LOGGER, counted
 from speccompile.recipe.room import gigabytes
+from speccompile.recipe.training_data import feature_bytes
 from speccompile.recipe.training_plan import TrainingPlan
 from speccompile.replaced import replaced
 from speccompile.shortage import out_of_disk
@@ -29,7 +31,6 @@ from speccompile.train.data.corpus import Batch, Corpus
 from speccompile.train.data.kept import key_for, remove_others
 
 FEATURES, HIDDEN = "features", "hidden"
-NORM = "norm.output"
 
 SHARD = 1 << 28
 """Bytes of a file, about: what a run that is ended loses."""
@@ -41,12 +42,6 @@ _TOLERANCE = 1e-3
 """Change of a logit, as a part of all logits' spread, that is rounding."""
 
 _FORMAT = 1
-
-
-def feature_bytes(tokens: int, taps: Sequence[str], hidden: int, each: int = 4) -> int:
-    """On the disk, of so many tokens. hidden: numbers of a tap; each: bytes of one. What the final norm gives is there
-    in any case, and once."""
-    return tokens * len({*taps, NORM}) * hidden * each
 
 
 def write_features(
@@ -63,10 +58,10 @@ def write_features(
     output.mkdir(parents=True, exist_ok=True)
     if part == 0:
         remove_others(folder, name, output)
-    shards = _shards(corpus, feature_bytes(1, plan.taps, model.config.hidden_size, dtype.itemsize))
+    shards = _shards(corpus, _of(plan, model, 1))
     missing = [number for number in range(len(shards)) if not _file(output, number).is_file()]
     tokens = sum(int(corpus.lengths[shards[number]].sum()) for number in missing)
-    _check_room(feature_bytes(tokens, plan.taps, model.config.hidden_size, dtype.itemsize), output)
+    _check_room(_of(plan, model, tokens), output)
     source = _Source(model, plan.taps)
     mine = [number for number in missing if number % parts == part]
     with counted("features", len(mine), "files") as advance:
@@ -76,13 +71,16 @@ def write_features(
     return output
 
 
+def _of(plan: TrainingPlan, model: Any, tokens: int) -> int:
+    return feature_bytes(tokens, plan.taps, model.config.hidden_size, plan.schedule.precision)
+
+
 class KeptTeacher:
     """Reads what `write_features` left, in the place of `Teacher`."""
 
     def __init__(self, plan: TrainingPlan, model: nn.Module, corpus: Corpus, folder: Path) -> None:
         """folder: what `write_features` gave. model: the target, whose head is needed."""
-        each = getattr(torch, plan.schedule.precision).itemsize
-        shards = _shards(corpus, feature_bytes(1, plan.taps, model.config.hidden_size, each))
+        shards = _shards(corpus, _of(plan, model, 1))
         self._source, self._folder = _Source(model, plan.taps), folder
         self._files: dict[int, Any] = {}
         self._places: list[tuple[int, int, int]] = []

@@ -77,6 +77,13 @@ def prepare_prompts(plan: TrainingPlan, tokenizer: Any, folder: Path) -> Prompts
     return Prompts(Texts(kept))
 
 
+def check_sides(plan: TrainingPlan, prompts: Sequence[Prompt]) -> None:
+    """Raises RecipeError where nothing would be left to learn or to hold out, once all of these are answered."""
+    named = [read_name(prompt.document, "prompts") for prompt in prompts]
+    keys, held = zip(*named, strict=True)
+    _sides(np.asarray(keys, np.uint64), np.asarray(held, bool), plan)
+
+
 def _files(plan: TrainingPlan) -> tuple[Files, Files]:
     """What is learnt from, and a held-out file."""
     held = plan.data.held_out
@@ -96,6 +103,8 @@ def _key(plan: TrainingPlan, tokenizer: Any, data: Files, held: Files, answers: 
 
 def _tokenizer_stamp(tokenizer: Any) -> str:
     """Of everything that decides which tokens a text has."""
+    if tokenizer is None:
+        return "none"
     backend = getattr(tokenizer, "backend_tokenizer", None)
     content = backend.to_str() if backend is not None else json.dumps(tokenizer.get_vocab(), sort_keys=True)
     said = json.dumps([tokenizer.chat_template, tokenizer.special_tokens_map, content], default=str)
@@ -112,7 +121,7 @@ def _write_texts(
     plan: TrainingPlan, tokenizer: Any, data: Files, held: Files, answers: Path | None, folder: Path
 ) -> dict[str, Any]:
     made = Tokens(tokenizer, plan.data, plan.target.facts.vocabulary_size)
-    if answers is None and plan.data.kind == CONVERSATIONS:
+    if answers is None and plan.data.kind == CONVERSATIONS and tokenizer is not None:
         check_template(tokenizer, marks=True)
     with step("read and tokenise the data"):
         if answers is None:
@@ -161,23 +170,28 @@ def _nothing(counts: Counts, plan: TrainingPlan) -> RecipeError:
 def _split(texts: Texts, plan: TrainingPlan, key: str) -> tuple[Corpus, Corpus]:
     """By documents: those of the held-out file, or those whose key lies below the share of all keys; where there is
     none, the one with the smallest."""
-    keys, share = texts.documents, plan.data.held_out
+    learnt, held = _sides(texts.documents, texts.held, plan)
+    if left := len(texts) - int(learnt.sum() + held.sum()):
+        LOGGER.warning("note: %d texts are held out as well, and not learnt from", left)
+    LOGGER.info("%d texts to learn from, %d held out", learnt.sum(), held.sum())
+    return Corpus(texts, np.flatnonzero(learnt), key), Corpus(texts, np.flatnonzero(held), key)
+
+
+def _sides(keys: np.ndarray, held: np.ndarray, plan: TrainingPlan) -> tuple[np.ndarray, np.ndarray]:
+    """bool [n] each: which texts are learnt from, and which are held out. keys uint64 [n]: of their documents; held
+    bool [n]: those of a held-out file. Raises RecipeError where there are none."""
+    share = plan.data.held_out
     if isinstance(share, Path):
-        held = texts.held
-        doubled = ~held & np.isin(keys, keys[held])
-        if doubled.any():
-            LOGGER.warning("note: %d texts are held out as well, and not learnt from", int(doubled.sum()))
-        learnt = ~held & ~doubled
+        learnt = ~held & ~np.isin(keys, keys[held])
     else:
-        below = np.uint64(min(int(share * 2**64), 2**64 - 1))
-        held = keys <= max(below, keys.min())
+        held = keys <= max(np.uint64(min(int(share * 2**64), 2**64 - 1)), keys.min())
         learnt = ~held
     for side, name in ((learnt, "learnt from"), (held, "held out")):
         if not side.any():
+            more = " or more train.data.answers.prompts," if plan.data.prompts else ""
             raise RecipeError(
-                f"train.data.held_out: of {len(texts)} texts of {len(np.unique(keys))} documents none is left to be "
+                f"train.data.held_out: of {len(keys)} texts of {len(np.unique(keys))} documents none is left to be "
                 f"{name}, received {share}",
-                hint="give more documents, or a file of other ones under held_out",
+                hint=f"give more documents,{more} or a file of other ones under held_out",
             )
-    LOGGER.info("%d texts to learn from, %d held out", learnt.sum(), held.sum())
-    return Corpus(texts, np.flatnonzero(learnt), key), Corpus(texts, np.flatnonzero(held), key)
+    return learnt, held

@@ -106,7 +106,7 @@ def _parquet(path: Path) -> Iterator[Row]:
             for value in batch.to_pylist():
                 number += 1
                 yield Row(f"{path}, row {number}", value)
-    except arrow.ArrowException as error:
+    except (arrow.ArrowException, OSError, ValueError) as error:  # also of pages that are not what they say
         raise RecipeError(
             f"{path}: expected a table in Parquet: {str(error).partition(chr(10))[0]}", hint="write the file again"
         ) from None

@@ -14,7 +14,7 @@ _AROUND = 200
 
 def show_sample(corpus: Corpus, tokenizer: Any, number: int = 0) -> str:
     """A text decoded, special tokens and all, with what is learnt between ⟦ and ⟧; long ones from the part on where
-    learning begins."""
+    learning begins. tokenizer: None where the target has none, then the ids are shown."""
     text = corpus.sample(number)
     begin = max(int(np.argmax(text.learnt)) - _AROUND, 0)
     end = min(begin + 2 * _AROUND, len(text.tokens))
@@ -33,5 +33,6 @@ def _runs(tokens: np.ndarray, learnt: np.ndarray, begin: int, end: int, tokenize
     found = []
     for is_learnt, places in groupby(range(begin, end), key=lambda place: bool(learnt[place])):
         ids = [int(tokens[place]) for place in places]
-        found.append((is_learnt, tokenizer.decode(ids, skip_special_tokens=False)))
+        words = " ".join(map(str, ids)) if tokenizer is None else tokenizer.decode(ids, skip_special_tokens=False)
+        found.append((is_learnt, words))
     return found

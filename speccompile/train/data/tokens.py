@@ -7,7 +7,7 @@ from itertools import chain, islice
 from typing import Any
 
 import numpy as np
-from jinja2 import TemplateError
+from jinja2 import TemplateError, TemplateSyntaxError
 
 from speccompile.errors import RecipeError
 from speccompile.grouped import grouped
@@ -76,9 +76,10 @@ class Tokens:
     """Documents -> texts of at most `plan.length` tokens, or prompts. What becomes of them is counted."""
 
     def __init__(self, tokenizer: Any, plan: DataPlan, vocabulary: int) -> None:
-        """tokenizer: of transformers. vocabulary: tokens of the target."""
+        """tokenizer: of transformers; None where the target has none, and data are token ids. vocabulary: tokens of the
+        target."""
         self.tokenizer, self.plan, self.vocabulary, self.counts = tokenizer, plan, vocabulary, Counts()
-        self.before = _put_before(tokenizer)
+        self.before = [] if tokenizer is None else _put_before(tokenizer)
 
     def texts(self, documents: Iterable[Document]) -> Iterator[Made]:
         """Of the given documents. Raises RecipeError for tokens that the target does not have, and for conversations
@@ -118,7 +119,7 @@ class Tokens:
     def _encoded(self, documents: Iterable[Document]) -> Iterator[tuple[Document, list[int]]]:
         """With the token ids of each, none for conversations."""
         is_text = self.plan.kind == TEXT
-        for some in grouped(documents, _characters, _CHARACTERS):
+        for some in grouped(map(self._readable, documents), _characters, _CHARACTERS):
             texts = [document.content for document in some if isinstance(document.content, str)]
             found = iter(self._ids(texts, special=not is_text))
             for document in some:
@@ -130,6 +131,14 @@ class Tokens:
                         yield document, []
                     case ids:
                         yield document, list(ids)
+
+    def _readable(self, document: Document) -> Document:
+        if self.tokenizer is None and not (isinstance(document.content, tuple) and document.answer is None):
+            raise wrong(
+                document.where, "words", "token ids: the target has no tokenizer.json",
+                'write {"token_ids": [1, 2, 3]}, or add the tokenizer to the target\'s folder',
+            )  # fmt: skip
+        return document
 
     def _ids(self, texts: list[str], *, special: bool) -> list[list[int]]:
         """Long texts in passages of some lines, so that all cores have work; special tokens are put around whole ones
@@ -167,29 +176,34 @@ class Tokens:
         return [[*before, *ids[start : start + size]] for start in range(0, len(ids), size)] or [[]]
 
     def _kept(self, document: Document, ids: Sequence[int], learnt: Sequence[bool]) -> Iterator[Made]:
-        tokens, mask = np.asarray(ids, np.int64), np.asarray(learnt, bool)
-        self._check(tokens, document)
+        tokens, mask = self._checked(ids, document), np.asarray(learnt, bool)
         length = self.plan.length
         if not mask[FIRST_GUESSED:length].any():
             self.counts.skipped[TOO_SHORT if mask.all() else NOTHING_LEARNT] += 1
             return
         self.counts.cut += len(tokens) > length
-        made = Made(document, tokens[:length].astype(np.int32), mask[:length])
+        made = Made(document, tokens[:length], mask[:length])
         self.counts.texts += 1
         self.counts.tokens += len(made.tokens)
         self.counts.learnt += int(made.learnt.sum())
         yield made
 
-    def _check(self, tokens: np.ndarray, document: Document) -> None:
-        outside = tokens[(tokens < 0) | (tokens >= self.vocabulary)]
+    def _checked(self, ids: Sequence[int], document: Document) -> np.ndarray:
+        """int32 [T]."""
+        try:
+            tokens = np.asarray(ids, np.int64)
+            outside = tokens[(tokens < 0) | (tokens >= self.vocabulary)]
+        except OverflowError:
+            outside = np.asarray([each for each in ids if not 0 <= each < self.vocabulary], object)
         if len(outside):
             raise wrong(
                 document.where, f"the token id {outside[0]}", f"one of the target's, from 0 to {self.vocabulary - 1}",
                 "give data with the tokens of this target: text is tokenised with its own tokenizer",
             )  # fmt: skip
+        return tokens.astype(np.int32)
 
     def _is_prompt(self, prompt: list[int], document: Document) -> bool:
-        self._check(np.asarray(prompt, np.int64), document)
+        self._checked(prompt, document)
         if not prompt or len(prompt) >= self.plan.length:
             self.counts.skipped[NO_ROOM if prompt else TOO_SHORT] += 1
             return False
@@ -227,6 +241,11 @@ class Tokens:
                 tokenizer_kwargs={"verbose": False},
                 **options,
             )
+        except TemplateSyntaxError as error:
+            raise RecipeError(
+                f"train.data: received a chat template that cannot be read, line {error.lineno}: {error.message}",
+                hint="correct it, or name another one under train.data.template",
+            ) from error
         except _FAULTS as error:
             raise RecipeError(
                 f"{document.where}: the chat template does not take this conversation: {shortened(str(error))}",
