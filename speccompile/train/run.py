@@ -38,7 +38,7 @@ from speccompile.train.loop import Judged, Judging, Saving, Trained, train
 from speccompile.train.objective import Objective, Weighed
 from speccompile.train.processes import Processes
 from speccompile.train.teacher import Teacher
-from speccompile.train.work import ANSWERS, CHECKPOINTS, DATA, JUDGED, identity, open_work
+from speccompile.train.work import ANSWERS, CHECKPOINTS, DATA, JUDGED, identity, open_work, writing
 
 
 @dataclass(frozen=True)
@@ -209,8 +209,9 @@ class _Run:
         """What the learner, as it would be left after so many steps, accepts."""
         folder = self.plan.work / JUDGED / f"step-{number}"
         shutil.rmtree(folder.parent, ignore_errors=True)
-        self.learner.save(folder, getattr(torch, self.plan.dtype))
         try:
+            with writing(folder.parent):
+                self.learner.save(folder, getattr(torch, self.plan.dtype))
             with step(f"judging step {number}"), quiet():  # a build has much to say
                 seconds = time.perf_counter() - self.began
                 return self.judging.judge(self.source.checkpoint(self.plan, folder), number, seconds)

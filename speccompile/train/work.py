@@ -5,19 +5,25 @@
        answers/       the target's own
        begin/         the new drafter, before it has learnt
        checkpoints/   where it can go on from
-       judged/        the checkpoint that is being judged
+       judged/        the checkpoint that is being judged, and what is built of it
        curves.jsonl   and curves.html
 """
 
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
+
 from speccompile.bundle.folders import write_whole
 from speccompile.bundle.manifest import canonical_json
-from speccompile.errors import UsageError
+from speccompile.errors import TrainingError, UsageError
+from speccompile.recipe.room import gigabytes
 from speccompile.recipe.training_output import STATE
 from speccompile.recipe.training_plan import TrainingPlan
+from speccompile.shortage import out_of_disk
 
 DATA, ANSWERS, BEGIN, CHECKPOINTS, JUDGED = "data", "answers", "begin", "checkpoints", "judged"
 
@@ -51,6 +57,20 @@ def open_work(plan: TrainingPlan, *, restart: bool) -> None:
             file.unlink()
     shutil.rmtree(plan.work / JUDGED, ignore_errors=True)
     write_whole(plan.work / STATE, canonical_json(plan.to_json()))
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """In which a disk that is full is a TrainingError, whichever library met it. folder: what is written."""
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        if not out_of_disk(error):
+            raise
+        raise TrainingError(
+            f"{folder}: the disk is full: {gigabytes(shutil.disk_usage(folder.parent).free)} are free",
+            hint="free some disk space, and go on with --resume: what was learnt is in the checkpoints",
+        ) from error
 
 
 def identity(plan: TrainingPlan, data: str) -> dict[str, Any]:
