@@ -218,15 +218,15 @@ class _Run:
         finally:
             shutil.rmtree(folder.parent, ignore_errors=True)
 
-    def found(self, number: int) -> dict[str, Any]:
-        """What was found of the drafter after so many steps."""
+    def found(self, number: int, score: float | None = None) -> dict[str, Any]:
+        """What was found of the drafter after so many steps; its score alone where somebody took the curves away."""
         lines = read_curves(self.plan.work / CURVES)
-        found = next(line for line in reversed(lines) if line["kind"] == "evaluation" and line["step"] == number)
-        return {"step": number} | found["figures"]
+        own = (line["figures"] for line in reversed(lines) if line["kind"] == "evaluation" and line["step"] == number)
+        return {"step": number} | next(own, {"simulated": score, "compiled": None})
 
     def leave(self, trained: Trained, answers: Mapping[str, int]) -> Report:
         """Put the best checkpoint where the recipe names its drafter."""
-        plan, best = self.plan, self.found(read_state(trained.best).step)
+        plan, best = self.plan, self.found(read_state(trained.best).step, trained.score)
         learner = self.source.checkpoint(plan, self.begun).learner(plan.depth, self.model)
         load_learner(learner, trained.best)
         report = Report(

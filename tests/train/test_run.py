@@ -274,6 +274,19 @@ def test_the_command_says_what_was_done_and_how_to_go_on(recipe, tmp_path, capsy
     assert "is under way or done" in capsys.readouterr().err
 
 
+def test_a_drafter_is_left_without_its_curves_and_without_a_round(recipe, tmp_path, capsys):
+    """Somebody took the curves of a finished training away; another has prompts whose answers are one token each."""
+    path = recipe("medusa")
+    trained(path)
+    shutil.rmtree(tmp_path / "new")
+    (tmp_path / "build" / "t-train" / "curves.jsonl").unlink()
+    report = trained(path)
+    assert report.best["simulated"] >= 1
+    assert (tmp_path / "new" / REPORT).is_file()
+    assert command(path, "--restart", "--set", "train.evaluate.max_new_tokens=1") == 0
+    assert "no tokens a round simulated" in capsys.readouterr().out
+
+
 def test_what_is_missing_of_the_extra_is_said_before_any_work(recipe, tmp_path, capsys, monkeypatch):
     path = recipe("medusa")
     monkeypatch.setitem(sys.modules, "accelerate", None)
