@@ -30,6 +30,9 @@ DATA, ANSWERS, BEGIN, CHECKPOINTS, JUDGED = "data", "answers", "begin", "checkpo
 _BUDGET = ("steps", "seconds")
 """Of the schedule: a training may go on for longer than it was planned."""
 
+_SCORED = ("depth", "prompts", "max_new_tokens")
+"""Of the evaluation: what a score depends on."""
+
 
 def check_begun(work: Path, *, resume: bool, restart: bool) -> None:
     """Raises UsageError where the user must say whether a training goes on, and for nothing to go on with."""
@@ -74,7 +77,8 @@ def writing(folder: Path) -> Iterator[None]:
 
 
 def identity(plan: TrainingPlan, data: str) -> dict[str, Any]:
-    """What must be the same for a training to go on: all that decides what is learnt, but not for how long.
+    """What must be the same for a training to go on: all that decides what is learnt, but not for how long, and by what
+    the best checkpoint is chosen, as scores of other rounds are no measure of its own.
 
     data: key of the corpus.
     """
@@ -93,5 +97,6 @@ def identity(plan: TrainingPlan, data: str) -> dict[str, Any]:
         "data": data,
         "loss": dict(vars(plan.loss)),
         "schedule": schedule,
+        "evaluate": {key: getattr(plan.evaluate, key) for key in _SCORED},
         "seed": plan.seed,
     }

@@ -187,9 +187,12 @@ def test_another_training_is_not_gone_on_with(recipe):
 
 
 def test_a_training_may_go_on_for_longer(recipe):
+    """And be judged at other times, but by the same rounds: another depth gives scores that are no match."""
     path = recipe("medusa")
     trained(path)
-    assert trained(path, f"train.schedule.steps={STEPS + 2}").steps == STEPS + 2
+    with pytest.raises(SpeccompileError, match=r"evaluate\.depth: received 2, expected 4"):
+        trained(path, f"train.schedule.steps={STEPS + 2}", "train.evaluate.depth=2")
+    assert trained(path, f"train.schedule.steps={STEPS + 2}", "train.evaluate.every=1000").steps == STEPS + 2
 
 
 def test_a_drafter_is_trained_on(recipe, tmp_path):
