@@ -2,8 +2,9 @@
 
 import json
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -135,11 +136,16 @@ def _set_threads(threads: int) -> None:
 def _lines(report: "Report") -> str:
     best, begun = report.best, report.begun
     compiled = "" if best.get("compiled") is None else f", {best['compiled']:.3f} compiled and run"
-    before = "" if begun is None else f"; before {begun['simulated']:.3f}"
+    before = "" if begun is None else f"; before {_rounds(begun)}"
     return "\n".join(
         [
             f"{report.output}: {report.kind}, {report.steps} steps in {report.seconds:.0f} s",
-            f"best at step {best['step']}: {best['simulated']:.3f} tokens a round simulated{compiled}{before}",
+            f"best at step {best['step']}: {_rounds(best)} tokens a round simulated{compiled}{before}",
             f"curves: {report.curves}",
         ]
     )
+
+
+def _rounds(found: Mapping[str, Any]) -> str:
+    """None were counted where the target's answers to all prompts end at once."""
+    return "no" if found["simulated"] is None else f"{found['simulated']:.3f}"

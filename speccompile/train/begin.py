@@ -16,7 +16,7 @@ from speccompile.progress import LOGGER
 from speccompile.recipe.training_plan import TrainingPlan
 from speccompile.train.data.corpus import Corpus
 from speccompile.train.vocabulary import count_learnt, covered, kept_tokens
-from speccompile.train.work import BEGIN
+from speccompile.train.work import BEGIN, writing
 
 
 def begin_folder(plan: TrainingPlan, model: nn.Module, corpus: Corpus) -> Path:
@@ -28,8 +28,12 @@ def begin_folder(plan: TrainingPlan, model: nn.Module, corpus: Corpus) -> Path:
         return folder
     part = folder.with_name(f".{folder.name}.part")
     shutil.rmtree(part, ignore_errors=True)
-    module_of(plan.kind, "training").new(part, _wanted(plan, model, corpus))
-    part.rename(folder)
+    try:
+        with writing(folder):
+            module_of(plan.kind, "training").new(part, _wanted(plan, model, corpus))
+            part.rename(folder)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
     return folder
 
 

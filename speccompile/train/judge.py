@@ -24,16 +24,17 @@ class Judge:
     answers: list[Answer] | None = None
 
     def judge(self, checkpoint: Checkpoint, step: int, seconds: float) -> Judged:
-        """Raises what a build raises."""
-        plan, evaluation = self.plan, self.plan.evaluate
+        """What is built of it lies beside it for so long. Raises what a build raises."""
+        evaluation = self.plan.evaluate
         learner = checkpoint.learner(evaluation.depth, self.model)
         learner = learner.to(next(self.model.parameters()).device)
         teacher = Teacher(self.model, learner.taps)
         texts = batches(self.held_out, evaluation.texts, _TOGETHER)
         counts = depths(learner, teacher, texts, evaluation.depth)
+        run = Run(checkpoint, evaluation.max_new_tokens, checkpoint.folder.parent, own=True)
         found = evaluate(
             learner, teacher, counts, self._answers(checkpoint), evaluation.depth, step=step, seconds=seconds,
-            run=Run(checkpoint, evaluation.max_new_tokens, plan.work, own=True) if evaluation.compiled else None,
+            run=run if evaluation.compiled else None,
         )  # fmt: skip
         return Judged(found.simulated.mean_accepted or 1.0, found.to_json())
 

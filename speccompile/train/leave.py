@@ -12,6 +12,7 @@ from speccompile.bundle.folders import replace_folder, sync
 from speccompile.families.learning import Learner
 from speccompile.recipe.training_output import MADE_BY, REPORT
 from speccompile.recipe.training_plan import TrainingPlan
+from speccompile.train.work import writing
 
 
 def put(plan: TrainingPlan, learner: Learner, report: Mapping[str, Any]) -> None:
@@ -21,14 +22,15 @@ def put(plan: TrainingPlan, learner: Learner, report: Mapping[str, Any]) -> None
     part = output.with_name(f".{output.name}.part")
     shutil.rmtree(part, ignore_errors=True)
     try:
-        learner.save(part, getattr(torch, plan.dtype))
-        said = {"made_by": MADE_BY, "version": __version__, **report}
-        (part / REPORT).write_text(json.dumps(said, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        for file in part.iterdir():  # safetensors are its user's alone, who need not be the one that serves
-            if file.is_file() and file.stat().st_nlink == 1:
-                file.chmod((part / REPORT).stat().st_mode)
-        sync(*(file for file in part.iterdir() if file.is_file()), part)
-        replace_folder(part, output)
-        sync(output.parent)
+        with writing(output):
+            learner.save(part, getattr(torch, plan.dtype))
+            said = {"made_by": MADE_BY, "version": __version__, **report}
+            (part / REPORT).write_text(json.dumps(said, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+            for file in part.iterdir():  # safetensors are its user's alone, who need not be the one that serves
+                if file.is_file() and file.stat().st_nlink == 1:
+                    file.chmod((part / REPORT).stat().st_mode)
+            sync(*(file for file in part.iterdir() if file.is_file()), part)
+            replace_folder(part, output)
+            sync(output.parent)
     finally:
         shutil.rmtree(part, ignore_errors=True)

@@ -20,6 +20,7 @@ from torch.utils.checkpoint import checkpoint
 
 from speccompile.errors import UnsupportedModelError, UsageError
 from speccompile.recipe.training_plan import SchedulePlan
+from speccompile.step.attention import HOOK
 from speccompile.train.checkpoints import (
     OPTIMIZERS,
     Best,
@@ -290,11 +291,16 @@ def seed_part(seed: int, step: int, part: int) -> None:
 
 def checkpoint_activations(learner: nn.Module) -> None:
     """Compute activations again where they are needed backwards, and keep them not: of every layer, in transformers'
-    models; of the learner's forward pass as a whole elsewhere, whose rows of attention may be put down once only.
+    models; of the learner's forward pass as a whole elsewhere, and of models behind our hook, whose rows of attention
+    may be put down once only, in a cache that transformers would take away.
 
     Raises UnsupportedModelError for a model that transformers has no such way for.
     """
-    found = [module for module in learner.modules() if hasattr(module, "gradient_checkpointing_enable")]
+    found = [
+        module
+        for module in learner.modules()
+        if hasattr(module, "gradient_checkpointing_enable") and module.config._attn_implementation != HOOK
+    ]
     for module in found:
         try:
             module.gradient_checkpointing_enable({"use_reentrant": False})

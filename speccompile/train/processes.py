@@ -21,7 +21,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from speccompile.errors import EngineError, SpeccompileError, UsageError
+from speccompile.errors import EngineError, SpeccompileError, UnsupportedModelError, UsageError
 from speccompile.replaced import replaced
 from speccompile.step.layers import find_layers
 from speccompile.weights.tensor import with_numbers
@@ -159,8 +159,11 @@ class Processes:
 
 
 def _apart(model: nn.Module) -> list[nn.Module]:
-    """The layers that share no weight with any other part of the model."""
-    layers = find_layers(model)
+    """The layers that share no weight with any other part of the model; none where they stand in no list."""
+    try:
+        layers = find_layers(model)
+    except UnsupportedModelError:
+        return []
     uses = Counter(id(weight) for part in model.modules() for weight in part.parameters(recurse=False))
     return [layer for layer in layers if all(uses[id(weight)] == 1 for weight in layer.parameters())]
 

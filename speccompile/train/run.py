@@ -38,7 +38,7 @@ from speccompile.train.loop import Judged, Judging, Saving, Trained, train
 from speccompile.train.objective import Objective, Weighed
 from speccompile.train.processes import Processes
 from speccompile.train.teacher import Teacher
-from speccompile.train.work import ANSWERS, CHECKPOINTS, DATA, JUDGED, identity, open_work
+from speccompile.train.work import ANSWERS, CHECKPOINTS, DATA, JUDGED, identity, open_work, writing
 
 
 @dataclass(frozen=True)
@@ -220,23 +220,24 @@ class _Run:
         """What the learner, as it would be left after so many steps, accepts."""
         folder = self.plan.work / JUDGED / f"step-{number}"
         shutil.rmtree(folder.parent, ignore_errors=True)
-        self.learner.save(folder, getattr(torch, self.plan.dtype))
         try:
+            with writing(folder.parent):
+                self.learner.save(folder, getattr(torch, self.plan.dtype))
             with step(f"judging step {number}"), quiet():  # a build has much to say
                 seconds = time.perf_counter() - self.began
                 return self.judging.judge(self.source.checkpoint(self.plan, folder), number, seconds)
         finally:
             shutil.rmtree(folder.parent, ignore_errors=True)
 
-    def found(self, number: int) -> dict[str, Any]:
-        """What was found of the drafter after so many steps."""
+    def found(self, number: int, score: float | None = None) -> dict[str, Any]:
+        """What was found of the drafter after so many steps; its score alone where somebody took the curves away."""
         lines = read_curves(self.plan.work / CURVES)
-        found = next(line for line in reversed(lines) if line["kind"] == "evaluation" and line["step"] == number)
-        return {"step": number} | found["figures"]
+        own = (line["figures"] for line in reversed(lines) if line["kind"] == "evaluation" and line["step"] == number)
+        return {"step": number} | next(own, {"simulated": score, "compiled": None})
 
     def leave(self, trained: Trained, answers: Mapping[str, int]) -> Report:
         """Put the best checkpoint where the recipe names its drafter."""
-        plan, best = self.plan, self.found(read_state(trained.best).step)
+        plan, best = self.plan, self.found(read_state(trained.best).step, trained.score)
         learner = self.source.checkpoint(plan, self.begun).learner(plan.depth, self.model)
         load_learner(learner, trained.best)
         report = Report(

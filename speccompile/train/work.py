@@ -5,24 +5,33 @@
        answers/       the target's own
        begin/         the new drafter, before it has learnt
        checkpoints/   where it can go on from
-       judged/        the checkpoint that is being judged
+       judged/        the checkpoint that is being judged, and what is built of it
        curves.jsonl   and curves.html
 """
 
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
+
 from speccompile.bundle.folders import write_whole
 from speccompile.bundle.manifest import canonical_json
-from speccompile.errors import UsageError
+from speccompile.errors import TrainingError, UsageError
+from speccompile.recipe.room import gigabytes
 from speccompile.recipe.training_output import STATE
 from speccompile.recipe.training_plan import TrainingPlan
+from speccompile.shortage import out_of_disk
 
 DATA, ANSWERS, BEGIN, CHECKPOINTS, JUDGED = "data", "answers", "begin", "checkpoints", "judged"
 
 _BUDGET = ("steps", "seconds")
 """Of the schedule: a training may go on for longer than it was planned."""
+
+_SCORED = ("depth", "prompts", "max_new_tokens")
+"""Of the evaluation: what a score depends on."""
 
 
 def check_begun(work: Path, *, resume: bool, restart: bool) -> None:
@@ -53,8 +62,23 @@ def open_work(plan: TrainingPlan, *, restart: bool) -> None:
     write_whole(plan.work / STATE, canonical_json(plan.to_json()))
 
 
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """In which a disk that is full is a TrainingError, whichever library met it. folder: what is written."""
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        if not out_of_disk(error):
+            raise
+        raise TrainingError(
+            f"{folder}: the disk is full: {gigabytes(shutil.disk_usage(folder.parent).free)} are free",
+            hint="free some disk space, and go on with --resume: what was learnt is in the checkpoints",
+        ) from error
+
+
 def identity(plan: TrainingPlan, data: str) -> dict[str, Any]:
-    """What must be the same for a training to go on: all that decides what is learnt, but not for how long.
+    """What must be the same for a training to go on: all that decides what is learnt, but not for how long, and by what
+    the best checkpoint is chosen, as scores of other rounds are no measure of its own.
 
     data: key of the corpus.
     """
@@ -73,5 +97,6 @@ def identity(plan: TrainingPlan, data: str) -> dict[str, Any]:
         "data": data,
         "loss": dict(vars(plan.loss)),
         "schedule": schedule,
+        "evaluate": {key: getattr(plan.evaluate, key) for key in _SCORED},
         "seed": plan.seed,
     }

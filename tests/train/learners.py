@@ -14,6 +14,7 @@ from speccompile.families.learning import Learner, Seen
 from speccompile.families.site import Site
 from speccompile.prove.drafts import Fed
 from speccompile.recipe import Plan, load_recipe, make_plan
+from speccompile.train.loop import checkpoint_activations
 from speccompile.train.teacher import Teacher
 
 LENGTH, SHORTER = 23, 17
@@ -89,6 +90,20 @@ def check_learns(plan: Plan, depth: int, later: tuple[str, ...] = ()) -> Learner
             each -= 1e-2 * each.grad / size
         assert loss_of(learner, seen, depth) < before
     return learner
+
+
+def check_computed_again(plan: Plan, depth: int) -> None:
+    """With activations that are computed again for the way back, gradients are the same."""
+    gradients = []
+    for again in (False, True):
+        learner = learner_of(plan, depth).train()
+        if again:
+            checkpoint_activations(learner)
+        loss_of(learner, seen_by(plan, learner), depth).backward()
+        gradients.append({name: each.grad for name, each in learner.named_parameters() if each.grad is not None})
+    plain, found = gradients
+    assert plain
+    torch.testing.assert_close(found, plain, rtol=0, atol=0)
 
 
 def loss_of(learner: Learner, seen: Seen, depth: int) -> Tensor:

@@ -15,7 +15,7 @@ from tests import multimodal, quantized_models, zoo
 from tests.compile.eager_rounds import check_generation
 from tests.compile.tiny_bundles import save
 from tests.heads.mtp import mtp_head, mtp_target
-from tests.train.learners import ANCHORS, check_learns, check_said, learner_of, seen_by
+from tests.train.learners import ANCHORS, check_computed_again, check_learns, check_said, learner_of, seen_by
 
 CACHE = "cache: {max_length: 96, prefill_chunk: 16, batch_size: 2}"
 
@@ -40,6 +40,7 @@ def test_rows_of_a_text_say_what_the_reference_says_of_each(tmp_path, name, n_mt
 def test_the_copy_of_the_target_says_what_was_trained(tmp_path, name, n_mtp, depth):
     mtp_target(tmp_path / "target", name, n_mtp)
     plan = plan_of(tmp_path)
+    check_computed_again(plan, depth)
     trained = check_learns(plan, depth)
     trained.save(tmp_path / "left", torch.float32)
     left = plan_of(tmp_path, target="left")

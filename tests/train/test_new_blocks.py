@@ -17,7 +17,7 @@ from speccompile.recipe.shape import decide_sizes
 from speccompile.runtime import Bundle
 from tests import zoo
 from tests.train import sites
-from tests.train.learners import check_learns, check_said, check_saved
+from tests.train.learners import check_computed_again, check_learns, check_said, check_saved
 
 NEW = {
     "dflash": ("dflash", {"sizes": {"layers": 2}}, ("layers.1.output",), 3),
@@ -54,7 +54,20 @@ def test_what_is_written_is_read(begun):
 def test_it_says_what_the_reference_says_and_learns(begun):
     plan, *_ = begun
     check_said(plan, 3)
+    check_computed_again(plan, 3)
     check_saved(plan, check_learns(plan, 3, LATER), 3)
+
+
+@pytest.mark.parametrize("kind", ["pass", "bita"])
+def test_a_target_that_is_read_while_rows_of_it_learn_drops_nothing_out(kind, tmp_path):
+    """GPT-2 says in its config what its own training dropped."""
+    model = sites.target(tmp_path, "gpt2", resid_pdrop=0.5, embd_pdrop=0.5, attn_pdrop=0.5)
+    sites.begin(tmp_path, model, kind)
+    learner = sites.learner(sites.site(tmp_path, model, kind))
+    seen = sites.seen(model, learner.taps)
+    with torch.no_grad():
+        learning, judged = (learner.train(mode)(seen, torch.tensor([[3, 6], [4, 8]]), 3) for mode in (True, False))
+    assert all(map(torch.equal, learning, judged))
 
 
 @pytest.mark.parametrize("kind", ["dflash", "dspark", "kangaroo", "pass", "bita"])

@@ -10,7 +10,7 @@ from tests import zoo
 from tests.compile.eager_rounds import check_generation
 from tests.heads.every import MASK
 from tests.train import sites
-from tests.train.learners import ANCHORS, check_learns, check_said, learner_of, seen_by
+from tests.train.learners import ANCHORS, check_computed_again, check_learns, check_said, learner_of, seen_by
 
 DEPTH = 4
 
@@ -43,6 +43,7 @@ def left_by(plan, learner, folder):
 
 def test_what_is_trained_learns_comes_back_and_is_built(tmp_path):
     plan = plan_of(tmp_path)
+    check_computed_again(plan, DEPTH)
     learner = check_learns(plan, DEPTH)
     left = left_by(plan, learner, tmp_path)
     assert left.drafter.mask_token == MASK

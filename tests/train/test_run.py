@@ -1,6 +1,7 @@
 """`speccompile train`, whole: from a recipe and some texts to a folder that `build` takes."""
 
 import json
+import resource
 import shutil
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ from safetensors.numpy import load_file
 from safetensors.torch import save_file
 
 from speccompile.cli import main
-from speccompile.errors import SpeccompileError
+from speccompile.errors import SpeccompileError, TrainingError
 from speccompile.families import FAMILIES
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.recipe.training import MODELS, plan_training, trainable
@@ -137,6 +138,49 @@ def test_an_interrupted_training_goes_on_to_the_same_bits(recipe, tmp_path, monk
     assert all(np.array_equal(whole[name], again[name]) for name in whole)
 
 
+@pytest.mark.parametrize(
+    ("owner", "name", "folder"),
+    [(run, "begin_folder", "build/t-train/begin"), (run._Run, "judge", "build/t-train/judged"), (run, "put", "new")],
+)
+def test_a_full_disk_is_one_error_and_the_rest_goes_on(recipe, tmp_path, monkeypatch, owner, name, folder):
+    """A limit of files stands for it: the system refuses what is longer."""
+    path, real = recipe("medusa"), getattr(owner, name)
+
+    def limited(*arguments):
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, before[1]))
+        try:
+            return real(*arguments)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, limited)
+        with pytest.raises(TrainingError, match=f"{folder}: the disk is full: .* are free") as caught:
+            trained(path)
+    assert "--resume" in caught.value.hint
+    assert not [*tmp_path.glob("**/.*"), *tmp_path.glob("new"), *tmp_path.glob("build/t-train/judged")]
+    assert trained(path).steps == STEPS
+
+
+def test_nothing_stays_of_what_is_built_to_be_judged(recipe, tmp_path, monkeypatch):
+    """A bundle of a process that was killed lies where the next training makes room."""
+
+    def leave_half(module, job, about):
+        (Path(job["work"]) / "compiled-x" / "bundle").mkdir(parents=True)
+        raise KeyboardInterrupt
+
+    path = recipe("medusa", evaluate={"texts": 4, "prompts": 2, "max_new_tokens": 6, "compiled": True})
+    with monkeypatch.context() as patch:
+        patch.setattr("speccompile.train.evaluate.compiled.run_apart", leave_half)
+        patch.setattr(run.shutil, "rmtree", lambda *arguments, **options: None)  # as after SIGKILL
+        with pytest.raises(KeyboardInterrupt):
+            trained(path)
+    assert list(tmp_path.glob("build/t-train/**/compiled-x"))
+    trained(path, "train.evaluate.compiled=false")
+    assert not list(tmp_path.glob("build/t-train/**/compiled-x"))
+
+
 def test_another_training_is_not_gone_on_with(recipe):
     path = recipe("medusa")
     trained(path)
@@ -153,9 +197,12 @@ def test_another_training_is_refused_before_anything_is_written(recipe, tmp_path
 
 
 def test_a_training_may_go_on_for_longer(recipe):
+    """And be judged at other times, but by the same rounds: another depth gives scores that are no match."""
     path = recipe("medusa")
     trained(path)
-    assert trained(path, f"train.schedule.steps={STEPS + 2}").steps == STEPS + 2
+    with pytest.raises(SpeccompileError, match=r"evaluate\.depth: received 2, expected 4"):
+        trained(path, f"train.schedule.steps={STEPS + 2}", "train.evaluate.depth=2")
+    assert trained(path, f"train.schedule.steps={STEPS + 2}", "train.evaluate.every=1000").steps == STEPS + 2
 
 
 def test_a_drafter_is_trained_on(recipe, tmp_path):
@@ -238,6 +285,19 @@ def test_the_command_says_what_was_done_and_how_to_go_on(recipe, tmp_path, capsy
     assert report["best"]["compiled"] == pytest.approx(report["best"]["simulated"])
     assert command(path, "--set", "train.seed=1") == 2
     assert "is under way or done" in capsys.readouterr().err
+
+
+def test_a_drafter_is_left_without_its_curves_and_without_a_round(recipe, tmp_path, capsys):
+    """Somebody took the curves of a finished training away; another has prompts whose answers are one token each."""
+    path = recipe("medusa")
+    trained(path)
+    shutil.rmtree(tmp_path / "new")
+    (tmp_path / "build" / "t-train" / "curves.jsonl").unlink()
+    report = trained(path)
+    assert report.best["simulated"] >= 1
+    assert (tmp_path / "new" / REPORT).is_file()
+    assert command(path, "--restart", "--set", "train.evaluate.max_new_tokens=1") == 0
+    assert "no tokens a round simulated" in capsys.readouterr().out
 
 
 def test_what_is_missing_of_the_extra_is_said_before_any_work(recipe, tmp_path, capsys, monkeypatch):

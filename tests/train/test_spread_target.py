@@ -9,6 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from speccompile.train.processes import _apart
 from tests import zoo
 from tests.train.spread_target import TOKENS
 
@@ -35,3 +36,9 @@ def test_layers_spread_over_processes_read_as_whole_ones(tmp_path, row):
     torch.testing.assert_close(read["again"], read["alone"], rtol=0, atol=0)
     torch.testing.assert_close(read["second"], beside, rtol=1e-5, atol=1e-5)
     assert read["features"].abs().sum() > 0
+
+
+def test_a_target_without_a_list_of_layers_stays_whole():
+    """RecurrentGemma's layers do not all attend: nobody taps them, and a drafter that reads tokens alone learns."""
+    assert _apart(zoo.model("recurrent_gemma")) == []
+    assert len(_apart(zoo.model("llama"))) == zoo.config("llama").num_hidden_layers

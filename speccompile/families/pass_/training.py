@@ -4,6 +4,7 @@ new ones."""
 from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -36,6 +37,12 @@ class MaskLearner(HeadLearner):
     def __init__(self, head: HeadPlan, network: nn.Module, target: Decoder, depth: int) -> None:
         super().__init__(head, network, depth)
         self.target = with_numbers(target).float()
+
+    def train(self, mode: bool = True) -> Self:
+        """As `Module.train`, but for the target, which does not learn: nothing of it is dropped out."""
+        super().train(mode)
+        self.target.eval()
+        return self
 
     @abstractmethod
     def rows(self) -> tuple[Tensor, Sequence[Tensor]]:
