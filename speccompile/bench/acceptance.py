@@ -31,8 +31,9 @@ def acceptance_by_depth(generations: Sequence[Generation], manifest: Manifest) -
 
 
 def _deepest(drafts: int, manifest: Manifest) -> int:
-    """The depth that a round with so many drafts can accept: a tree is drafted whole or not at all."""
-    return drafts if manifest.tree == "chain" else manifest.depth if drafts else 0
+    """The depth that a round with so many drafts can accept. Of a tree that has room left, which nodes there are is not
+    known: it counts as deep as so many can be."""
+    return min(drafts, manifest.depth)
 
 
 def _depth(depth: int, rounds: Sequence[tuple[int, int]]) -> Depth:

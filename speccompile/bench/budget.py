@@ -4,7 +4,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from speccompile.bench.costs import Costs, break_even, expected_tokens
+from speccompile.bench.costs import Costs, any_width, break_even, expected_tokens
 from speccompile.bench.ways import known_median
 from speccompile.bundle.manifest import Manifest
 from speccompile.runtime import Generation
@@ -89,9 +89,8 @@ def acceptance_rate(mean_accepted: float, drafts: int) -> float | None:
 
 def _round_seconds(costs: Costs, manifest: Manifest, drafts: int) -> float:
     """A round that verifies so many drafts, by itself: in its own width, or the next wider one that was measured. That
-    of decoding where drafts are a tree, and where they are made beside the target."""
-    any_width = manifest.tree == "chain" and all(graph.name != "step" for graph in manifest.graphs)
-    width = drafts + 1 if any_width or not drafts else manifest.tokens + 1
+    of decoding where that is the only one, see `any_width`."""
+    width = drafts + 1 if any_width(manifest) or not drafts else manifest.tokens + 1
     measured = sorted(costs.verify)
     return costs.round_seconds(measured[bisect_left(measured, width)])
 

@@ -16,6 +16,7 @@ from speccompile.errors import UsageError
 from speccompile.progress import step
 from speccompile.runtime import Bundle
 from speccompile.runtime.engine import Run
+from speccompile.runtime.proposals import takes_proposals
 
 WARM_UP = 3
 """Runs of every width before any is timed: enough for an engine that records a graph when it sees a shape again."""
@@ -65,6 +66,13 @@ def break_even(costs: Costs, width: int) -> float:
     Raises KeyError where the cost of this width or of 1 was not measured.
     """
     return costs.round_seconds(width) / costs.round_seconds(1)
+
+
+def any_width(manifest: Manifest) -> bool:
+    """Whether windows are as wide as there are drafts: chains, and trees that the host has written, where the target
+    verifies by itself. Others are as wide as all drafts, or one where there is none."""
+    fused = any(graph.name == "step" for graph in manifest.graphs)
+    return not fused and (manifest.tree == "chain" or takes_proposals(manifest.graphs, manifest.tokens))
 
 
 def curve_widths(manifest: Manifest, *, on_device: bool = False) -> list[int]:

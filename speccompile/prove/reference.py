@@ -8,6 +8,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from transformers import DynamicCache, PreTrainedModel
+from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer, LinearAttentionCacheLayerMixin
 
 from speccompile.bundle.manifest import EngineEntry
 from speccompile.errors import ProofError
@@ -32,6 +34,24 @@ class NearTie:
     def to_json(self) -> dict[str, Any]:
         # Margins are noise by nature: written to one digit, so that equal builds give equal proofs.
         return {"index": self.index, "token": self.token, "other": self.other, "margin": f"{self.margin:.0e}"}
+
+
+def whole_caches(model: PreTrainedModel) -> DynamicCache:
+    """transformers' caches for all that a model keeps: states too, which they hold if they know its config alone; but
+    not caches of a window, which would forget rows that a compiled target keeps."""
+    caches = DynamicCache(config=model.config)
+    if not carries_states(caches):
+        return DynamicCache()
+    windows = [isinstance(each, DynamicSlidingWindowLayer) for each in caches.layers]
+    caches.layers = [
+        DynamicLayer() if is_window else each for each, is_window in zip(caches.layers, windows, strict=True)
+    ]
+    return caches
+
+
+def carries_states(caches: DynamicCache) -> bool:
+    """Whether some of them are states: then a model reads on one token at a time, or forgets them."""
+    return any(isinstance(each, LinearAttentionCacheLayerMixin) for each in caches.layers)
 
 
 @torch.no_grad()

@@ -114,11 +114,15 @@ def no_tree(decoder: Decoder, role: str) -> UnsupportedModelError:
     )
 
 
+def cache_word(model: nn.Module) -> str:
+    """What the model's forward calls its cache."""
+    takes = inspect.signature(model.forward).parameters
+    return "past_key_values" if "past_key_values" in takes or "cache_params" not in takes else "cache_params"
+
+
 def call(model: nn.Module, tokens: Tensor, current: Pass) -> Any:
     """What the model gives for tokens int64 [B, T], or rows [B, T, H] in their place, at the positions of a pass, which
     is its cache."""
-    takes = inspect.signature(model.forward).parameters
-    cache = "past_key_values" if "past_key_values" in takes or "cache_params" not in takes else "cache_params"
     read = "inputs_embeds" if tokens.is_floating_point() else "input_ids"
     with at_positions(model, current.positions):
-        return model(**{read: tokens, cache: current}, position_ids=current.positions, use_cache=True)
+        return model(**{read: tokens, cache_word(model): current}, position_ids=current.positions, use_cache=True)

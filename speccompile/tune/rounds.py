@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
-from speccompile.bench.costs import Costs
+from speccompile.bench.costs import Costs, any_width
 from speccompile.bundle.manifest import Manifest
 from speccompile.runtime import Generation
 
@@ -55,16 +55,15 @@ def accepted_at_depth(all_rounds: Sequence[Rounds], depth: int) -> tuple[float, 
 
 @dataclass(frozen=True)
 class Windows:
-    """What decides how long rounds take, beside their costs. any_width: windows are as wide as there are drafts, where
-    they are a chain that the target verifies by itself; else as wide as `tokens`, or one where there are no drafts."""
+    """What decides how long rounds take, beside their costs. any_width: windows are as wide as there are drafts; else
+    as wide as `tokens`, or one where there are no drafts."""
 
     tokens: int
     any_width: bool
 
     @classmethod
     def of(cls, manifest: Manifest) -> "Windows":
-        fused = any(graph.name == "step" for graph in manifest.graphs)
-        return cls(manifest.tokens, manifest.tree == "chain" and not fused)
+        return cls(manifest.tokens, any_width(manifest))
 
 
 def decode_seconds(rounds: Rounds, windows: Windows, costs: Costs) -> float:

@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from speccompile.bench.costs import Costs, measure_costs
+from speccompile.bench.costs import Costs, any_width, measure_costs
 from speccompile.bundle.manifest import Manifest
 from speccompile.errors import PromptError
 from speccompile.progress import step
@@ -72,7 +72,10 @@ class Trials:
                 if accepting and precision not in rounds:
                     found = self._generate(bundle, f"{shape.label}, {name}", adaptive=False)
                     rounds[precision] = [rounds_of(each) for each in found]
-                costs[precision, threads] = self._measure(bundle, {1, manifest.tokens + 1, *widths}, threads)
+                wanted = {1, manifest.tokens + 1, *widths}
+                if shape.tree is not None and any_width(manifest):  # as many nodes as the host found
+                    wanted |= {drafts + 1 for each in rounds[precision] for drafts in each.drafts}
+                costs[precision, threads] = self._measure(bundle, wanted, threads)
         shutil.rmtree(bundle_folder)
         return Trial(manifest, rounds, costs)
 

@@ -21,6 +21,7 @@ from speccompile.tree import from_branching
 from tests import zoo
 from tests.compile.drafter_graphs import BATCH, ROWS, decoder
 from tests.compile.tiny_bundles import save
+from tests.heads.every import HEADS
 
 DRAFTS, EXIT, NEW_TOKENS = 3, 1, 30
 
@@ -127,3 +128,25 @@ def test_tensorrt_reads_caches_that_another_graph_or_it_itself_updates(
     assert entry.build is not None
     assert entry.build.reports[name]["aliases"] == graph.aliases
     assert len(graph.aliases) == (4 if graphs == "fused" else 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "drafter"),
+    [
+        ("mamba2", "kind: layer_skip, layers: [0]"),
+        ("falcon_h1", "kind: layer_skip, layers: [0]"),
+        ("lfm2", "kind: assistant, model: head"),
+    ],
+)
+def test_what_drafts_over_caches_of_a_target_with_states_is_proven(tmp_path: Path, name: str, drafter: str) -> None:
+    """transformers reads on from its own states: alone, beside keys and values, and between them."""
+    save(zoo.model(name), tmp_path / "target", tokenizer=False)
+    if "head" in drafter:
+        HEADS["assistant"](tmp_path / "head", zoo.config(name))
+    cache = "cache: {max_length: 64, prefill_chunk: 16}\nprove: {max_new_tokens: 4}"
+    (tmp_path / "recipe.yaml").write_text(
+        f"name: tiny\ntarget: {{model: target}}\ndrafter: {{{drafter}, tokens: 2}}\n{cache}"
+    )
+    build(make_plan(load_recipe(tmp_path)), tmp_path / "bundle")
+    proof = open_bundle(tmp_path / "bundle").proof
+    assert "draft" in {row["graph"] for row in proof["graphs"]}

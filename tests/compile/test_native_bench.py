@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -99,6 +100,26 @@ def test_bench_reports_the_same(bench, model):
     assert [each["width"] for each in ours["costs"]["verify"]] == [each["width"] for each in theirs["costs"]["verify"]]
     assert 0 < ours["autoregressive"]["host_seconds"] < 1
     assert lines_of(tables[0]) == lines_of(tables[1])
+
+
+def test_bench_of_drafts_that_no_graph_makes(bench, built):
+    """An index's, in a tree that is as large as what it found: two chunks of it go on behind these prompts."""
+    asked = built("retrieval")
+    prompts = asked.prompts()[2:]
+    (ours, theirs), _ = bench(asked.path, [{"token_ids": prompt} for prompt in prompts])
+    for name in COUNTS:
+        assert ours["speculative"][name] == theirs["speculative"][name]
+    assert 0 < ours["speculative"]["mean_draft_length"] < asked.bundle.manifest.tokens
+    for name in ("weight_bytes", "cache_bytes", "bytes_per_token"):
+        assert ours["roofline"]["speculative"][name] == theirs["roofline"]["speculative"][name]
+    assert ours["acceptance_by_depth"] == theirs["acceptance_by_depth"]
+    every = [asked.bundle.generate(prompt, max_new_tokens=8, adaptive=False) for prompt in prompts]
+    runs = [one for one in every if one.rounds]
+    for costs in (ours["costs"], theirs["costs"]):
+        by_width = {point["width"]: point["seconds"] for point in costs["verify"]}
+        rounds = [[by_width[drafts + 1] + costs["host_seconds"] for drafts in one.draft_lengths] for one in runs]
+        rates = [(len(one.token_ids) - 1) / sum(each) for one, each in zip(runs, rounds, strict=True)]
+        assert costs["allowed_tokens_per_second"] == pytest.approx(median(rates))
 
 
 def test_bench_of_a_bundle_without_a_drafter(bench, silent):

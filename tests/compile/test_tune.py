@@ -1,10 +1,13 @@
 """`speccompile tune` on bundles that are really built, and what shorter chains accept against real ones."""
 
 import json
+from statistics import median
 
 import pytest
 
+from speccompile.bench.costs import Costs
 from speccompile.recipe import load_recipe
+from speccompile.tune import trial
 from speccompile.tune.rounds import Rounds, rounds_of, shortened
 from tests.light.forced_pace import forced_pace
 
@@ -47,3 +50,21 @@ def test_a_whole_tuning(built, cli, tmp_path):
         assert each["tokens_per_second"] > 0
     written = load_recipe(file)
     assert (written.drafter.tokens or 0) == found["choice"]["drafts"]
+
+
+def test_trees_of_an_index_take_as_long_as_what_it_finds(built, cli, monkeypatch, tmp_path):
+    """A window costs as much as it has tokens: then a generation takes as long as all of its windows together."""
+    monkeypatch.setattr(trial, "measure_costs", lambda _, widths, **__: Costs({each: each for each in widths}, None, 0))
+    asked, file = built("retrieval"), tmp_path / "prompts.jsonl"
+    generated = {
+        tuple(prompt): asked.bundle.generate(prompt, max_new_tokens=12, adaptive=False) for prompt in asked.prompts()
+    }
+    known = {prompt: one for prompt, one in generated.items() if any(one.draft_lengths)}
+    assert max(max(one.draft_lengths) for one in known.values()) < asked.bundle.manifest.tokens
+    file.write_text("".join(json.dumps({"token_ids": prompt}) + "\n" for prompt in known))
+    options = ["--prompts", file, "--max-new-tokens", 12, "--threads", 1, "--json"]
+    code, out, err = cli("tune", asked.folder, "--tree", '{"depth": 3, "nodes": 6}', *options)
+    assert code == 0, err
+    tree = next(each for each in json.loads(out)["candidates"] if each["drafts"])
+    rates = [(len(one.token_ids) - 1) / sum(drafts + 1 for drafts in one.draft_lengths) for one in known.values()]
+    assert tree["tokens_per_second"] * tree["verify_seconds"] / tree["width"] == pytest.approx(median(rates))

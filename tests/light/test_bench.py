@@ -156,10 +156,13 @@ def test_acceptance_counts_the_rounds_that_drafted_so_deep():
     )
 
 
-def test_a_tree_is_drafted_whole_or_not_at_all():
+def test_a_tree_is_no_deeper_than_it_has_drafts():
+    """An index, and votes, may have fewer than there is room for."""
     tree = manifest(tree="static", tokens=6, depth=2)
     ran = replace(SPECULATIVE, path_lengths=[3, 2, 1], draft_lengths=[6, 6, 0])
     assert acceptance_by_depth([ran], tree) == (Depth(1, 2, 1.0, 1.0), Depth(2, 2, 0.5, 0.5))
+    fewer = replace(ran, draft_lengths=[6, 1, 0])
+    assert acceptance_by_depth([fewer], tree) == (Depth(1, 2, 1.0, 1.0), Depth(2, 1, 1.0, 1.0))
 
 
 def test_generations_without_a_round_have_no_decode_rate():

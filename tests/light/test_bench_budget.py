@@ -35,11 +35,19 @@ def test_rounds_cost_what_their_own_width_costs():
 
 
 def test_trees_and_fused_rounds_have_one_width():
+    (verify,) = manifest().graphs
     adaptive = replace(SPECULATIVE, draft_lengths=[1, 0, 4])
-    fused = (replace(manifest().graphs[0], name="step"), *manifest().graphs)
-    for changes in ({"tree": "static", "depth": 2}, {"graphs": fused}):
+    fused, drafted = ((replace(verify, name=name), verify) for name in ("step", "draft"))
+    for changes in ({"tree": "static", "depth": 2, "graphs": drafted}, {"graphs": fused}):
         found = make_budget(COSTS, 77, manifest(**changes), [adaptive])
         assert found.allowed_tokens_per_second == pytest.approx(6 / (0.08 + 0.03 + 0.08))
+
+
+def test_trees_of_the_host_are_as_wide_as_what_it_found():
+    adaptive = replace(SPECULATIVE, draft_lengths=[1, 0, 4])
+    index = manifest(tree="dynamic", depth=2)  # whose only graph is `verify`
+    found = make_budget(replace(COSTS, draft=None), 77, index, [adaptive])
+    assert found.allowed_tokens_per_second == pytest.approx(6 / (0.04 + 0.03 + 0.05))
 
 
 def test_medians_over_generations():

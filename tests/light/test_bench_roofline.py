@@ -138,6 +138,16 @@ def test_a_fused_step_reads_all_and_verify_alone_the_target():
     assert (alone.speculative, alone.autoregressive) == (None, found.autoregressive)
 
 
+def test_drafts_that_no_graph_makes_cost_the_round_that_verifies_them():
+    """Those of an index, which the host asks: it rests in some rounds, and drafts in others."""
+    verify, _ = graphs()
+    adaptive = replace(SPECULATIVE, draft_lengths=[4, 0, 4])
+    ours, theirs = make_way([(timed(adaptive),)]), make_way([(timed(AUTOREGRESSIVE),)])
+    reading = Reading(BANDWIDTH, {"verify": WEIGHTS["verify"]})
+    found = make_roofline(reading, manifest(catch_up=0), (verify,), 30, ours, theirs).speculative
+    assert (found.weight_bytes, found.cache_bytes) == (100_050, 30 * 2 * 2 * 4 * 8 * 2)
+
+
 def test_without_a_round_nothing_is_reached():
     nothing = replace(AUTOREGRESSIVE, token_ids=[1], rounds=0, path_lengths=[], draft_lengths=[])
     found = make_roofline(Reading(BANDWIDTH, WEIGHTS), manifest(), graphs(), 20, None, make_way([(timed(nothing),)]))

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache, PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from speccompile.checkpoints.objects import CONFIG, read_object
 from speccompile.families.assistant.network import Assistant, every_layer_shares
@@ -20,7 +20,7 @@ from speccompile.families.site import Site
 from speccompile.families.small import write_small
 from speccompile.families.weights import read_tensors
 from speccompile.prove.drafts import Fed, Teacher
-from speccompile.prove.reference import Logits
+from speccompile.prove.reference import Logits, whole_caches
 
 
 def teachers(site: Site) -> list[Teacher]:
@@ -32,7 +32,7 @@ def teachers(site: Site) -> list[Teacher]:
     @torch.no_grad()
     def logits(fed: Fed, drafts: list[int]) -> Logits:
         *committed, bonus = fed.known
-        caches = DynamicCache()  # without the config: caches of a window would forget rows
+        caches = whole_caches(model)
         model(input_ids=torch.tensor([committed]), past_key_values=caches)
         shared = {kind: (caches.layers[each].keys, caches.layers[each].values) for kind, each in borrowed.items()}
         shared = dict.fromkeys(KINDS, next(iter(shared.values()))) | shared  # its masks ask for both

@@ -2,12 +2,12 @@
 drafts, on the keys and values that the whole model left."""
 
 import torch
-from transformers import DynamicCache
 
 from speccompile.families.site import Site
 from speccompile.models.load import load_model
 from speccompile.prove.drafts import Fed, Teacher
-from speccompile.prove.reference import Logits
+from speccompile.prove.reference import Logits, carries_states, whole_caches
+from speccompile.step.decoder import cache_word
 from speccompile.step.layers import skipping
 
 
@@ -21,10 +21,12 @@ def teachers(site: Site) -> list[Teacher]:
     @torch.no_grad()
     def logits(fed: Fed, drafts: list[int]) -> Logits:
         *committed, bonus = fed.known
-        caches = DynamicCache()  # without the config: caches of a window would forget rows that the target keeps
-        model(input_ids=torch.tensor([committed]), past_key_values=caches)
+        caches = whole_caches(model)
+        kept, read = {cache_word(model): caches}, [bonus, *drafts]
+        model(input_ids=torch.tensor([committed]), use_cache=True, **kept)
+        parts = [[token] for token in read] if carries_states(caches) else [read]
         with skipping(model, attentions, mlps):
-            found = model(input_ids=torch.tensor([[bonus, *drafts]]), past_key_values=caches).logits
-        return found[0].float().numpy()
+            found = [model(input_ids=torch.tensor([part]), use_cache=True, **kept).logits[0] for part in parts]
+        return torch.cat(found).float().numpy()
 
     return [logits]

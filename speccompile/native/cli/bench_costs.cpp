@@ -9,6 +9,7 @@
 #include "../operators/float_mode.h"
 #include "../progress.h"
 #include "../runtime/loop.h"
+#include "../runtime/proposals.h"
 #include "bench_ways.h"
 
 namespace spc::cli {
@@ -143,7 +144,9 @@ std::optional<double> acceptance_rate(double mean_accepted, int64_t drafts) {
 double round_seconds(const Costs& costs, const Manifest& manifest, int64_t drafts) {
   const bool is_fused =
       std::any_of(manifest.graphs.begin(), manifest.graphs.end(), [](const Graph& each) { return each.name == "step"; });
-  const int64_t width = (manifest.is_chain() && !is_fused) || !drafts ? drafts + 1 : manifest.tokens + 1;
+  // as wide as there are drafts, where no `step` makes them: those of a chain, and of trees that the host writes
+  const bool any_width = !is_fused && (manifest.is_chain() || takes_proposals(manifest));
+  const int64_t width = any_width || !drafts ? drafts + 1 : manifest.tokens + 1;
   return costs.round_seconds(costs.verify.lower_bound(width)->first);
 }
 

@@ -91,12 +91,12 @@ Json measure_bandwidth(int threads) {
       Json::Object{{"bytes_per_second", static_cast<double>(bytes) / best}, {"threads", threads}, {"buffer_bytes", bytes}});
 }
 
-// Graph -> how often it runs in a round, on average.
+// Graph -> how often it runs in a round, on average. Where the host drafts there is no graph of it.
 std::map<std::string, double> runs_of(const EngineEntry& entry, const Json& way) {
   const double rounds = way["rounds"].number(), drafting = rounds > 0 ? way["drafting_rounds"].number() / rounds : 0;
-  if (drafting == 0) return {{"verify", 1}};
-  if (entry.has("step")) return {{"step", drafting}, {"verify", 1 - drafting}};
-  return {{"verify", 1}, {"draft", drafting}};
+  if (drafting > 0 && entry.has("step")) return {{"step", drafting}, {"verify", 1 - drafting}};
+  if (drafting > 0 && entry.has("draft")) return {{"verify", 1}, {"draft", drafting}};
+  return {{"verify", 1}};
 }
 
 // Of one committed token: its rows in every cache that the graph reads, in a drafter once for every depth.

@@ -183,9 +183,8 @@ Json acceptance_by_depth(const std::vector<Case>& cases, const Manifest& manifes
   for (const Case& each : cases) add_generations(each.speculative, 1, first);
   for (const Generation* one : first) {
     for (size_t i = 0; i < one->draft_lengths.size(); ++i) {
-      const int64_t drafts = one->draft_lengths[i];
-      // a tree is drafted whole or not at all
-      rounds.emplace_back(manifest.is_chain() ? drafts : drafts ? manifest.depth : 0, one->path_lengths[i] - 1);
+      // a tree that has room left counts as deep as so many drafts can be
+      rounds.emplace_back(std::min(one->draft_lengths[i], manifest.depth), one->path_lengths[i] - 1);
     }
   }
   Json::List found;
