@@ -9,8 +9,7 @@ from transformers import LlamaConfig
 
 from speccompile.errors import SpeccompileError
 from speccompile.families import FAMILIES
-from speccompile.recipe import make_plan
-from speccompile.recipe import load_recipe
+from speccompile.recipe import load_recipe, make_plan
 from speccompile.recipe.training import plan_training, trainable
 from speccompile.recipe.training_output import MADE_BY, REPORT
 from speccompile.recipe.training_schema import Data, Evaluate, Loss, Save, Schedule
