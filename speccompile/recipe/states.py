@@ -21,24 +21,30 @@ def graphs_beside(target: ModelPlan, recipe: Recipe, graphs: str) -> str:
 def check_states(recipe: Recipe, target: ModelPlan, draft: DrafterPlan, graphs: str) -> None:
     """Raises RecipeError for what the states of the target, or of a model that drafts, do not allow."""
     if target.facts.states:
-        _check_target(recipe.origin, target, draft, graphs)
+        _check_target(recipe, target, draft, graphs)
     for model in draft.models:
         if model.facts.states:
             _check_drafter(recipe.origin, model, draft)
 
 
-def _check_target(origin: Origin, target: ModelPlan, draft: DrafterPlan, graphs: str) -> None:
+def _check_target(recipe: Recipe, target: ModelPlan, draft: DrafterPlan, graphs: str) -> None:
+    origin = recipe.origin
     about = f"the target '{target.reference}' carries states from token to token ({target.facts.states})"
-    key, hint = _blamed(draft)
+    key, hint = _blamed(recipe, draft)
     if draft.tree.kind != "chain" or len(draft.models) > 1:
         raise origin.refusal(key, f"a tree, but {about}", CHAINS, hint)
     if graphs == "fused" and FAMILIES[draft.kind].pairs:
         received = f"'fused', but {about}, and drafter.kind {draft.kind} would have to be given some tokens twice"
         raise origin.refusal("graphs", received, "'separate'", "set graphs to separate, or remove it")
+    if draft.kind == "bita":
+        received = f"'bita', whose trained keys and values stand before those of every layer, but {about}"
+        raise origin.refusal("drafter.kind", received, "pass", "set drafter.kind to pass, or take another drafter")
 
 
-def _blamed(draft: DrafterPlan) -> tuple[str, str]:
+def _blamed(recipe: Recipe, draft: DrafterPlan) -> tuple[str, str]:
     """The key that asks for a tree, and what would make it a chain."""
+    if recipe.drafter is not None and recipe.drafter.nodes is not None:
+        return "drafter.nodes", "set drafter.tree to chain, and remove drafter.nodes"
     if draft.kind == "models":
         return "drafter.kind", "set drafter.kind to model: drafts of several models are siblings"
     if draft.lookahead is not None:

@@ -2,13 +2,12 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from speccompile.checkpoints.multimodal import text_config
 from speccompile.checkpoints.objects import CONFIG, read_object
 from speccompile.families import FAMILIES
-from speccompile.families.family import NOTHING, OWN, TARGET, Training
-from speccompile.families.find import AUTO, find_kind, read_head, refuse_head
+from speccompile.families.family import OWN, Training
+from speccompile.families.find import read_head, refuse_head
 from speccompile.families.head import HeadPlan, HeadRequest, HeadTarget
 from speccompile.families.target import check_tap
 from speccompile.recipe.decide import decide_max_length, decide_words
@@ -17,18 +16,18 @@ from speccompile.recipe.engines import PRECISION, decide_engines
 from speccompile.recipe.heads import check_reach
 from speccompile.recipe.pair import check_pair
 from speccompile.recipe.plan import DrafterPlan, ModelPlan
-from speccompile.recipe.refusal import Origin, nearest, one_of, shown
+from speccompile.recipe.refusal import Origin, one_of, shown
 from speccompile.recipe.resolve import resolve_folder, resolve_model
 from speccompile.recipe.schema import Drafter, Recipe
 from speccompile.recipe.shape import decide_sizes
-from speccompile.recipe.training_begin import check_begin, check_begin_model
+from speccompile.recipe.states import check_states
+from speccompile.recipe.training_begin import Beginning, check_begin, check_begin_model
 from speccompile.recipe.training_data import decide_data, feature_bytes
+from speccompile.recipe.training_kind import MODEL, MODELS, check_masks, find_training, training_kind
 from speccompile.recipe.training_output import check_output, check_work
 from speccompile.recipe.training_parts import decide_evaluate, decide_loss, decide_save, decide_schedule, scale_of
 from speccompile.recipe.training_plan import DataPlan, LossPlan, TrainingPlan
 from speccompile.recipe.training_schema import Train
-
-MODEL, MODELS = "model", "models"
 
 
 def plan_training(recipe: Recipe, work: Path | None = None) -> TrainingPlan:
@@ -42,9 +41,11 @@ def plan_training(recipe: Recipe, work: Path | None = None) -> TrainingPlan:
         hint = "for example `train: {data: {kind: text, files: [docs]}, schedule: {seconds: 600}}`"
         raise origin.refusal("train", "nothing", "a section that says what is learnt", hint)
     kind = training_kind(recipe)
-    training = _trainable(kind, origin)
+    training = find_training(kind, origin)
     draft = _decide_draft(recipe, kind)
     target = _target(recipe)
+    check_states(recipe, target, draft, "separate")
+    check_masks(kind, target, origin)
     scale = scale_of(target)
     output = _output(recipe, kind)
     begun = _begin(recipe, written, kind, training, target, draft)
@@ -83,46 +84,6 @@ def plan_training(recipe: Recipe, work: Path | None = None) -> TrainingPlan:
         notes=(*begun.notes, *_notes(data.features, begun.taps, target, schedule.precision)),
     )
     return decide_save(plan, written.save, scale, origin)
-
-
-def training_kind(recipe: Recipe) -> str:
-    """The kind that is trained: the recipe's, or that of the folder which is gone on from."""
-    written, origin = recipe.drafter or Drafter(), recipe.origin
-    if written.kind not in (None, AUTO):
-        if written.kind in FAMILIES:
-            return written.kind
-        guess = nearest(written.kind, FAMILIES)
-        hint = f"did you mean '{guess}'?" if guess else f"one of {', '.join(trainable())}"
-        raise origin.refusal("drafter.kind", f"'{written.kind}', which is unknown", "a kind that can be trained", hint)
-    begin = recipe.train.begin if recipe.train else None
-    if begin is None:
-        hint = f"set it to {one_of(trainable())}"
-        raise origin.refusal("drafter.kind", shown(written.kind), "the kind of the new drafter", hint)
-    return find_kind(resolve_folder("train.begin", begin, None, _Beginning.of(origin), heads=True)[0])
-
-
-def trainable() -> list[str]:
-    """Kinds that can be trained."""
-    return [kind for kind, family in FAMILIES.items() if family.training is not None or kind == MODELS]
-
-
-_WHY_NOT = {
-    NOTHING: "it has no weights: what it drafts, it looks up",
-    TARGET: "it drafts with the target's own weights, which stay as they are",
-}
-"""Whose weights a family has -> why it cannot be trained."""
-
-
-def _trainable(kind: str, origin: Origin) -> Training:
-    training = FAMILIES[MODEL if kind == MODELS else kind].training
-    if training is not None:
-        return training
-    why = _WHY_NOT.get(FAMILIES[kind].weights, "its training is not here yet, only the reading of published ones")
-    if kind == "none":
-        why = "there is no drafter"
-    raise origin.refusal(
-        "drafter.kind", f"'{kind}', which cannot be trained: {why}", one_of(trainable()), "choose one of these kinds"
-    )
 
 
 def _decide_draft(recipe: Recipe, kind: str) -> DrafterPlan:
@@ -171,24 +132,11 @@ class _Begun:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class _Beginning(Origin):
-    """Where `train.begin` stands, for readers of drafters that complain of `drafter.model`."""
-
-    @classmethod
-    def of(cls, origin: Origin) -> "_Beginning":
-        return cls(origin.path, origin.overridden)
-
-    def complaint(self, key: str, problem: str, hint: str) -> Any:
-        renamed = "train.begin" if key in ("drafter.model", "train.begin.model") else key
-        return super().complaint(renamed, problem, hint.replace("train.begin.model", "train.begin"))
-
-
 def _begin(
     recipe: Recipe, written: Train, kind: str, training: Training, target: ModelPlan, draft: DrafterPlan
 ) -> _Begun | None:
     """The checkpoint to go on from; None for a new drafter. Refuses one of another kind, dialect or target."""
-    origin = _Beginning.of(recipe.origin)
+    origin = Beginning.of(recipe.origin)
     if written.begin is None and training.makes_new:
         return None
     if written.begin is None and "model" in (FAMILIES[kind].needs or {}):

@@ -1,6 +1,7 @@
 """A head at `train.begin`: refused where what is learnt could not be written down as it was published."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 from speccompile.errors import SpeccompileError
 from speccompile.families.eagle3.taps import boundary, says_ids
@@ -13,6 +14,19 @@ from speccompile.recipe.refusal import Origin
 
 _SAYING_TAPS = ("eagle3", "p_eagle")
 """Kinds whose folders say what they read once they were trained, whether or not they did before."""
+
+
+@dataclass(frozen=True)
+class Beginning(Origin):
+    """Where `train.begin` stands, for readers of drafters that complain of `drafter.model`."""
+
+    @classmethod
+    def of(cls, origin: Origin) -> "Beginning":
+        return cls(origin.path, origin.overridden)
+
+    def complaint(self, key: str, problem: str, hint: str) -> Any:
+        renamed = "train.begin" if key in ("drafter.model", "train.begin.model") else key
+        return super().complaint(renamed, problem, hint.replace("train.begin.model", "train.begin"))
 
 
 def check_begin(head: HeadPlan, training: Training, request: HeadRequest, origin: Origin) -> None:

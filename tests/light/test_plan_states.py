@@ -60,6 +60,7 @@ def test_a_tree_of_a_target_that_carries_states(plan, refusal, tree):
         ({"kind": "models", "models": ["drafter", "drafter"]}, "drafter.kind"),
         ({"kind": "lookahead"}, "drafter.kind"),
         ({"kind": "token_recycling", "top_k": 4}, "drafter.tree"),
+        ({"kind": "token_recycling", "nodes": 12}, "drafter.nodes"),
     ],
     ids=lambda each: each["kind"] if isinstance(each, dict) else each,
 )

@@ -10,7 +10,8 @@ from transformers import LlamaConfig
 from speccompile.errors import SpeccompileError
 from speccompile.families import FAMILIES
 from speccompile.recipe import load_recipe, make_plan
-from speccompile.recipe.training import plan_training, trainable
+from speccompile.recipe.training import plan_training
+from speccompile.recipe.training_kind import trainable
 from speccompile.recipe.training_output import MADE_BY, REPORT
 from speccompile.recipe.training_schema import Data, Evaluate, Loss, Save, Schedule
 from tests.heads.every import HEADS
@@ -172,6 +173,15 @@ def test_a_folder_to_go_on_from_is_found_from_the_recipe_s_however_that_is_named
     plan = plan_training(load_recipe(path.relative_to(path.parent.parent), overrides))
     assert plan.begin is not None
     assert plan.begin.samefile(path.parent / "before")
+
+
+@pytest.mark.parametrize(("kind", "why"), [("bita", "stand before those of every layer"), ("pass", "but the target")])
+def test_rows_of_a_target_with_states_do_not_learn(refused, make_checkpoint, tmp_path, kind, why):
+    make_checkpoint(tmp_path / "hybrid", **SIZES, layer_types=["full_attention", "linear_attention"] * 4)
+    found = refused("target.model=hybrid", kind=kind)
+    assert f"drafter.kind: received '{kind}'" in found
+    assert why in found
+    assert "carries states from token to token" in found
 
 
 @pytest.mark.parametrize("kind", ["medusa", "hydra", "dflash", "dspark", "pass", "bita"])

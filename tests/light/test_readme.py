@@ -9,7 +9,7 @@ from speccompile.cli.main import COMMANDS
 from speccompile.families import FAMILIES, OWN
 from speccompile.recipe.capabilities import ROWS
 from speccompile.recipe.drafts import DRAFTS, KEYS
-from speccompile.recipe.training import trainable
+from speccompile.recipe.training_kind import trainable
 from tests import multimodal
 
 README = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")

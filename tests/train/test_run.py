@@ -17,7 +17,8 @@ from speccompile.cli import main
 from speccompile.errors import SpeccompileError, TrainingError
 from speccompile.families import FAMILIES
 from speccompile.recipe import load_recipe, make_plan
-from speccompile.recipe.training import MODELS, plan_training, trainable
+from speccompile.recipe.training import plan_training
+from speccompile.recipe.training_kind import MODELS, trainable
 from speccompile.recipe.training_output import MADE_BY, REPORT
 from speccompile.train import run
 from speccompile.train.curves import read_curves

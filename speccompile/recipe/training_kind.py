@@ -1,0 +1,61 @@
+"""Which kind is trained, and whether there is anything to train of it, beside this target."""
+
+from speccompile.families import FAMILIES
+from speccompile.families.family import MASKS, NOTHING, TARGET, Training
+from speccompile.families.find import AUTO, find_kind
+from speccompile.recipe.plan import ModelPlan
+from speccompile.recipe.refusal import Origin, nearest, one_of, shown
+from speccompile.recipe.resolve import resolve_folder
+from speccompile.recipe.schema import Drafter, Recipe
+from speccompile.recipe.training_begin import Beginning
+
+MODEL, MODELS = "model", "models"
+
+
+def training_kind(recipe: Recipe) -> str:
+    """The kind that is trained: the recipe's, or that of the folder which is gone on from."""
+    written, origin = recipe.drafter or Drafter(), recipe.origin
+    if written.kind not in (None, AUTO):
+        if written.kind in FAMILIES:
+            return written.kind
+        guess = nearest(written.kind, FAMILIES)
+        hint = f"did you mean '{guess}'?" if guess else f"one of {', '.join(trainable())}"
+        raise origin.refusal("drafter.kind", f"'{written.kind}', which is unknown", "a kind that can be trained", hint)
+    begin = recipe.train.begin if recipe.train else None
+    if begin is None:
+        hint = f"set it to {one_of(trainable())}"
+        raise origin.refusal("drafter.kind", shown(written.kind), "the kind of the new drafter", hint)
+    return find_kind(resolve_folder("train.begin", begin, None, Beginning.of(origin), heads=True)[0])
+
+
+def trainable() -> list[str]:
+    """Kinds that can be trained."""
+    return [kind for kind, family in FAMILIES.items() if family.training is not None or kind == MODELS]
+
+
+_WHY_NOT = {
+    NOTHING: "it has no weights: what it drafts, it looks up",
+    TARGET: "it drafts with the target's own weights, which stay as they are",
+}
+"""Whose weights a family has -> why it cannot be trained."""
+
+
+def find_training(kind: str, origin: Origin) -> Training:
+    """Raises RecipeError for a kind that cannot be trained, with the reason."""
+    training = FAMILIES[MODEL if kind == MODELS else kind].training
+    if training is not None:
+        return training
+    why = _WHY_NOT.get(FAMILIES[kind].weights, "its training is not here yet, only the reading of published ones")
+    if kind == "none":
+        why = "there is no drafter"
+    raise origin.refusal(
+        "drafter.kind", f"'{kind}', which cannot be trained: {why}", one_of(trainable()), "choose one of these kinds"
+    )
+
+
+def check_masks(kind: str, target: ModelPlan, origin: Origin) -> None:
+    """Refuse rows of a target that learn behind every place of a text in one run of it: states have one place."""
+    if FAMILIES[kind].weights == MASKS and target.facts.states:
+        received = f"'{kind}', but the target '{target.reference}' carries states from token to token"
+        expected = f"a target of attention alone ({target.facts.states})"
+        raise origin.refusal("drafter.kind", received, expected, "set drafter.kind to eagle3, or to another head")
