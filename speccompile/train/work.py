@@ -27,8 +27,8 @@ from speccompile.shortage import out_of_disk
 
 DATA, ANSWERS, BEGIN, CHECKPOINTS, JUDGED = "data", "answers", "begin", "checkpoints", "judged"
 
-_BUDGET = ("steps", "seconds")
-"""Of the schedule: a training may go on for longer than it was planned."""
+_BUDGET = ("steps", "seconds", "warmup")
+"""Of the schedule: a training may go on for longer than planned, and where it warms up by a share, that grows."""
 
 _SCORED = ("depth", "prompts", "max_new_tokens")
 """Of the evaluation: what a score depends on."""
