@@ -16,6 +16,13 @@ def resolve_model(section: str, reference: str, revision: str | None, precision:
     for a model that is in neither, CheckpointError for a folder that is not a whole checkpoint.
     """
     folder, commit = resolve_folder(section, reference, revision, origin)
+    return model_in(folder, reference, precision, revision, commit)
+
+
+def model_in(
+    folder: Path, reference: str, precision: str, revision: str | None = None, commit: str | None = None
+) -> ModelPlan:
+    """The model of a folder that was found already. Raises CheckpointError for one that is not a whole checkpoint."""
     files, facts = read_checkpoint(folder)
     return ModelPlan(reference, revision, commit, folder, files, precision, facts)
 

@@ -17,7 +17,7 @@ from speccompile.recipe.heads import check_reach
 from speccompile.recipe.pair import check_pair
 from speccompile.recipe.plan import DrafterPlan, ModelPlan
 from speccompile.recipe.refusal import Origin, one_of, shown
-from speccompile.recipe.resolve import resolve_folder, resolve_model
+from speccompile.recipe.resolve import model_in, resolve_folder, resolve_model
 from speccompile.recipe.schema import Drafter, Recipe
 from speccompile.recipe.shape import decide_sizes
 from speccompile.recipe.states import check_states
@@ -165,8 +165,7 @@ def _begin_model(
     folder: Path, kind: str, reference: str, target: ModelPlan, training: Training, origin: Origin
 ) -> _Begun:
     refuse_head(folder, kind)
-    model = resolve_model("train.begin", str(folder.resolve()), None, PRECISION, origin)
-    model, read_mask = replace(model, reference=reference), FAMILIES[kind].read_mask
+    model, read_mask = model_in(folder, reference, PRECISION), FAMILIES[kind].read_mask
     if read_mask is not None:
         read_mask(folder, model.facts.vocabulary_size)
     check_begin_model(model, origin)
@@ -267,7 +266,7 @@ def _drop(loss: LossPlan, target: ModelPlan, origin: Origin) -> Path | None:
     if loss.drop is None:
         return None
     refuse_head(Path(loss.drop), MODEL)
-    model = resolve_model("train.loss.drop", loss.drop, None, PRECISION, origin)
+    model = model_in(Path(loss.drop), loss.drop, PRECISION)
     check_pair(target, model, "train.loss.drop", origin)
     return model.folder
 

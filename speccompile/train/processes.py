@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
@@ -72,14 +72,12 @@ class Processes:
     def put_target(self, model: nn.Module) -> nn.Module:
         """The target, whose weights are still in its files, in memory on this device. With FSDP each process has a part
         of every layer, and gathers one layer at a time while the target reads."""
-        layers = _apart(model) if self._shares_weights else []
-        for layer in layers:
-            with_numbers(layer).to(self.device)
-            self._target.append(fully_shard(layer, mesh=self._mesh(), reshard_after_forward=True))
+        if self._shares_weights:
+            mesh = init_device_mesh(self.device.type, (self.count,))
+            for layer in _apart(model):
+                with_numbers(layer).to(self.device)
+                self._target.append(fully_shard(layer, mesh=mesh, reshard_after_forward=True))
         return with_numbers(model).to(self.device)
-
-    def _mesh(self) -> DeviceMesh:
-        return init_device_mesh(self.device.type, (self.count,))
 
     def prepare(self, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> nn.Module:
         """The model on its device, wrapped for those processes, whose parameters the optimizers then have."""

@@ -173,6 +173,9 @@ def test_a_folder_to_go_on_from_is_found_from_the_recipe_s_however_that_is_named
     plan = plan_training(load_recipe(path.relative_to(path.parent.parent), overrides))
     assert plan.begin is not None
     assert plan.begin.samefile(path.parent / "before")
+    models = ("drafter={kind: models, models: [{model: before}, {model: new}]}", "train.loss={drop: before}")
+    dropped = plan_training(load_recipe(path.relative_to(path.parent.parent), models)).loss.drop
+    assert (path.parent / "before").samefile(dropped)
 
 
 @pytest.mark.parametrize(("kind", "why"), [("bita", "stand before those of every layer"), ("pass", "but the target")])

@@ -1,10 +1,7 @@
 """Several processes, by gloo, give what one does; each goes on from the other's checkpoints."""
 
 import json
-import os
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -13,21 +10,14 @@ from safetensors.torch import load_file
 from speccompile.errors import EngineError, SpeccompileError, UsageError
 from speccompile.train.curves import read_curves
 from speccompile.train.processes import Processes
+from tests.train.launching import launch
 from tests.train.toy_training import Stopped, Toy, ToyWeigh, fail, run
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def launched(folder, count=2, launcher=(), check=True, **keys):
     """A training of the toy by so many processes."""
-    # Which finds a port by itself, and keeps it: one that is asked for beforehand may be another's by then.
-    own = ("torch.distributed.run", "--standalone", "--nproc_per_node", str(count))
-    command = [sys.executable, "-m", *(launcher or own)]
-    command += ["-m", "tests.train.toy_training", json.dumps({"folder": str(folder), **keys})]
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, cwd=ROOT, text=True, capture_output=True, env=environment)
-    assert not check or done.returncode == 0, done.stderr
-    return done
+    said = json.dumps({"folder": str(folder), **keys})
+    return launch("tests.train.toy_training", said, count=count, launcher=launcher, check=check)
 
 
 def tensors(folder):

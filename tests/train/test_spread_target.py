@@ -1,30 +1,20 @@
 """A target whose layers are spread over two processes says what it says as a whole."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 from safetensors.torch import load_file
 
 from speccompile.train.processes import _apart
 from tests import zoo
+from tests.train.launching import launch
 from tests.train.spread_target import TOKENS
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize("row", ["llama", "qwen2"])
 def test_layers_spread_over_processes_read_as_whole_ones(tmp_path, row):
     model = zoo.model(row)
     model.save_pretrained(tmp_path / "target")
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    command += ["-m", "tests.train.spread_target", str(tmp_path / "target"), str(tmp_path / "read.safetensors")]
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, cwd=ROOT, text=True, capture_output=True, env=environment)
-    assert done.returncode == 0, done.stderr
+    launch("tests.train.spread_target", str(tmp_path / "target"), str(tmp_path / "read.safetensors"))
     read = load_file(tmp_path / "read.safetensors")
     layers = [weight for name, weight in model.named_parameters() if ".layers." in name]
     assert len(read["parts"]) == len(layers)
