@@ -8,6 +8,7 @@ SpeccompileError                exit 1   failed for a named reason
 ├── UnsupportedModelError       exit 1   an architecture that cannot be traced and proven right
 ├── BundleError                 exit 1   a folder that is not a bundle, or not the one that was built
 ├── EngineError                 exit 1   an engine library that is missing or refuses a graph
+├── BusyError                   exit 1   a service that has no room for a request now
 ├── BuildError                  exit 1   a step of the build that failed (output folder, disk, export)
 ├── TrainingError               exit 1   a training that cannot go on (its loss, the disk, another one in its folder)
 └── ProofError                  exit 3   the compiled loop does not give the reference's tokens
@@ -57,6 +58,15 @@ class BundleError(SpeccompileError):
 
 class EngineError(SpeccompileError):
     """An engine library that is missing or refuses a graph."""
+
+
+class BusyError(SpeccompileError):
+    """A service that has no room for a request now. `retry_after`: seconds after which it may, None where it never
+    will, as when it is closing."""
+
+    def __init__(self, message: str, *, retry_after: float | None, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.retry_after = retry_after
 
 
 class BuildError(SpeccompileError):

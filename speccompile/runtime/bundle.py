@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from operator import index
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from speccompile import native
 from speccompile.bundle import manifest as names
@@ -23,6 +23,9 @@ from speccompile.runtime.loop import Loop
 from speccompile.runtime.options import check_new_tokens, check_sequences, row_samplings
 from speccompile.runtime.proposals import Proposer, find_proposer
 from speccompile.runtime.text import Stream, Text
+
+if TYPE_CHECKING:
+    from speccompile.runtime.serving import Limits, Observer, Service
 
 Prompt = str | Sequence[int]
 Setting = float | Sequence[float | None] | None
@@ -213,6 +216,12 @@ class Bundle:
         for _ in batch.run():
             pass
         return batch.generations()
+
+    def serve(self, limits: "Limits | None" = None, observer: "Observer | None" = None) -> "Service":
+        """Take requests from any thread, side by side in the bundle's rows, until the service is closed."""
+        from speccompile.runtime.serving import Service
+
+        return Service(self, limits, observer)
 
     def stream(self, prompt: Prompt, **options: Any) -> "TextStream":
         """Pieces of text as they come; `.generation` when they have come. Options as in `generate`."""
