@@ -5,8 +5,13 @@ same name; a graph's output writes the buffer that its tensor names, which for a
 alias: updated in place). The runtime allocates a buffer once for every concrete shape it meets, binds the graphs to
 them once, and then only runs graphs and reads counts and tokens.
 
-Sizes that vary from run to run are written as names (window, logit_rows, catch_up, and "window+1" for one more);
-everything else is a number.
+Sizes that vary from run to run are written as names (window, logit_rows, catch_up, history, and "window+1" for one
+more); everything else is a number.
+
+B, the rows of a batch, is such a name too, batch, in a bundle for more than one row: the first size of everything that
+has a line for each row, states included. A run may be over some rows alone, as a range of them. It then reads and writes
+the lines of these rows, where they lie; links and optional outputs, which are of one run, have as many lines as it has
+rows. In a bundle for one row, and for an engine that takes no ranges, B is a number: see `with_batch`.
 
 One round, in the order of its graphs; a bundle without drafts has the first alone:
 
@@ -26,6 +31,7 @@ n_given         int64 [B]               how many of them are certain; 0 leaves t
 n_total         int64 [B]               given and drafts together; what lies behind is padding
 length          int64 [B]               committed tokens; written by the host
 logit_rows      int64 [logit_rows]      0, 1, ..: logits are computed from window position n_given - 1 on
+batch_rows      int64 [B]               0, 1, ..: which rows of the batch these are, for what reads all lines of a state
 path            int64 [B, window + 1]   the accepted tokens in order, then the bonus token at index n_path
 n_path          int64 [B]               accepted tokens, the given included
 logits          float32 [B, logit_rows, V]  optional: bound only when somebody asks for it
@@ -109,6 +115,9 @@ NEXT = "next."
 """What the names of buffers begin with in which an engine writes states, kept or carried, that it does not update in
 place: it puts them where they are read when the graph has run."""
 
+BATCH = "batch"
+"""The name of the size that counts rows."""
+
 CANDIDATES = 64
 """C: a draft is drawn among so many of the best tokens. What the others lose is a draft now and then, no exactness."""
 
@@ -129,6 +138,11 @@ class Tensor:
     shape: tuple[Dimension, ...]
     buffer: str
     role: str
+
+    @property
+    def by_row(self) -> bool:
+        """Whether it has a line for each row of a run, whichever rows these are."""
+        return self.shape[:1] == (BATCH,)
 
     def concrete_shape(self, widths: dict[str, int]) -> tuple[int, ...]:
         """The shape with every named width replaced. Raises KeyError for a width that is not given."""
@@ -178,6 +192,20 @@ def carries(graphs: Iterable[Graph], part: str) -> bool:
     """Whether a part, of `PARTS`, has such states in these graphs of a round."""
     names = (tensor.buffer.removeprefix(NEXT) for graph in graphs for tensor in graph.outputs)
     return any(name.startswith(f"{part}.") and is_carried(name) for name in names)
+
+
+def has_ranges(graphs: Iterable[Graph]) -> bool:
+    """Whether a run of these graphs may be over some rows of a batch alone."""
+    return any(tensor.by_row for graph in graphs for tensor in (*graph.inputs, *graph.outputs))
+
+
+def with_batch(graph: Graph, rows: int) -> Graph:
+    """The graph with the number of rows in the place of its name: every run is over all of them."""
+
+    def fixed(tensor: Tensor) -> Tensor:
+        return replace(tensor, shape=tuple(rows if size == BATCH else size for size in tensor.shape))
+
+    return Graph(graph.name, tuple(map(fixed, graph.inputs)), tuple(map(fixed, graph.outputs)))
 
 
 def with_cache_dtypes(graph: Graph, dtypes: Mapping[str, str]) -> Graph:

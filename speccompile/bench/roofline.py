@@ -119,9 +119,9 @@ def _cache_bytes(manifest: Manifest, graph: Graph) -> int:
     found = 0
     for tensor in graph.inputs:
         if tensor.role == "state" and len(tensor.shape) == 4 and tensor.dtype.startswith(("float", "bfloat")):
-            batch, heads, _, size = (int(number) for number in tensor.shape)
+            heads, _, size = (int(number) for number in tensor.shape[1:])
             passes = manifest.depth if tensor.buffer.startswith("drafter.") else 1
-            found += passes * prod((batch, heads, size)) * numpy_dtype(tensor.dtype).itemsize
+            found += passes * prod((manifest.batch_size, heads, size)) * numpy_dtype(tensor.dtype).itemsize
     return found
 
 

@@ -95,7 +95,8 @@ def _prove(
 ) -> list[dict[str, Any]]:
     """Against transformers in float32. Other precisions have other weights: against the engine's own logits."""
     proposer = proof_proposer(folder, manifest)
-    bundle = Bundle(manifest, OnnxRuntimeEngine(folder, engine.entry, threads), engine.entry, None, None, proposer)
+    opened = OnnxRuntimeEngine(folder, engine.entry, threads, batch_size=manifest.batch_size)
+    bundle = Bundle(manifest, opened, engine.entry, None, None, proposer)
     drawn = distribution.draw_all(bundle, distribution.make_prompt(bundle, prompt), request)
     if engine.entry.precision["target"] != "float32":
         return distribution.check(manifest, drawn, engine_reference(bundle))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from speccompile.contract import KEPT, Graph, is_carried
+from speccompile.contract import BATCH, KEPT, Graph, is_carried
 from speccompile.prove import script as scripts
 from speccompile.prove.script import Script
 
@@ -38,7 +38,7 @@ def meaningful(graph: Graph, window: Window, outputs: Mapping[str, Array]) -> di
 
     Another form of the graph may hold its states in another dtype and shape, but in the same order.
     """
-    found = {}
+    found, sizes = {}, {BATCH: len(window.fed)}
     for row, (fed, committed) in enumerate(zip(window.fed, window.committed, strict=True)):
         for tensor in graph.outputs:
             got = outputs[tensor.name]
@@ -46,9 +46,9 @@ def meaningful(graph: Graph, window: Window, outputs: Mapping[str, Array]) -> di
                 found[tensor.name] = got.astype(tensor.dtype)
                 continue
             if is_carried(tensor.buffer):
-                got = got.reshape(tensor.concrete_shape({}))[row]
+                got = got.reshape(tensor.concrete_shape(sizes))[row]
             elif tensor.role == "state":
-                got = used(got.reshape(tensor.concrete_shape({}))[row], committed + fed)
+                got = used(got.reshape(tensor.concrete_shape(sizes))[row], committed + fed)
             elif fed:
                 got = got[row]
             else:

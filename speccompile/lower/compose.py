@@ -2,7 +2,7 @@
 
 import onnx_ir as ir
 
-from speccompile.contract import Graph, Tensor
+from speccompile.contract import BATCH, Graph, Tensor
 
 STEP = "step"
 _PASSED_ON = ("path", "n_path", "features", "successors", "row_tokens")
@@ -82,4 +82,6 @@ def _prefix(model: ir.Model, kept: set[str | None]) -> None:
 def _renamed(size: int | ir.SymbolicDim) -> int | str | None:
     if isinstance(size, int):
         return size
+    if size.value == BATCH:  # of both
+        return BATCH
     return None if size.value is None else f"draft/{size.value}"

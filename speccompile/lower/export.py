@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch._guards import detect_fake_mode
 from torch.utils._sympy.functions import Max, Min, Mod, PythonMod
 
-from speccompile.contract import Graph
+from speccompile.contract import BATCH, Graph
 from speccompile.contract import Tensor as Spec
 from speccompile.errors import UnsupportedModelError
 from speccompile.lower import neutral
@@ -33,7 +33,7 @@ from speccompile.weights.graph import put_weights
 from speccompile.weights.tensor import without_numbers
 
 # Sizes for the trace. Different ones, so that no two varying widths are taken for the same.
-_TRACE_WIDTHS = {"window": 7, "logit_rows": 5, "catch_up": 4, "history": 11}
+_TRACE_WIDTHS = {BATCH: 3, "window": 7, "logit_rows": 5, "catch_up": 4, "history": 11}
 
 
 @dataclass(frozen=True)
@@ -196,7 +196,7 @@ def _traced(graph: Graph, module: _Flat) -> torch.onnx.ONNXProgram:
     try:
         program = _program(graph, module)
         # A branch on a width is followed at the widths of the trace, and would then be followed at every other.
-        if program._guards_code and not _holds_always(program):
+        if program._guards_code and not _holds_always(program, graph):
             raise _untraceable(graph, module, f"it branches on the width of the window ({program._guards_code[0]})")
         real_axis_moves(program)
         # onnxscript's default rewrites take most of the time and hardly ever fire; a backend's passes do what matters.
@@ -211,24 +211,44 @@ def _traced(graph: Graph, module: _Flat) -> torch.onnx.ONNXProgram:
         raise _untraceable(graph, module, first_line(cause)) from error
 
 
-def _holds_always(program: torch.export.ExportedProgram) -> bool:
+def _holds_always(program: torch.export.ExportedProgram, graph: Graph) -> bool:
     """Whether all that a trace took for granted is so at every width, of one token or more. torch cannot tell that
-    (4 * w + 16) % (w + 4) is 0, which views of w + 4 tokens ask, nor that min(64, 64 * w) is 64; sympy can."""
+    (4 * w + 16) % (w + 4) is 0, which views of w + 4 tokens ask, nor that min(64, 64 * w) is 64; sympy can. Nor does it
+    know that the rows of all inputs are those of one batch."""
     fake = detect_fake_mode([node.meta.get("val") for node in program.graph.nodes])
-    return fake is not None and all(_of_any_width(guard.expr) is sympy.true for guard in fake.shape_env.guards)
+    if fake is None:
+        return False
+    known = fake.shape_env.source_to_var
+    rows = dict.fromkeys((known[name] for name in _row_counts(graph) if name in known), _size())
+    return all(_of_any_width(guard.expr, rows) is sympy.true for guard in fake.shape_env.guards)
 
 
-def _of_any_width(expression: sympy.Basic) -> sympy.Basic:
-    """torch's guard in sympy's own terms, its sizes 1 + n."""
-    sizes = {size: 1 + sympy.Dummy(integer=True, nonnegative=True) for size in expression.free_symbols}
+def _row_counts(graph: Graph) -> Iterator[str]:
+    """What torch calls the first sizes of inputs that have a line for each row."""
+    for name, specs in zip(("io", "states"), _inputs(graph), strict=True):
+        yield from (f"L['{name}'][{index}].size()[0]" for index, spec in enumerate(specs) if spec.by_row)
+
+
+def _size() -> sympy.Basic:
+    return 1 + sympy.Dummy(integer=True, nonnegative=True)
+
+
+def _of_any_width(expression: sympy.Basic, rows: dict[sympy.Basic, sympy.Basic]) -> sympy.Basic:
+    """torch's guard in sympy's own terms, its sizes 1 + n, and those that count rows what `rows` says."""
+    sizes = {size: rows.get(size) or _size() for size in expression.free_symbols}
     for ours, theirs in ((Mod, sympy.Mod), (PythonMod, sympy.Mod), (Min, sympy.Min), (Max, sympy.Max)):
         expression = expression.replace(ours, theirs)
     return expression.subs(sizes)
 
 
-def _program(graph: Graph, module: _Flat) -> torch.export.ExportedProgram:
-    io = [spec for spec in graph.inputs if spec.role != "state"]
+def _inputs(graph: Graph) -> tuple[list[Spec], list[Spec]]:
+    """Those that are no states, and those that are."""
     states = [spec for spec in graph.inputs if spec.role == "state"]
+    return [spec for spec in graph.inputs if spec.role != "state"], states
+
+
+def _program(graph: Graph, module: _Flat) -> torch.export.ExportedProgram:
+    io, states = _inputs(graph)
     with redirect_stderr(StringIO()) as said:  # on failure torch prints the whole graph so far
         program = torch.export.export(
             module,
@@ -267,7 +287,11 @@ def _without_noise() -> Iterator[None]:
 
 
 def _name(model: ir.Model, graph: Graph) -> None:
-    """Give inputs and outputs the contract's names and shapes."""
+    """Give inputs and outputs the contract's names and shapes, and the batch its name everywhere."""
+    pairs = zip(model.graph.inputs, graph.inputs, strict=True)
+    traced = {value.shape[0] for value, spec in pairs if spec.by_row and value.shape is not None}
+    for value in (value for node in model.graph for value in node.outputs if value.shape is not None):
+        value.shape = ir.Shape([BATCH if size in traced else size for size in value.shape])
     for values, specs in ((model.graph.inputs, graph.inputs), (model.graph.outputs, graph.outputs)):
         for value, spec in zip(values, specs, strict=True):
             value.name = spec.name

@@ -1,10 +1,11 @@
 """The contract of the traced graphs: what a module of the round takes and gives, as `speccompile.contract` names it."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from speccompile.contract import COPIED, Graph
+from speccompile.contract import BATCH, COPIED, Dimension, Graph
 from speccompile.contract import Tensor as Spec
-from speccompile.step.draft import Drafter
+from speccompile.step.draft import Drafter, State
 from speccompile.step.sampling import Settings
 from speccompile.step.verify import Verify
 from speccompile.step.window import Branches
@@ -27,9 +28,9 @@ class DraftWidth:
 
 def verify_graph(verify: Verify, width: DraftWidth, *, is_sampling: bool) -> Graph:
     """The contract of the `verify` graph, for drafts of this width."""
-    shape = verify.decoder.shape
-    batch, vocabulary = shape.batch_size, verify.decoder.model.config.vocab_size
-    caches = _states([(f"target.{name}", "float32", each) for name, each in verify.decoder.cache_shapes().items()])
+    batch, vocabulary = rows_of(verify.decoder.shape.batch_size), verify.decoder.model.config.vocab_size
+    shapes = verify.decoder.cache_shapes()
+    caches = [_state(f"target.{name}", "float32", (batch, *each[1:])) for name, each in shapes.items()]
     inputs = [
         _io("window", (batch, "window")),
         _io("n_given", (batch,)),
@@ -59,14 +60,13 @@ def verify_graph(verify: Verify, width: DraftWidth, *, is_sampling: bool) -> Gra
     return Graph("verify", (*inputs, *caches), (*outputs, *map(_updated, caches)))
 
 
-def draft_graph(drafter: Drafter, batch: int, n_features: int = 0) -> Graph:
-    """The contract of the `draft` graph. n_features: width of the taps that it reads together."""
-    width = DraftWidth.of(drafter)
-    states, borrowed = (
-        _states([(s.name, str(s.dtype).removeprefix("torch."), s.shape) for s in its])
-        for its in (drafter.states(), drafter.borrowed())
-    )
+def draft_graph(drafter: Drafter, rows: int, n_features: int = 0) -> Graph:
+    """The contract of the `draft` graph. rows: of a batch; n_features: width of the taps that it reads together."""
+    width, batch = DraftWidth.of(drafter), rows_of(rows)
+    states, borrowed = (_states(its, batch) for its in (drafter.states(), drafter.borrowed()))
     inputs = [_io("path", (batch, "window+1")), _io("n_path", (batch,)), _io("length", (batch,))]
+    if drafter.reads_lines and batch == BATCH:
+        inputs.append(Spec("batch_rows", "int64", (batch,), "batch_rows", "index"))
     if drafter.catch_up:
         name = "pairs" if drafter.pairs else "catch_up"
         inputs.append(Spec(name, "int64", ("catch_up",), name, "index"))
@@ -84,15 +84,20 @@ def draft_graph(drafter: Drafter, batch: int, n_features: int = 0) -> Graph:
     return Graph("draft", (*inputs, *states, *borrowed), (*outputs, *map(_updated, states)))
 
 
-def _ranked(batch: int, successors: int) -> list[Spec]:
-    shapes: dict[str, tuple[int | str, ...]] = {
+def rows_of(batch_size: int) -> Dimension:
+    """The first size of what has a line for each row: a name where there are several, which a run may have fewer of."""
+    return BATCH if batch_size > 1 else 1
+
+
+def _ranked(batch: Dimension, successors: int) -> list[Spec]:
+    shapes: dict[str, tuple[Dimension, ...]] = {
         "successors": (batch, "logit_rows", successors), "row_tokens": (batch, "logit_rows")
     }  # fmt: skip
     return [Spec(name, "int64", shape, name, "link") for name, shape in shapes.items()]
 
 
-def _settings(batch: int) -> list[Spec]:
-    shapes: dict[str, tuple[int | str, ...]] = {"history": (batch, "history")}
+def _settings(batch: Dimension) -> list[Spec]:
+    shapes: dict[str, tuple[Dimension, ...]] = {"history": (batch, "history")}
     integers = ("top_k", "history")
     return [
         _io(name, shapes.get(name, (batch,)), dtype="int64" if name in integers else "float32")
@@ -100,17 +105,26 @@ def _settings(batch: int) -> list[Spec]:
     ]
 
 
-def _proposals(names: tuple[str, str], batch: int, width: DraftWidth) -> list[Spec]:
+def _proposals(names: tuple[str, str], batch: Dimension, width: DraftWidth) -> list[Spec]:
     shape = (batch, width.tokens, width.candidates)
     return [_io(name, shape, dtype=dtype) for name, dtype in zip(names, ("int64", "float32"), strict=True)]
 
 
-def _io(name: str, shape: tuple[int | str, ...], dtype: str = "int64") -> Spec:
+def _io(name: str, shape: tuple[Dimension, ...], dtype: str = "int64") -> Spec:
     return Spec(name, dtype, shape, name, "io")
 
 
-def _states(rows: list[tuple[str, str, tuple[int, ...]]]) -> list[Spec]:
-    return [Spec(name, dtype, shape, name, "state") for name, dtype, shape in rows]
+def _states(states: Iterable[State], batch: Dimension) -> list[Spec]:
+    return [
+        _state(
+            each.name, str(each.dtype).removeprefix("torch."), (batch, *each.shape[1:]) if each.by_row else each.shape
+        )
+        for each in states
+    ]
+
+
+def _state(name: str, dtype: str, shape: tuple[Dimension, ...]) -> Spec:
+    return Spec(name, dtype, shape, name, "state")
 
 
 def _updated(state: Spec) -> Spec:

@@ -125,6 +125,8 @@ def module_drafts(drafter: Drafter, driven: Driven) -> Outputs:
         read = (torch.tensor(each) for each in (window.values["path"], window.fed, window.committed))
         links = {**outputs, **driven.links[number]} if driven.links else outputs
         ranked = {n: torch.tensor(links[n]) for n in ("successors", "row_tokens") if drafter.successors}
+        if drafter.reads_lines and len(window.fed) > 1:
+            ranked["batch_rows"] = torch.arange(len(window.fed))
         drafted = drafter(Accepted(*read, **ranked), states)
         states = drafted.states
         found.append({"next_window": drafted.window.numpy(), "next_total": drafted.n_total.numpy()})

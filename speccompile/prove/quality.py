@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from speccompile.contract import PARTS, Graph, carries
+from speccompile.contract import BATCH, PARTS, Graph, carries
 from speccompile.errors import ProofError
 from speccompile.progress import counted
 from speccompile.prove.feeds import make_input
@@ -107,7 +107,7 @@ class _Teacher:
     """`verify`, bound at one width, and what the host writes and reads."""
 
     def __init__(self, engine: Engine, verify: Graph, batch: int, width: int, vocabulary_size: int) -> None:
-        widths = {"window": width, "logit_rows": width, "history": 1}
+        widths = {BATCH: batch, "window": width, "logit_rows": width, "history": 1}
         self.width, self.run = width, engine.bind("verify", widths, ("logits",))
         self.window = engine.array("window", (batch, width))
         self.logits = engine.array("logits", (batch, width, vocabulary_size))

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from speccompile.contract import KEPT, NEXT, PARTS, Graph, Tensor, carries, is_carried
+from speccompile.contract import BATCH, KEPT, NEXT, PARTS, Graph, Tensor, carries, is_carried
 from speccompile.progress import counted
 from speccompile.prove.feeds import make_input
 from speccompile.runtime.engine import Array, Engine
@@ -221,7 +221,7 @@ def _window(
     committed: list[int],
 ) -> Window:
     width = path.shape[1] - 1
-    widths = {"window": width, "logit_rows": width, "catch_up": width + 1, "history": 8}
+    widths = {BATCH: len(fed), "window": width, "logit_rows": width, "catch_up": width + 1, "history": 8}
     values = {
         "window": path[:, :width],
         "path": path,
@@ -312,7 +312,8 @@ def _read(engine: Engine, graph: Graph, widths: Mapping[str, int]) -> dict[str, 
 def used_states(engine: Engine, graphs: Sequence[Graph], script: Script) -> dict[str, Array]:
     """The used part of the states that these graphs update, when the script has been fed."""
     states = ((t, t.buffer.removeprefix(NEXT)) for graph in graphs for t in graph.outputs if t.role == "state")
-    arrays = {name: engine.array(name, t.concrete_shape({})) for t, name in states}
+    sizes = {BATCH: len(script.texts)}
+    arrays = {name: engine.array(name, t.concrete_shape(sizes)) for t, name in states}
     return used(arrays, overlapped(script, graphs))
 
 

@@ -86,7 +86,7 @@ class Bundle:
         opened = open_bundle(Path(folder), verify=verify)
         found = find_proposer(opened.folder, opened.manifest, proposer)
         entry = choose(opened.manifest, engine)
-        running = open_engine(opened.folder, entry, threads, verify=verify)
+        running = open_engine(opened.folder, entry, threads, verify=verify, batch_size=opened.manifest.batch_size)
         text = Text(opened.path(names.TOKENIZER)) if opened.manifest.tokenizer else None
         chat = read_chat(opened.path(names.CHAT)) if names.CHAT in opened.hashes.files else None
         tokenizer = opened.hashes.files[names.TOKENIZER].blake3 if opened.manifest.tokenizer else ""

@@ -14,7 +14,7 @@ import numpy as np
 
 from speccompile.contract import Graph, Tensor
 from speccompile.runtime.cuda import Device, Memory
-from speccompile.runtime.engine import Array, Run, buffer_dtypes, numpy_dtype, process_memory
+from speccompile.runtime.engine import Array, Run, buffer_dtypes, check_rows, numpy_dtype, process_memory
 
 Shape = tuple[int, ...]
 
@@ -50,6 +50,12 @@ class Binding:
         return f"{self.graph} at {shapes or 'its only shape'}"
 
 
+def _batch(graph: Graph) -> int:
+    """Rows of the batch: a number in graphs for a device."""
+    (length,) = (tensor for tensor in graph.inputs if tensor.name == "length")
+    return int(length.shape[0])
+
+
 def _varies(tensor: Tensor) -> bool:
     return any(isinstance(size, str) for size in tensor.shape)
 
@@ -60,6 +66,7 @@ class DeviceEngine(ABC):
     files: graph name -> the file that it is opened from.
     """
 
+    has_ranges = False
     needs_every_output = False
     """Whether the library writes optional outputs even where nobody reads them."""
 
@@ -96,8 +103,12 @@ class DeviceEngine(ABC):
         (memory,) = (memory for (name, _), memory in self._memory.items() if name == buffer)
         return memory.address
 
-    def bind(self, graph: str, widths: Mapping[str, int], optional: Sequence[str] = ()) -> Run:
+    def bind(
+        self, graph: str, widths: Mapping[str, int], optional: Sequence[str] = (), rows: range | None = None
+    ) -> Run:
         described = self._graphs[graph]
+        if rows is not None:
+            check_rows(rows, _batch(described), has_ranges=self.has_ranges)
         shapes = tuple(tensor.concrete_shape(dict(widths)) for tensor in described.inputs)
         key = (graph, shapes, tuple(optional))
         if key not in self._runs:

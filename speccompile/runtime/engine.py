@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from speccompile.contract import Graph
+from speccompile.errors import EngineError
 from speccompile.system import process_sizes, proportional_size
 
 Array = NDArray[Any]
@@ -14,15 +15,25 @@ Run = Callable[[], None]
 
 
 class Engine(Protocol):
-    """Graphs over named buffers. A buffer exists once for every concrete shape: equal names and shapes share memory."""
+    """Graphs over named buffers. A buffer exists once for every concrete shape: equal names and shapes share memory.
+
+    What has a line for each row of a batch exists with all lines, and a run over some rows works on theirs, where they
+    lie. Links and optional outputs alone are scratch of a run: they exist with as many lines as it has rows.
+    """
 
     @property
     def threads(self) -> int | None:
         """Threads of the processor that a graph runs on; None where the library knows of none."""
         ...
 
+    @property
+    def has_ranges(self) -> bool:
+        """Whether a run may be over some rows of the batch alone."""
+        ...
+
     def array(self, buffer: str, shape: tuple[int, ...]) -> Array:
-        """A host view of a buffer: what is written here the graphs read, and the other way round.
+        """A host view of a buffer: what is written here the graphs read, and the other way round. shape: with all rows
+        of the batch, of links and optional outputs with those of a run.
 
         States and links of an engine on a device are the exception: they never leave the device by themselves, and what
         is returned is a read-only copy of the moment. bfloat16, which numpy does not have, is seen as uint16.
@@ -33,10 +44,15 @@ class Engine(Protocol):
         """Write a state, of the dtype and shape that it has there."""
         ...
 
-    def bind(self, graph: str, widths: Mapping[str, int], optional: Sequence[str] = ()) -> Run:
-        """Bind a graph to its buffers at these widths and return what runs it, to its end.
+    def bind(
+        self, graph: str, widths: Mapping[str, int], optional: Sequence[str] = (), rows: range | None = None
+    ) -> Run:
+        """Bind a graph to its buffers at these widths, the batch by default the bundle's, and return what runs it, to its
+        end.
 
-        `optional` names the optional outputs that are wanted; they are found under their names with `array`.
+        `optional` names the optional outputs that are wanted; they are found under their names with `array`. rows: of
+        the batch, one or more in a row, all by default. The run reads and writes no line of another row. Raises
+        EngineError for rows that the batch does not have, and for some rows where there are no ranges.
         """
         ...
 
@@ -74,6 +90,23 @@ def opened_first(graphs: Collection[str]) -> list[str]:
     twice the memory where weights are not mapped.
     """
     return ["step"] if "step" in graphs else list(graphs)
+
+
+def check_rows(rows: range | None, batch: int, *, has_ranges: bool) -> range:
+    """The rows of a run, all by default, of an engine for `batch` of them. Raises EngineError as `Engine.bind`."""
+    if rows is None:
+        return range(batch)
+    if not 0 <= rows.start < rows.stop <= batch or rows.step != 1:
+        raise EngineError(
+            f"a run over {rows}: expected a range of one or more of the {batch} rows of the batch",
+            hint="cache.batch_size in the recipe says how many rows a bundle has",
+        )
+    if not has_ranges and len(rows) != batch:
+        raise EngineError(
+            f"a run over {rows}: this engine runs all {batch} rows of the batch at once",
+            hint="see `has_ranges`: engines on a GPU have none",
+        )
+    return rows
 
 
 def numpy_dtype(dtype: str) -> np.dtype[Any]:

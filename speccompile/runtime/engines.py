@@ -71,11 +71,13 @@ def _check_capability(entry: EngineEntry) -> None:
         )
 
 
-def open_engine(folder: Path, entry: EngineEntry, threads: int | None = None, *, verify: bool = True) -> Engine:
+def open_engine(
+    folder: Path, entry: EngineEntry, threads: int | None = None, *, verify: bool = True, batch_size: int = 1
+) -> Engine:
     """Open an engine that can run here, of the bundle in `folder`.
 
     threads: for what it does on the processor, by default one for each core that this process may use. verify: compare
-    what of it is kept on this machine with its hashes.
+    what of it is kept on this machine with its hashes. batch_size: rows of the bundle.
 
     Raises EngineError when its library does not take its graphs.
     """
@@ -90,7 +92,7 @@ def open_engine(folder: Path, entry: EngineEntry, threads: int | None = None, *,
         return OnnxRuntimeDeviceEngine(folder, entry, open_device(), threads)
     from speccompile.runtime.onnxruntime import OnnxRuntimeEngine
 
-    return OnnxRuntimeEngine(folder, entry, threads, verify)
+    return OnnxRuntimeEngine(folder, entry, threads, verify, batch_size)
 
 
 def _named(manifest: Manifest, name: str) -> EngineEntry:

@@ -17,7 +17,7 @@ import numpy as np
 from speccompile import native
 from speccompile.bundle.hashes import HASHES, hash_file
 from speccompile.bundle.manifest import EngineEntry, Manifest
-from speccompile.contract import PARTS, carries
+from speccompile.contract import BATCH, PARTS, carries
 from speccompile.progress import LOGGER
 from speccompile.runtime.checked import CheckedEngines
 from speccompile.runtime.engine import Array, Engine
@@ -112,7 +112,7 @@ def compare_windows(engine: Engine, manifest: Manifest) -> Exactness:
 
 def _settle(engine: Engine, manifest: Manifest) -> None:
     """Give inputs beside the tokens values that every graph can take."""
-    sizes = {"logit_rows": 1, "history": 1}
+    sizes = {BATCH: manifest.batch_size, "logit_rows": 1, "history": 1}
     for graph in manifest.graphs:
         for tensor in graph.inputs:
             if tensor.role == "io" and tensor.name in NEUTRAL and tensor.name != "uniforms":

@@ -16,7 +16,7 @@ import numpy as np
 
 from speccompile.bundle.folders import write_whole
 from speccompile.bundle.manifest import Manifest
-from speccompile.contract import KEPT, Graph, Tensor
+from speccompile.contract import KEPT, Graph, Tensor, with_batch
 from speccompile.errors import UsageError
 from speccompile.runtime.engine import Array, Engine, numpy_dtype
 
@@ -35,7 +35,8 @@ class Kept:
 
     def __init__(self, engine: Engine, manifest: Manifest, graphs: Iterable[Graph], tokenizer: str = "") -> None:
         """graphs: as the engine has them; tokenizer: the hash of the bundle's, "" for none."""
-        self._engine, self._tensors, self._held = engine, kept_states(manifest.graphs), kept_states(graphs)
+        ours, theirs = ([with_batch(each, manifest.batch_size) for each in of] for of in (manifest.graphs, graphs))
+        self._engine, self._tensors, self._held = engine, kept_states(ours), kept_states(theirs)
         drafter = manifest.plan.get("drafter", {})
         self._kind = str(drafter.get("kind", "none"))
         self._metadata = {

@@ -5,7 +5,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from speccompile.bundle.manifest import Manifest
-from speccompile.contract import COPIED
+from speccompile.contract import BATCH, COPIED
 from speccompile.runtime.engine import Array, Engine, Run
 from speccompile.runtime.logprobs import chosen_logprobs
 
@@ -58,7 +58,7 @@ class Forward:
         self.verify: Run = engine.bind(graph.name, widths, ("logits",) if logprobs else ())
         self.window = engine.array("window", (rounds.batch, window))
         self.path = engine.array("path", (rounds.batch, window + 1))
-        shapes = {tensor.name: tensor.concrete_shape(widths) for tensor in graph.outputs}
+        shapes = {tensor.name: tensor.concrete_shape(widths | {BATCH: rounds.batch}) for tensor in graph.outputs}
         drafted = [name for name in COPIED if name in shapes]
         self._copies = [
             (engine.array(name, shapes[name]), engine.array(COPIED[name], shapes[name])) for name in drafted

@@ -118,7 +118,7 @@ class AssistantReading(Reading):
         position = self.position.expand(tokens.shape)
         current.look(position, self.position, torch.zeros_like(position, dtype=torch.bool)[:, :, None])
         for kind, place in reader.places.items():
-            rows = (torch.zeros(*shape[:2], 1, shape[3]) for shape in reader.shapes[kind])
+            rows = (torch.zeros(tokens.shape[0], shape[1], 1, shape[3]) for shape in reader.shapes[kind])
             shared[kind] = current.layers[place].update(*rows)
         return current, shared
 

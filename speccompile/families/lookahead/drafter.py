@@ -45,7 +45,8 @@ class Lookahead(Drafter):
         """kept.window int64 [B, N - 1, W], of which nobody reads level 0 of column 0, where the root stands; kept.pool
         int64 [lists + 1, G * N]."""
         window = (self.batch_size, self.levels, self.columns)
-        return [State(f"{KEPT}window", torch.int64, window), State(f"{KEPT}pool", torch.int64, self.pool.shape)]
+        pool = State(f"{KEPT}pool", torch.int64, self.pool.shape, by_row=False)
+        return [State(f"{KEPT}window", torch.int64, window), pool]
 
     def forward(self, accepted: Accepted, states: list[Tensor]) -> Drafted:
         verified, columns = self._columns(accepted, states[0])

@@ -70,12 +70,10 @@ class Pool:
         batch = writes.shape[0]
         if batch == 1:
             return writes
-        lists = torch.where(writes, bucket, self.lists)
-        last = torch.zeros(self.lists + 1, dtype=torch.int64, device=bucket.device)
-        for row in range(batch):  # one after the other: TensorRT has no scatter that keeps the largest
-            last = last.scatter(0, lists[row], torch.full_like(lists[row], row))
-        own = torch.arange(batch, device=bucket.device)[:, None]
-        return writes & (last.index_select(0, bucket.flatten()).view_as(bucket) == own)
+        rows = torch.arange(batch, device=bucket.device)[:, None].expand_as(bucket).flatten()
+        lists = torch.where(writes, bucket, self.lists).flatten()
+        beaten = ((lists[:, None] == lists) & (rows[:, None] < rows)).any(1)
+        return writes & ~beaten.view_as(writes)
 
 
 def _numbers(entries: Tensor) -> Tensor:

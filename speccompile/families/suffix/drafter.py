@@ -97,6 +97,7 @@ class Suffix(Drafter):
         """shape: a chain, or None for the tree that wins. tokens: the most drafts."""
         super().__init__()
         self.sizes, self.draft, self.shape, self.tokens, self.ring = sizes, draft, shape, tokens, ring
+        self.reads_lines = ring is not None
 
     def states(self) -> list[State]:
         text = State("tokens", torch.int64, (self.sizes.batch_size, self.sizes.rows))

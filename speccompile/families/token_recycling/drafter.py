@@ -37,7 +37,7 @@ class TokenRecycling(Drafter):
 
     def states(self) -> list[State]:
         """kept.table int64 [V + 1, K]: the last row is nobody's, where rows are written that lose or have no token."""
-        return [State(f"{KEPT}table", torch.int64, (self.vocabulary + 1, self.successors))]
+        return [State(f"{KEPT}table", torch.int64, (self.vocabulary + 1, self.successors), by_row=False)]
 
     def forward(self, accepted: Accepted, states: list[Tensor]) -> Drafted:
         table = self._updated(accepted, states[0])

@@ -2,6 +2,7 @@
 
 import onnx_ir as ir
 
+from speccompile.contract import BATCH
 from speccompile.lower.passes import Nodes, replace_each
 from speccompile.lower.passes.matching import made_by
 
@@ -29,7 +30,8 @@ def _is_row_index(x: ir.Value, rows: ir.Value) -> bool:
     """Whether rows is [B, P, 1] for x [B, R, V]: the same index along all of V, and a batch of its own."""
     if x.shape is None or rows.shape is None or len(x.shape) != 3 or len(rows.shape) != 3:
         return False
-    return rows.shape[2] == 1 and isinstance(x.shape[0], int) and rows.shape[0] == x.shape[0]
+    is_known = isinstance(x.shape[0], int) or x.shape[0] == BATCH
+    return rows.shape[2] == 1 and is_known and rows.shape[0] == x.shape[0]
 
 
 def _is_whole(x: ir.Value, y: ir.Value) -> bool:

@@ -22,7 +22,8 @@ taps        what it reads of the target besides tokens: names as in `step.taps`
 successors  how many of the target's best tokens behind every row it reads, K
 shape       how its drafts follow each other: a constant tree, a chain included, or None where it makes the tree
 candidates  C, among which it draws each draft, where it samples; 0 where its drafts are certain
-states      its buffers: (name, dtype, shape), kept from round to round
+states      its buffers: (name, dtype, shape, whether by row), kept from round to round
+reads_lines  whether it reads all lines of a state, whatever rows a run is over, and has to know which these are
 borrowed    caches of the target that it reads, as they are after the round's commit
 forward     (Accepted, states and borrowed caches) -> Drafted
 """
@@ -38,11 +39,13 @@ from speccompile.tree import Tree
 
 
 class State(NamedTuple):
-    """A buffer that is kept from round to round and updated in place."""
+    """A buffer that is kept from round to round and updated in place. shape: with all rows of a batch; by_row: whether
+    it has a line for each of them, and a run over some rows is given their lines alone."""
 
     name: str
     dtype: torch.dtype
     shape: tuple[int, ...]
+    by_row: bool = True
 
 
 class Accepted(NamedTuple):
@@ -50,7 +53,8 @@ class Accepted(NamedTuple):
 
     path int64 [B, W + 1]; n_path, length (before this round) int64 [B]; catch_up int64 [C] = 0, 1, .., where it has
     caches; features float32 [B, W, F], where it has taps; successors int64 [B, R, K] and row_tokens int64 [B, R], where
-    it asks for them; settings and uniforms float32 [B, N], where it samples.
+    it asks for them; settings and uniforms float32 [B, N], where it samples; batch_rows int64 [B], the number of each
+    row in the batch, where it reads all lines of a state and there are several.
     """
 
     path: Tensor
@@ -62,6 +66,7 @@ class Accepted(NamedTuple):
     row_tokens: Tensor | None = None
     settings: Settings | None = None
     uniforms: Tensor | None = None
+    batch_rows: Tensor | None = None
 
 
 class Drafted(NamedTuple):
@@ -89,6 +94,7 @@ class Drafter(nn.Module, ABC):
     pairs: bool = False
     taps: tuple[str, ...] = ()
     successors: int = 0
+    reads_lines: bool = False
     shape: Tree | None
     candidates: int = 0
 

@@ -52,6 +52,7 @@ class Around(Drafter):
         assert not drafter.extra_rows, "the plan refuses drafters with rows behind their drafts"
         self.taps, self.pairs, self.successors = drafter.taps, drafter.pairs, drafter.successors
         self.candidates, self.is_recurrent = drafter.candidates, drafter.is_recurrent
+        self.reads_lines = drafter.reads_lines
 
     def states(self) -> list[State]:
         return self.drafter.states()

@@ -1,5 +1,7 @@
 """Drafts in a shape that is constant in the graph, token by token: a chain or a tree."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -73,9 +75,14 @@ class FixedDrafter(Drafter):
             drafts = drafts.index_select(1, torch.tensor([node - first for node in level.nodes]))
         before = [node for node in inner if tree.depths[node] == depth - 1]
         parents = [before.index(tree.parents[node]) if depth > 1 else 0 for node in level.nodes]
-        batch = drafts.shape[0]
-        return reading.read(drafts, depth, torch.tensor([ancestors] * batch), torch.tensor([parents] * batch))
+        return reading.read(drafts, depth, _of_each(ancestors, drafts), _of_each(parents, drafts))
 
     def _n_sure(self, confidence: Tensor) -> Tensor:
         """confidence float32 [B, N] of each draft -> int64 [B]: how many come before the first unsure one."""
         return ((confidence < self.fallback).long().cumsum(1) == 0).long().sum(1)
+
+
+def _of_each(constant: list[Any], rows: Tensor) -> Tensor:
+    """A constant for every one of some rows [B, ..]."""
+    one = torch.tensor([constant])
+    return one if rows.shape[0] == 1 else one.expand(rows.shape[0], *[-1] * (one.dim() - 1))

@@ -5,6 +5,8 @@ of them. A round appends what it has committed. A window that is wider than a ro
 an answer, unless it goes on with one, as where the drafter catches up on rounds without drafts.
 """
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -13,6 +15,16 @@ from speccompile.step import ops
 from speccompile.step.draft import Accepted, State
 
 RING, PLACE = f"{KEPT}ring", f"{KEPT}ring.place"
+
+
+class _Change(NamedTuple):
+    """Of the lanes of a run's rows: tokens int64 [B, W + 2] from start int64 [B] on; their row of kept.ring.place; and
+    the place of the next token, int64 [B]."""
+
+    tokens: Tensor
+    start: Tensor
+    place: Tensor
+    following: Tensor
 
 
 class Ring:
@@ -29,16 +41,35 @@ class Ring:
 
     def states(self) -> list[State]:
         return [
-            State(RING, torch.int64, (self.batch_size, self.size)),
-            State(PLACE, torch.int64, (self.batch_size, 3)),
+            State(RING, torch.int64, (self.batch_size, self.size), by_row=False),
+            State(PLACE, torch.int64, (self.batch_size, 3), by_row=False),
         ]
 
     def append(self, states: list[Tensor], accepted: Accepted) -> tuple[list[Tensor], Tensor]:
-        """The states with what this run has committed, and the place of the next token, int64 [B]."""
-        ring, place = states
+        """The states with what this run has committed, and the place of the next token in every lane, int64 [lanes].
+
+        Where there are several lanes, `accepted.batch_rows` says which are those of the run's rows.
+        """
+        (ring, place), rows = states, accepted.batch_rows
+        if rows is None:
+            change = self._change(ring, place, accepted)
+            written = ops.commit(ring, change.tokens, change.start, 1)
+            return [written, ops.commit(place, change.place, torch.zeros_like(change.start), 1)], change.following
+        change = self._change(ring.index_select(0, rows), place.index_select(0, rows), accepted)
+        places = torch.arange(change.tokens.shape[1], device=ring.device)
+        ring = ring.index_put((rows[:, None], change.start[:, None] + places), change.tokens)
+        place = place.index_put((rows,), change.place)
+        return [ring, place], self._begun(place[:, 0]).index_put((rows,), change.following)
+
+    def _begun(self, start: Tensor) -> Tensor:
+        """Where lanes go on, int64 [B]: at the beginning, where they are full."""
+        return torch.where((start >= 0) & (start < self.lane), start, 0)
+
+    def _change(self, ring: Tensor, place: Tensor, accepted: Accepted) -> "_Change":
+        """What the rows of a run do to their lanes. ring int64 [B, S], place int64 [B, 3]: of these rows."""
         path, n_path, length = accepted.path, accepted.n_path, accepted.length
         start, expected, is_open = place[:, 0], place[:, 1], place[:, 2]
-        start = torch.where((start >= 0) & (start < self.lane), start, 0)
+        start = self._begun(start)
         goes_on = (is_open > 0) & (expected == length)
         places = torch.arange(path.shape[1] + 1, device=path.device)  # the window, and two more
         is_answer = goes_on | (places[-1:] <= self.nodes + 1)
@@ -50,7 +81,7 @@ class Ring:
         written = torch.where((behind >= 0) & (behind < count[:, None]), tokens, 0)
         old = ring.gather(1, start[:, None] + places)
         used = (places <= (apart + count)[:, None]) & (count > 0)[:, None]
-        ring = ops.commit(ring, torch.where(used, written, old), start, 1)
+        tokens = torch.where(used, written, old)
 
         following = start + apart + count
         is_active = n_path > 0
@@ -62,7 +93,7 @@ class Ring:
             ],
             1,
         )
-        return [ring, ops.commit(place, now, torch.zeros_like(start), 1)], following
+        return _Change(tokens, start, now, following)
 
     def age(self, following: Tensor) -> Tensor:
         """int64 [B * S]: 0 for the oldest place of all lanes, and so on."""
