@@ -25,7 +25,7 @@ class Generation:
     seconds: float
     tokens_per_second: float
     finish_reason: str
-    """length | stop | capacity"""
+    """length | stop | capacity; of a service also cancelled | timeout"""
     mode: str
     """speculative | autoregressive"""
     engine: str
@@ -39,6 +39,9 @@ class Generation:
     logprobs: list[float] | None = None
     """Of each new token, the natural logarithm of the target's own probability at temperature 1, before any penalty or
     limit. None where they were not asked for."""
+    top_logprobs: list[list[tuple[int, float]]] | None = None
+    """At the place of each new token, the most probable tokens and their log-probabilities, the best first. None where
+    they were not asked for."""
     prefill_seconds: float = field(kw_only=True)
     verify_seconds: float = field(kw_only=True)
     draft_seconds: float = field(kw_only=True)
@@ -49,12 +52,19 @@ class Generation:
     round_seconds: list[float] = field(kw_only=True, default_factory=list)
     """From the end of the prefill, or of a round, to the end of the next: until its tokens come, all at once. What is
     left of `seconds` is the prefill, in which the first draft is made."""
+    cached_tokens: int = field(kw_only=True, default=0)
+    """Of the prompt, that were not read, because the row, or another, held them already."""
+    queue_seconds: float = field(kw_only=True, default=0.0)
+    """That it waited for a row, before `seconds`."""
+    first_token_seconds: float | None = field(kw_only=True, default=None)
+    """From when it was asked for to its first token; None where none came."""
 
     def to_json(self) -> dict[str, Any]:
         """The documented object of `generate --json`."""
         shown = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if not f.kw_only}
-        if self.logprobs is None:
-            del shown["logprobs"]
+        for name in ("logprobs", "top_logprobs"):
+            if shown[name] is None:
+                del shown[name]
         return shown
 
 
