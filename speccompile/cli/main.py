@@ -15,6 +15,7 @@ COMMANDS = {
     "build": ("speccompile.cli.build:command", "Build a bundle from a recipe, and prove it."),
     "plan": ("speccompile.cli.plan:command", "Show what build would do, with every default decided."),
     "generate": ("speccompile.cli.generate:command", "Generate text with a bundle."),
+    "serve": ("speccompile.cli.serve:command", "Serve a bundle behind OpenAI's API."),
     "prove": ("speccompile.cli.prove:command", "Prove a bundle again, on other prompts."),
     "bench": ("speccompile.cli.bench:command", "Measure speculative beside autoregressive decoding."),
     "tune": ("speccompile.cli.tune:command", "Choose how a recipe drafts by what it costs and accepts here."),

@@ -17,12 +17,19 @@ from speccompile.runtime.chat import apply_chat_template, read_chat
 from speccompile.runtime.engine import Engine
 from speccompile.runtime.engines import choose, open_engine
 from speccompile.runtime.exactness import Exactness, find_exactness, known_exactness, warn_of
-from speccompile.runtime.generation import Generation, Row
+from speccompile.runtime.generation import Generation, Row, Spent
 from speccompile.runtime.kept import Kept
 from speccompile.runtime.loop import Loop
-from speccompile.runtime.options import check_new_tokens, check_sequences, row_samplings
+from speccompile.runtime.options import (
+    check_ends,
+    check_new_tokens,
+    check_sequences,
+    check_top_logprobs,
+    row_samplings,
+)
 from speccompile.runtime.proposals import Proposer, find_proposer
 from speccompile.runtime.text import Stream, Text
+from speccompile.runtime.text_stream import TextStream
 
 if TYPE_CHECKING:
     from speccompile.runtime.serving import Limits, Observer, Service
@@ -60,6 +67,7 @@ class Bundle:
         self._loop = Loop(engine, manifest, on_device=entry.provider != "cpu", proposer=proposer)
         self._lock = threading.Lock()
         self._owner: int | None = None
+        self._serving = False
 
     @classmethod
     def open(
@@ -139,19 +147,25 @@ class Bundle:
             self.kept.load(Path(path))
 
     @contextmanager
-    def _held(self) -> Iterator[None]:
-        """Nobody else has the buffers meanwhile. Raises EngineError where this thread has them already."""
+    def _held(self, *, serving: bool = False) -> Iterator[None]:
+        """Nobody else has the buffers meanwhile. Raises EngineError where this thread has them already, or a service
+        has, which may keep them for long. A service is left on another thread than it was entered on."""
+        if self._serving:
+            raise EngineError(
+                "this bundle serves requests, and nothing else meanwhile",
+                hint="submit to its service, close that first, or open the bundle a second time",
+            )
         if self._owner == threading.get_ident():
             raise EngineError(
                 "this bundle is in the middle of another stream",
                 hint="finish or close that stream first, or open the bundle a second time",
             )
         with self._lock:  # other threads wait; a stream may move from one to the next, so no RLock
-            self._owner = threading.get_ident()
+            self._owner, self._serving = None if serving else threading.get_ident(), serving
             try:
                 yield
             finally:
-                self._owner = None
+                self._owner, self._serving = None, False
 
     def token_ids(self, prompt: Prompt, *, chat: bool = False) -> list[int]:
         """The prompt's tokens. Raises PromptError when it is empty, too long, or not of this vocabulary."""
@@ -199,7 +213,8 @@ class Bundle:
         would not pay by the times measured on this engine; off, every round has all of them. It never changes a token,
         and therefore does nothing where it could: where drafts are drawn (at a temperature above 0), and where the
         bundle's method is approximate. chat: apply the chat template to text prompts.
-        logprobs: keep the log-probability of every new token.
+        stop_token_ids: tokens that end a generation like an end token of the target's; ignore_eos: those do not.
+        logprobs: keep the log-probability of every new token; top_logprobs: and of so many of the most probable tokens.
 
         For sampling, which greedy bundles refuse; one value, or a sequence with one for each prompt:
         temperature: 0, the default, is greedy: of the others only repetition_penalty then makes a difference.
@@ -217,46 +232,23 @@ class Bundle:
             pass
         return batch.generations()
 
+    def _generation(self, row: Row, spent: Spent, *, speculative: bool) -> Generation:
+        """What came of a row."""
+        mode = "speculative" if speculative else "autoregressive"
+        return row.generation(spent, mode=mode, engine=self.engine_name, exact=self.exact, kernels=self.kernels)
+
     def serve(self, limits: "Limits | None" = None, observer: "Observer | None" = None) -> "Service":
         """Take requests from any thread, side by side in the bundle's rows, until the service is closed."""
         from speccompile.runtime.serving import Service
 
         return Service(self, limits, observer)
 
-    def stream(self, prompt: Prompt, **options: Any) -> "TextStream":
+    def stream(self, prompt: Prompt, **options: Any) -> TextStream:
         """Pieces of text as they come; `.generation` when they have come. Options as in `generate`."""
         _check_single(options)
         if self.text is None:
             raise PromptError("this bundle has no tokenizer: there is no text to stream", hint="use generate")
         return TextStream(Batch(self, [prompt], **options))
-
-
-class TextStream:
-    """An iterator over pieces of text. `generation` holds the whole once it is exhausted, None before."""
-
-    def __init__(self, batch: "Batch") -> None:
-        self.generation: Generation | None = None
-        self._pieces = self._run(batch)
-
-    def __iter__(self) -> Iterator[str]:
-        return self._pieces
-
-    def __next__(self) -> str:
-        return next(self._pieces)
-
-    def close(self) -> None:
-        """Stop early and free the bundle for the next generation."""
-        self._pieces.close()  # type: ignore[attr-defined]
-
-    def _run(self, batch: "Batch") -> Iterator[str]:
-        shown, row = 0, batch.rows[0]
-        row.watched = True
-        for _ in batch.run():
-            for piece in row.pieces[shown:]:
-                if piece:
-                    yield piece
-            shown = len(row.pieces)
-        self.generation = batch.generations()[0]
 
 
 class Batch:
@@ -272,7 +264,10 @@ class Batch:
         autoregressive: bool = False,
         adaptive: bool = True,
         chat: bool = False,
+        stop_token_ids: Sequence[int] = (),
+        ignore_eos: bool = False,
         logprobs: bool = False,
+        top_logprobs: int = 0,
         temperature: Setting = 0.0,
         top_k: Setting = None,
         top_p: Setting = None,
@@ -280,9 +275,11 @@ class Batch:
         repetition_penalty: Setting = 1.0,
         seed: Setting = None,
         num_return_sequences: int = 1,
+        side_by_side: bool = True,
     ) -> None:
+        """side_by_side: whether all sequences need a row of the bundle at once."""
         manifest = bundle.manifest
-        sequences = check_sequences(num_return_sequences, len(prompts), manifest)
+        sequences = check_sequences(num_return_sequences, len(prompts), manifest if side_by_side else None)
         asked = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p,
                  "repetition_penalty": repetition_penalty, "seed": seed}  # fmt: skip
         samplings = row_samplings(manifest, len(prompts), sequences, asked)
@@ -293,11 +290,11 @@ class Batch:
         self.seconds: list[float] = []
         """Of the prefill, and of every round."""
         all_ids = [ids for prompt in prompts for ids in [bundle.token_ids(prompt, chat=chat)] * sequences]
+        ends, top = check_ends(stop_token_ids, ignore_eos, manifest), check_top_logprobs(top_logprobs, manifest)
         self.rows = []
         for ids, sampling in zip(all_ids, samplings, strict=True):
             text = Stream(bundle.text, ids, stop) if bundle.text else None
-            ends = manifest.eos_token_ids
-            self.rows.append(Row(ids, max_new_tokens, manifest.max_length, ends, text, sampling, logprobs))
+            self.rows.append(Row(ids, max_new_tokens, manifest.max_length, ends, text, sampling, logprobs, top))
 
     def run(self) -> Iterator[None]:
         """Run to the end, holding the bundle's buffers."""
@@ -310,33 +307,15 @@ class Batch:
                 start = perf_counter()  # what the caller did in between is not ours
 
     def generations(self) -> list[Generation]:
-        return [self._generation(row) for row in self.rows]
-
-    def _generation(self, row: Row) -> Generation:
-        n_new, rounds, spent = len(row.token_ids), max(0, len(row.path_lengths) - 1), self.bundle._loop.seconds
-        seconds = sum(self.seconds)
-        return Generation(
-            text=None if row.stream is None else "".join(row.pieces),
-            token_ids=row.token_ids,
-            prompt_tokens=len(row.prompt),
-            rounds=rounds,
-            mean_accepted=(n_new - 1) / rounds if rounds else None,
-            seconds=seconds,
-            tokens_per_second=n_new / seconds if seconds else 0.0,
-            finish_reason=row.finish_reason,
-            mode="speculative" if self.speculative else "autoregressive",
-            engine=self.bundle.engine_name,
-            exact=self.bundle.exact,
-            kernels=self.bundle.kernels,
-            seed=row.sampling.shown_seed,
-            logprobs=row.logprobs,
-            prefill_seconds=spent["prefill"],
-            verify_seconds=spent["verify"],
-            draft_seconds=spent["draft"],
-            path_lengths=row.path_lengths[1:],
-            draft_lengths=row.draft_lengths[1:],
-            round_seconds=self.seconds[1 : 1 + rounds],
-        )
+        seconds, spent = self.seconds, self.bundle._loop.seconds
+        return [
+            self.bundle._generation(
+                row,
+                Spent(sum(seconds), spent["prefill"], seconds[1:], spent["verify"], spent["draft"]),
+                speculative=self.speculative,
+            )
+            for row in self.rows
+        ]
 
 
 def _check_single(options: dict[str, Any]) -> None:

@@ -37,25 +37,24 @@ def apply_chat_template(
     messages: Sequence[Mapping[str, Any]],
     special_tokens: Mapping[str, str],
     add_generation_prompt: bool = True,
+    variables: Mapping[str, Any] | None = None,
 ) -> str:
     """The prompt for `messages` ({"role", "content"} each), special tokens included: encode it without adding any.
 
     special_tokens: name (bos_token, ..) -> text. add_generation_prompt: end where the model's answer begins.
+    variables: more that the template may read, as tools or enable_thinking; of plain values, as JSON has them.
     Raises PromptError when the template does not take the messages or reaches for what no template may have,
     EngineError without the jinja2 package.
     """
-    variables = dict(special_tokens) | {
-        "tools": None,
-        "documents": None,
-        "add_generation_prompt": add_generation_prompt,
-    }
+    given = {"tools": None, "documents": None} | dict(variables or {})
+    given |= dict(special_tokens) | {"add_generation_prompt": add_generation_prompt}
     compiled = _compile(template)
     from jinja2 import TemplateError
 
     try:
         # through JSON, so that the template gets plain values: the sandbox does not know the methods of others
         plain = json.loads(json.dumps(list(messages)))
-        return compiled.render(variables, messages=plain)
+        return compiled.render(given | {"messages": plain})
     except (TemplateError, *_TEMPLATE_FAULTS) as error:
         raise PromptError(
             f"the chat template does not take these messages: {error}", hint="change the messages, or leave --chat out"

@@ -1,10 +1,11 @@
 """What is asked of a generation, how far each row is, and what comes out."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from speccompile.runtime.logprobs import Logprobs
 from speccompile.runtime.options import GREEDY, Sampling
 from speccompile.runtime.text import Stream
 
@@ -25,7 +26,7 @@ class Generation:
     seconds: float
     tokens_per_second: float
     finish_reason: str
-    """length | stop | capacity"""
+    """length | stop | capacity; of a service also cancelled | timeout"""
     mode: str
     """speculative | autoregressive"""
     engine: str
@@ -39,6 +40,9 @@ class Generation:
     logprobs: list[float] | None = None
     """Of each new token, the natural logarithm of the target's own probability at temperature 1, before any penalty or
     limit. None where they were not asked for."""
+    top_logprobs: list[list[tuple[int, float]]] | None = None
+    """At the place of each new token, the most probable tokens and their log-probabilities, the best first. None where
+    they were not asked for."""
     prefill_seconds: float = field(kw_only=True)
     verify_seconds: float = field(kw_only=True)
     draft_seconds: float = field(kw_only=True)
@@ -49,13 +53,34 @@ class Generation:
     round_seconds: list[float] = field(kw_only=True, default_factory=list)
     """From the end of the prefill, or of a round, to the end of the next: until its tokens come, all at once. What is
     left of `seconds` is the prefill, in which the first draft is made."""
+    cached_tokens: int = field(kw_only=True, default=0)
+    """Of the prompt, that were not read, because the row, or another, held them already."""
+    queue_seconds: float = field(kw_only=True, default=0.0)
+    """That it waited for a row, before `seconds`."""
+    first_token_seconds: float | None = field(kw_only=True, default=None)
+    """From when it was asked for to its first token; None where none came."""
 
     def to_json(self) -> dict[str, Any]:
         """The documented object of `generate --json`."""
         shown = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if not f.kw_only}
-        if self.logprobs is None:
-            del shown["logprobs"]
+        for name in ("logprobs", "top_logprobs"):
+            if shown[name] is None:
+                del shown[name]
         return shown
+
+
+@dataclass(frozen=True)
+class Spent:
+    """Where the time of one generation went, in seconds, and what it was spared: fields of `Generation`."""
+
+    seconds: float
+    prefill: float
+    rounds: Sequence[float]
+    verify: float = 0.0
+    draft: float = 0.0
+    cached_tokens: int = 0
+    queue: float = 0.0
+    first_token: float | None = None
 
 
 def first_difference(one: Sequence[int], other: Sequence[int]) -> int | None:
@@ -74,18 +99,22 @@ class Row:
         prompt: Sequence[int],
         max_new_tokens: int,
         capacity: int,
-        eos_token_ids: Sequence[int],
+        eos_token_ids: Collection[int],
         stream: Stream | None,
         sampling: Sampling = GREEDY,
         logprobs: bool = False,
+        top_logprobs: int = 0,
     ) -> None:
-        """capacity: the most tokens, prompt and new together, that the buffers hold. logprobs: whether to keep them."""
+        """capacity: the most tokens, prompt and new together, that the buffers hold. logprobs: whether to keep them;
+        top_logprobs: of how many of the best tokens too, which keeps those of the new ones as well."""
         self.prompt, self.stream, self.token_ids = list(prompt), stream, list[int]()
         self.room = min(max_new_tokens, capacity - len(self.prompt))
         self.reason_when_full = "length" if max_new_tokens <= capacity - len(self.prompt) else "capacity"
         self.finish_reason = "" if self.room else self.reason_when_full  # empty while the row is active
         self.sampling = sampling
-        self.logprobs: list[float] | None = [] if logprobs else None
+        self.n_best = top_logprobs
+        self.logprobs: list[float] | None = [] if logprobs or top_logprobs else None
+        self.top_logprobs: list[list[tuple[int, float]]] | None = [] if top_logprobs else None
         self.pieces: list[str] = []
         self.path_lengths: list[int] = []  # the prefill's single token first
         self.draft_lengths: list[int] = []
@@ -106,8 +135,9 @@ class Row:
         """The prompt and the new tokens."""
         return self.prompt + self.token_ids
 
-    def take(self, tokens: list[int], drafts: int, logprobs: Sequence[float] = ()) -> None:
-        """Append the tokens of a round, up to whatever ends the generation first, and theirs of the logprobs.
+    def take(self, tokens: list[int], drafts: int, logprobs: Logprobs | None = None) -> None:
+        """Append the tokens of a round, up to whatever ends the generation first, and theirs of the logprobs, which
+        there are where the row keeps them.
 
         drafts: how many were verified.
         """
@@ -118,14 +148,26 @@ class Row:
             end = next(place for place, token in enumerate(tokens) if token in self._eos)
             tokens, self.finish_reason = tokens[: end + 1], "stop"
         self.token_ids += tokens
-        if self.logprobs is not None:
-            self.logprobs += logprobs[: len(tokens)]
+        if logprobs is not None:
+            self._keep(logprobs, len(tokens))
         if self.watched:
             self._read()
         if self.active and len(self.token_ids) == self.room:
             self.finish_reason = self.reason_when_full
         if not self.active:
             self._read()
+
+    def end(self, reason: str) -> None:
+        """Come to an end that others decide."""
+        self.finish_reason = reason
+        self._read()
+
+    def _keep(self, logprobs: Logprobs, count: int) -> None:
+        """Those of the first so many tokens of a round."""
+        if self.logprobs is not None:
+            self.logprobs += logprobs.chosen[:count]
+        if self.top_logprobs is not None:
+            self.top_logprobs += logprobs.best[:count]
 
     def _read(self) -> None:
         """Decode what has not been decoded."""
@@ -134,11 +176,42 @@ class Row:
         self.pieces.append(self.stream.push(self.token_ids[self._n_read :]))
         if self.stream.stopped:
             del self.token_ids[self.stream.kept :]
-            if self.logprobs is not None:
-                del self.logprobs[self.stream.kept :]
+            for kept in (self.logprobs, self.top_logprobs):
+                if kept is not None:
+                    del kept[self.stream.kept :]
             self.finish_reason = "stop"
         self._n_read = len(self.token_ids)
         if not self.active:
             self.pieces.append(self.stream.finish())
             if self.stream.stopped:  # by the last character, whose other bytes never came
                 self.finish_reason = "stop"
+
+    def generation(self, spent: Spent, *, mode: str, engine: str, exact: bool, kernels: str | None) -> Generation:
+        """What came of it, once it has ended. spent: with the times of its rounds, or of more that began with them."""
+        n_new, rounds = len(self.token_ids), max(0, len(self.path_lengths) - 1)
+        return Generation(
+            text=None if self.stream is None else "".join(self.pieces),
+            token_ids=self.token_ids,
+            prompt_tokens=len(self.prompt),
+            rounds=rounds,
+            mean_accepted=(n_new - 1) / rounds if rounds else None,
+            seconds=spent.seconds,
+            tokens_per_second=n_new / spent.seconds if spent.seconds else 0.0,
+            finish_reason=self.finish_reason,
+            mode=mode,
+            engine=engine,
+            exact=exact,
+            kernels=kernels,
+            seed=self.sampling.shown_seed,
+            logprobs=self.logprobs,
+            top_logprobs=self.top_logprobs,
+            prefill_seconds=spent.prefill,
+            verify_seconds=spent.verify,
+            draft_seconds=spent.draft,
+            path_lengths=self.path_lengths[1:],
+            draft_lengths=self.draft_lengths[1:],
+            round_seconds=list(spent.rounds[:rounds]),
+            cached_tokens=spent.cached_tokens,
+            queue_seconds=spent.queue,
+            first_token_seconds=spent.first_token,
+        )

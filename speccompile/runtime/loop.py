@@ -116,7 +116,7 @@ class Loop:
         for index, row in enumerate(rows):
             if row.active:
                 tokens = forward.path[index, given[index] : end[index] + 1].tolist()
-                logprobs = forward.logprobs(index, tokens) if row.logprobs is not None else ()
+                logprobs = forward.logprobs(index, tokens, row.n_best) if row.logprobs is not None else None
                 row.take(tokens, total[index] - given[index], logprobs)
         return self._watch.lap()
 

@@ -1,6 +1,6 @@
 """How rows sample: the options of `generate_batch`, checked, one `Sampling` a row."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, NamedTuple
@@ -69,14 +69,15 @@ _OPTIONS = {
 """What may be one value or a sequence with one for each prompt."""
 
 
-def check_sequences(asked: object, prompts: int, manifest: Manifest) -> int:
-    """`num_return_sequences`. Raises UsageError or PromptError where it is no count or the rows are too few."""
+def check_sequences(asked: object, prompts: int, manifest: Manifest | None) -> int:
+    """`num_return_sequences`. manifest: of the bundle whose rows have to hold all of them at once, None where they come
+    in turn. Raises UsageError or PromptError where it is no count or the rows are too few."""
     if not _is(Integral, asked) or asked < 1:  # type: ignore[operator]
         raise UsageError(
             f"num_return_sequences: received {asked!r}, expected a whole number from 1 on", hint="give 1 or more"
         )
     count = int(asked)  # type: ignore[call-overload]
-    if not 1 <= prompts * count <= manifest.batch_size:
+    if manifest is not None and not 1 <= prompts * count <= manifest.batch_size:
         each = f" with {count} sequences each" if count > 1 else ""
         raise PromptError(
             f"{prompts} prompts{each} at once: expected 1 to {manifest.batch_size}",
@@ -90,6 +91,29 @@ def check_new_tokens(asked: object) -> int:
     if not _is(Integral, asked) or asked < 1:  # type: ignore[operator]
         raise UsageError(f"max_new_tokens is {asked!r}: expected at least 1", hint="give a whole number")
     return int(asked)  # type: ignore[call-overload,no-any-return]
+
+
+def check_ends(stop_token_ids: Any, ignore_eos: bool, manifest: Manifest) -> frozenset[int]:
+    """Tokens that end a generation: `stop_token_ids`, and the target's own unless `ignore_eos`. Raises UsageError for
+    what is no token."""
+    asked = list(stop_token_ids) if isinstance(stop_token_ids, Iterable) else [stop_token_ids]
+    wrong = [token for token in asked if not (_is(Integral, token) and 0 <= token < manifest.vocabulary_size)]
+    if wrong:
+        raise UsageError(
+            f"stop_token_ids: received {wrong[0]!r}, expected token ids from 0 to {manifest.vocabulary_size - 1}",
+            hint="give texts as stop",
+        )
+    return frozenset(map(int, asked)) | frozenset(() if ignore_eos else manifest.eos_token_ids)
+
+
+def check_top_logprobs(asked: Any, manifest: Manifest) -> int:
+    """`top_logprobs`. Raises UsageError where it is no count, or one of more tokens than there are."""
+    if not _is(Integral, asked) or not 0 <= asked <= manifest.vocabulary_size:
+        raise UsageError(
+            f"top_logprobs: received {asked!r}, expected a whole number from 0 to {manifest.vocabulary_size}",
+            hint="0 keeps none",
+        )
+    return int(asked)
 
 
 def row_samplings(manifest: Manifest, prompts: int, sequences: int, asked: Mapping[str, Any]) -> list[Sampling]:

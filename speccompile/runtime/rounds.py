@@ -7,7 +7,7 @@ from typing import NamedTuple
 from speccompile.bundle.manifest import Manifest
 from speccompile.contract import BATCH, COPIED
 from speccompile.runtime.engine import Array, Engine, Run
-from speccompile.runtime.logprobs import chosen_logprobs
+from speccompile.runtime.logprobs import Logprobs, find_logprobs
 
 
 class CatchUp(NamedTuple):
@@ -77,12 +77,12 @@ class Forward:
         for drafted, destination in self._copies:
             destination[:] = drafted
 
-    def logprobs(self, index: int, tokens: Sequence[int]) -> list[float]:
-        """Log-probabilities of a row's new tokens of this round."""
+    def logprobs(self, index: int, tokens: Sequence[int], n_best: int) -> Logprobs:
+        """Log-probabilities of a row's new tokens of this round, and of the best ones at their places."""
         assert self.logits is not None, "the round was bound without logits"
         logits = self.logits[index]
         places = self._nodes[index, : len(tokens)] if self._nodes is not None else slice(len(tokens))
-        return chosen_logprobs(logits[places], tokens)
+        return find_logprobs(logits[places], tokens, n_best)
 
 
 def aligned_parts(spans: Sequence[range], size: int, overlap: int = 0) -> Iterator[list[range]]:

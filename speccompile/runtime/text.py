@@ -54,6 +54,11 @@ class Text:
         """Those of `token_ids` that have text: no special tokens, none beyond the tokenizer's vocabulary."""
         return list(filter(self._has_text, token_ids))
 
+    def name(self, token_id: int) -> str | None:
+        """What the vocabulary calls a token, None for one that it lacks."""
+        name: str | None = self._tokenizer.id_to_token(token_id)
+        return name
+
     def is_byte(self, token_id: int) -> bool:
         """Whether the token is one byte of a character that the vocabulary lacks (SentencePiece's byte fallback)."""
         return token_id in self._bytes

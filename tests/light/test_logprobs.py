@@ -5,7 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from speccompile.runtime.logprobs import chosen_logprobs
+from speccompile.errors import UsageError
+from speccompile.runtime.logprobs import find_logprobs
 from speccompile.runtime.text import Text
 from tests.light.fake_bundle import toy_bundle, toy_tokenizer
 from tests.light.toy_models import autoregressive, logits
@@ -86,5 +87,40 @@ def test_they_end_where_the_tokens_end(text):
 def test_no_precision_is_lost_on_the_host():
     large = np.full((1, 150_000), 1e4, np.float32)
     large[0, 7] = 1e4 + 1
-    assert chosen_logprobs(large, [7]) == [pytest.approx(1 - math.log(149_999 + math.e), abs=1e-12)]
-    assert chosen_logprobs(np.array([[0, -1e30], [1, 1]], np.float32), [0, 1]) == [0, -math.log(2)]
+    assert find_logprobs(large, [7]).chosen == [pytest.approx(1 - math.log(149_999 + math.e), abs=1e-12)]
+    assert find_logprobs(np.array([[0, -1e30], [1, 1]], np.float32), [0, 1]).chosen == [0, -math.log(2)]
+
+
+def test_the_best_tokens_and_theirs():
+    bundle = toy_bundle(batch_size=2, prefill_chunk=4)
+    alone = bundle.generate(PROMPT, max_new_tokens=12, top_logprobs=3)
+    assert bundle.generate_batch([[9], PROMPT], max_new_tokens=12, top_logprobs=3)[1].top_logprobs == alone.top_logprobs
+    text = list(PROMPT)
+    for token, own, best in zip(alone.token_ids, alone.logprobs, alone.top_logprobs, strict=True):
+        scores = logits(text)
+        order = sorted(range(len(scores)), key=lambda each: (-scores[each], each))[:3]
+        assert [found for found, _ in best] == order
+        assert [value for _, value in best] == pytest.approx([expected(text, [each])[0] for each in order], abs=1e-6)
+        assert (token, own) == best[0]
+        text.append(token)
+    assert alone.to_json()["top_logprobs"] == alone.top_logprobs
+    assert "top_logprobs" not in bundle.generate(PROMPT, max_new_tokens=1, logprobs=True).to_json()
+
+
+def test_of_equal_tokens_the_lower_is_the_better():
+    (best,) = find_logprobs(np.array([[1, 3, 2, 3, 3]], np.float32), [0], 2).best
+    assert [token for token, _ in best] == [1, 3]
+
+
+@pytest.mark.parametrize("asked", [-1, 259, 1.5, True, "3"])
+def test_a_count_of_best_tokens_that_is_none(asked):
+    with pytest.raises(UsageError, match=r"top_logprobs: received .*, expected a whole number from 0 to 258") as caught:
+        toy_bundle().generate(PROMPT, top_logprobs=asked)
+    assert caught.value.hint
+
+
+def test_a_stop_string_cuts_the_best_ones_too(text):
+    whole = toy_bundle(text).generate(PROMPT, max_new_tokens=30, top_logprobs=2)
+    cut = toy_bundle(text).generate(PROMPT, max_new_tokens=30, top_logprobs=2, stop=whole.text[3:6])
+    assert len(cut.token_ids) < 30
+    assert cut.top_logprobs == whole.top_logprobs[: len(cut.token_ids)]

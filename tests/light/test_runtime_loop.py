@@ -53,6 +53,23 @@ def test_an_end_token_ends_its_row_and_is_kept(prompt, tokens, ends):
         assert generation.finish_reason == ("length" if first is None else "stop")
 
 
+def test_tokens_that_end_a_generation_are_given_or_taken_away():
+    expected = autoregressive(PROMPT, 40)
+    bundle = toy_bundle(eos_token_ids=(expected[20],))
+    first = expected.index(expected[20])
+    assert bundle.generate(PROMPT, max_new_tokens=40).token_ids == expected[: first + 1]
+    assert bundle.generate(PROMPT, max_new_tokens=40, ignore_eos=True).token_ids == expected
+    stopped = bundle.generate(PROMPT, max_new_tokens=40, stop_token_ids=[expected[5]])
+    assert stopped.token_ids == expected[: min(first, expected.index(expected[5])) + 1]
+    assert stopped.finish_reason == "stop"
+
+
+@pytest.mark.parametrize("asked", [[VOCABULARY], [-1], 3.5, ["a"], [True]])
+def test_a_token_to_stop_at_that_is_none(asked):
+    with pytest.raises(UsageError, match=f"stop_token_ids: received .*, expected token ids from 0 to {VOCABULARY - 1}"):
+        toy_bundle().generate(PROMPT, stop_token_ids=asked)
+
+
 def test_counts_and_times_of_a_generation():
     bundle = toy_bundle(tokens=4)
     generation = bundle.generate(PROMPT, max_new_tokens=30, adaptive=False)

@@ -5,12 +5,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Limits:
-    """requests, tokens: that may wait for a row, beyond those that have one; tokens are those of their prompts.
-    queue_seconds: how long a request may wait, None for ever; seconds: how long it may take in all. client_rows: rows
-    that requests of one client may have at once, None for all."""
+    """requests, tokens: that may wait for a row, beyond those that have one; tokens are those of their prompts, and one
+    request may always wait alone. sequences: that one request may ask for. queue_seconds: how long a request may wait
+    for its first row, None for ever; seconds: how long it may take in all, from when it was asked. client_rows: rows
+    that requests of one client may have at once, None for all. reuse: whether what the rows hold of earlier texts
+    serves prompts that begin like them."""
 
     requests: int = 64
     tokens: int = 65536
+    sequences: int = 16
     queue_seconds: float | None = None
     seconds: float | None = None
     client_rows: int | None = None
+    reuse: bool = True

@@ -11,13 +11,15 @@ from speccompile.runtime.generation import Generation
 @dataclass(frozen=True)
 class Piece:
     """What one sequence of a request has got. text: that may be shown now, possibly ""; logprobs: as those of
-    `Generation`, of these tokens, None where they were not asked for. generation: the whole, with its last piece."""
+    `Generation`, of these tokens, None where they were not asked for; top_logprobs: the same. generation: the whole,
+    with its last piece."""
 
     index: int
     text: str
     token_ids: list[int]
     logprobs: list[float] | None = None
     generation: Generation | None = None
+    top_logprobs: list[list[tuple[int, float]]] | None = None
 
 
 class Request:

@@ -100,7 +100,8 @@ class Service:
                 pieces, tokens = shown[index]
                 if not row.active or request.cancelled:
                     continue
-                request.put(Piece(index, "".join(row.pieces[pieces:]), row.token_ids[tokens:]))
+                logprobs = None if row.logprobs is None else row.logprobs[tokens:]
+                request.put(Piece(index, "".join(row.pieces[pieces:]), row.token_ids[tokens:], logprobs, None, row.top_logprobs and row.top_logprobs[tokens:]))
                 shown[index] = (len(row.pieces), len(row.token_ids))
             if request.cancelled:
                 for row in batch.rows:
@@ -108,5 +109,6 @@ class Service:
         for index, generation in enumerate(batch.generations()):
             pieces, tokens = shown[index]
             row = batch.rows[index]
-            request.put(Piece(index, "".join(row.pieces[pieces:]), row.token_ids[tokens:], generation=generation))
+            logprobs = None if row.logprobs is None else row.logprobs[tokens:]
+            request.put(Piece(index, "".join(row.pieces[pieces:]), row.token_ids[tokens:], logprobs, generation, row.top_logprobs and row.top_logprobs[tokens:]))
             self.observer.ended(generation)

@@ -1,0 +1,153 @@
+"""`speccompile serve`: a bundle behind OpenAI's API."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from speccompile.errors import UsageError
+from speccompile.progress import LOGGER
+
+if TYPE_CHECKING:
+    from speccompile.runtime.serving import Limits
+
+PATH = click.Path(path_type=Path)
+KEYS = "SPECCOMPILE_API_KEY"
+
+
+@click.command("serve")
+@click.argument("folder", metavar="BUNDLE", type=PATH)
+@click.option("--host", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--port", metavar="N", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0 takes a free one."
+)
+@click.option("--unix", metavar="PATH", type=PATH, help="Listen on this Unix socket instead.")
+@click.option("--served-model-name", "name", metavar="NAME", help="The model's name; by default the bundle's.")
+@click.option("--api-key", "keys", metavar="KEY", multiple=True, help="Let only these in. May be given several times.")
+@click.option("--api-key-file", "key_file", metavar="FILE", type=PATH, help="Keys, one a line.")
+@click.option("--engine", metavar="NAME", help="Engine of the bundle; by default the first that can run here.")
+@click.option("--threads", type=click.IntRange(min=1), help="Threads; by default one a core that this process may use.")
+@click.option("--autoregressive", is_flag=True, help="One token a round, for requests that do not ask for drafts.")
+@click.option("--waiting", metavar="N", type=click.IntRange(min=0), help="Requests that may wait; by default 64.")
+@click.option(
+    "--waiting-tokens", metavar="N", type=click.IntRange(min=0), help="Tokens of their prompts; by default 65536."
+)
+@click.option("--waiting-seconds", metavar="S", type=click.FloatRange(min=0), help="How long one may wait.")
+@click.option("--request-seconds", metavar="S", type=click.FloatRange(min=0), help="How long one may take in all.")
+@click.option("--client-rows", metavar="N", type=click.IntRange(min=1), help="Rows that one API key may have at once.")
+@click.option("--no-reuse", is_flag=True, help="Read every prompt anew, also what an earlier one began with.")
+@click.option("--body-bytes", type=click.IntRange(min=1), default=4 * 2**20, show_default=True, help="Of a request.")
+@click.option("--cors-origin", "origins", metavar="ORIGIN", multiple=True, help="Let pages of this origin ask.")
+@click.option(
+    "--grace", metavar="S", type=click.FloatRange(min=0), default=30.0, show_default=True,
+    help="Seconds that requests get to finish when the server is told to end.",
+)  # fmt: skip
+@click.option("--access-log", is_flag=True, help="Write a line for every request to stderr.")
+@click.option("--no-verify", is_flag=True, help="Do not compare the files with their recorded hashes.")
+def command(
+    folder: Path,
+    host: str,
+    port: int,
+    unix: Path | None,
+    name: str | None,
+    keys: tuple[str, ...],
+    key_file: Path | None,
+    engine: str | None,
+    threads: int | None,
+    autoregressive: bool,
+    body_bytes: int,
+    origins: tuple[str, ...],
+    grace: float,
+    access_log: bool,
+    no_verify: bool,
+    waiting: int | None,
+    waiting_tokens: int | None,
+    waiting_seconds: float | None,
+    request_seconds: float | None,
+    client_rows: int | None,
+    no_reuse: bool,
+) -> None:
+    """Serve BUNDLE behind OpenAI's API. Needs the extra serve: pip install 'speccompile[serve]'.
+
+    The address is the one line on stdout. It answers at once: /health says 503 until the bundle is open. On SIGTERM
+    or Ctrl-C no more requests are taken, those that are there are finished within --grace, and the exit code is 0.
+
+    Requests share the rows of the bundle (cache.batch_size); those that find none free wait, and get 429 with
+    Retry-After where too many do. Keys come from --api-key, --api-key-file and the environment variable
+    SPECCOMPILE_API_KEY (several with commas between them); without any everybody is let in. /health, /metrics,
+    /version and /openapi.json need none. TLS is left to a proxy in front of it.
+
+    \b
+    Endpoints
+      POST /v1/chat/completions, /v1/completions    also as streams
+      GET  /v1/models, /v1/models/NAME
+      POST /tokenize, /detokenize
+      GET  /health, /metrics, /version, /openapi.json
+
+    \b
+    Examples:
+      speccompile serve build/demo
+      speccompile serve build/demo --port 0 --api-key-file keys.txt
+      curl localhost:8000/v1/completions -H 'Content-Type: application/json' \\
+        -d '{"prompt": "def main(", "max_tokens": 64}'
+    """
+    try:
+        from speccompile.serve.app import Settings
+        from speccompile.serve.keys import Keys
+        from speccompile.serve.model import Model
+        from speccompile.serve.run import Place, listen, serve
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"received an installation without {error.name}, expected the extra 'serve', which this command needs",
+            hint="pip install 'speccompile[serve]'",
+        ) from None
+    from speccompile.bundle.reader import open_bundle
+
+    manifest = open_bundle(folder, verify=False).manifest  # what is no bundle is refused before anything listens
+    limits = _limits(waiting, waiting_tokens, waiting_seconds, request_seconds, client_rows, not no_reuse)
+    model = Model(name or manifest.name, limits)
+    found = Keys(_keys(keys, key_file))
+    settings = Settings(found, body_bytes, origins, speculative=not autoregressive)
+    listening, address = listen(Place(host, port, unix))
+    click.echo(address)
+
+    def load() -> None:
+        model.open(folder, engine=engine, threads=threads, verify=not no_verify)
+        LOGGER.info("serving %s on %s, with %d rows", model.name, address, manifest.batch_size)
+
+    try:
+        serve(model, settings, listening, load, grace=grace, access_log=access_log)
+    finally:
+        if unix is not None:
+            unix.unlink(missing_ok=True)
+
+
+def _limits(
+    requests: int | None,
+    tokens: int | None,
+    queue_seconds: float | None,
+    seconds: float | None,
+    client_rows: int | None,
+    reuse: bool,
+) -> "Limits":
+    """What was given, and the service's own defaults."""
+    from speccompile.runtime.serving import Limits
+
+    given = {"requests": requests, "tokens": tokens, "queue_seconds": queue_seconds, "seconds": seconds,
+             "client_rows": client_rows, "reuse": reuse}  # fmt: skip
+    return Limits(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
+
+
+def _keys(given: tuple[str, ...], file: Path | None) -> tuple[str, ...]:
+    """All that were given, in any of three ways. Raises UsageError for an empty one, or a file without any."""
+    from speccompile.serve.keys import read_keys
+
+    read = () if file is None else read_keys(file.read_text(encoding="utf-8").splitlines())
+    if file is not None and not read:
+        raise UsageError(f"--api-key-file {file}: found no key, expected one a line", hint="write one, or leave it out")
+    named = os.environ.get(KEYS, "")
+    keys = (*given, *read, *(named.split(",") if named else ()))
+    if not all(key.strip() for key in keys):
+        raise UsageError("received an empty API key, expected at least one character", hint="leave it out")
+    return tuple(key.strip() for key in keys)

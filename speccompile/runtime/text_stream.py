@@ -1,0 +1,37 @@
+"""A generation, read as its text comes."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from speccompile.runtime.generation import Generation
+
+if TYPE_CHECKING:
+    from speccompile.runtime.bundle import Batch
+
+
+class TextStream:
+    """An iterator over pieces of text. `generation` holds the whole once it is exhausted, None before."""
+
+    def __init__(self, batch: "Batch") -> None:
+        self.generation: Generation | None = None
+        self._pieces = self._run(batch)
+
+    def __iter__(self) -> Iterator[str]:
+        return self._pieces
+
+    def __next__(self) -> str:
+        return next(self._pieces)
+
+    def close(self) -> None:
+        """Stop early and free the bundle for the next generation."""
+        self._pieces.close()  # type: ignore[attr-defined]
+
+    def _run(self, batch: "Batch") -> Iterator[str]:
+        shown, row = 0, batch.rows[0]
+        row.watched = True
+        for _ in batch.run():
+            for piece in row.pieces[shown:]:
+                if piece:
+                    yield piece
+            shown = len(row.pieces)
+        self.generation = batch.generations()[0]

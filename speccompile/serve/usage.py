@@ -1,0 +1,72 @@
+"""What a request has used, and how it went: the objects `usage` and `metrics` of answers."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from speccompile.runtime import Generation
+
+
+def usage(prompt_tokens: int, new_tokens: int) -> dict[str, Any]:
+    """While an answer comes."""
+    return {
+        "prompt_tokens": prompt_tokens,
+        "completion_tokens": new_tokens,
+        "total_tokens": prompt_tokens + new_tokens,
+    }
+
+
+def final_usage(generations: Sequence[Generation], sequences: int) -> dict[str, Any]:
+    """Of all choices of a request, those of the first prompt first. Drafts are the predictions of this server: those
+    that were accepted, and those that were not."""
+    prompts = generations[::sequences]
+    accepted = sum(map(accepted_drafts, generations))
+    drafts = sum(sum(each.draft_lengths) for each in generations)
+    found = usage(sum(each.prompt_tokens for each in prompts), sum(len(each.token_ids) for each in generations))
+    return found | {
+        "prompt_tokens_details": {"cached_tokens": sum(each.cached_tokens for each in prompts), "audio_tokens": 0},
+        "completion_tokens_details": {
+            "accepted_prediction_tokens": accepted,
+            "rejected_prediction_tokens": drafts - accepted,
+            "reasoning_tokens": 0,
+            "audio_tokens": 0,
+        },
+    }
+
+
+def accepted_drafts(generation: Generation) -> int:
+    """Drafts that were accepted, before the end cut any off."""
+    return sum(length - 1 for length in generation.path_lengths)
+
+
+def metrics(generation: Generation, drafts: int) -> dict[str, Any]:
+    """Of one sequence, as vLLM names them; times in milliseconds. drafts: of a round at most."""
+    first, later = generation.first_token_seconds, len(generation.token_ids) - 1
+    decoding = sum(generation.round_seconds)
+    return {
+        "time_to_first_token_ms": _milliseconds(first),
+        "generation_time_ms": _milliseconds(generation.seconds),
+        "queue_time_ms": _milliseconds(generation.queue_seconds),
+        "mean_itl_ms": _milliseconds(decoding / later) if later > 0 else None,
+        "tokens_per_second": round(generation.tokens_per_second, 3),
+        "speculative_decoding": _speculation(generation, drafts) if generation.mode == "speculative" else None,
+    }
+
+
+def _speculation(generation: Generation, most: int) -> dict[str, Any]:
+    """Over the rounds that had drafts. acceptance_histogram: rounds that accepted 0, 1, .. of them."""
+    paired = zip(generation.path_lengths, generation.draft_lengths, strict=True)
+    accepted = [path - 1 for path, drafts in paired if drafts]
+    drafts, steps = sum(generation.draft_lengths), len(accepted)
+    return {
+        "mean_acceptance_length": round(1 + sum(accepted) / steps, 4) if steps else None,
+        "draft_acceptance_rate": round(sum(accepted) / drafts, 4) if drafts else None,
+        "acceptance_histogram": [accepted.count(count) for count in range(most + 1)],
+        "num_spec_steps": steps,
+        "num_accepted_draft_tokens": sum(accepted),
+        "num_draft_tokens": drafts,
+        "num_spec_tokens": most,
+    }
+
+
+def _milliseconds(seconds: float | None) -> float | None:
+    return None if seconds is None else round(1000 * seconds, 3)

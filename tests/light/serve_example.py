@@ -1,0 +1,175 @@
+"""Servers over toy bundles, in a thread of the test's process, and how to ask them."""
+
+import http.client
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from urllib.parse import urlsplit
+
+import uvicorn
+
+from speccompile.runtime import Bundle
+from speccompile.runtime.serving import Limits, Request
+from speccompile.runtime.text import Text
+from speccompile.serve.app import Settings, make_app
+from speccompile.serve.model import Model
+from speccompile.serve.run import Place, listen
+from tests.light.fake_bundle import toy_manifest, toy_tokenizer
+from tests.light.toy_engine import ToyEngine
+
+TEMPLATE = (
+    "{{ bos_token }}{% for message in messages %}{{ message.role }}:{{ message.content }}\n{% endfor %}"
+    "{% if tone %}{{ tone }}{% endif %}{% if add_generation_prompt %}assistant:{% endif %}"
+)
+
+
+@cache
+def toy_text() -> Text:
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "tokenizer.json"
+        toy_tokenizer().save(str(file))
+        return Text(file)
+
+
+def chat_bundle(*, text: bool = True, chat: bool = True, **changes: Any) -> Bundle:
+    """A toy bundle that lies in no folder, with a tokenizer and a chat template."""
+    made = toy_manifest(**changes)
+    template = (TEMPLATE, {"bos_token": "<s>", "eos_token": "</s>"}) if chat else None
+    return Bundle(made, ToyEngine(made), made.engines[0], toy_text() if text else None, template)
+
+
+@dataclass
+class Answered:
+    """A response, read to its end."""
+
+    status: int
+    headers: http.client.HTTPMessage
+    data: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.data)
+
+    @property
+    def error(self) -> dict[str, Any]:
+        """The error of a response that has nothing else, and all its keys."""
+        assert list(self.json) == ["error"]
+        assert list(self.json["error"]) == ["message", "type", "param", "code"]
+        return self.json["error"]
+
+    @property
+    def events(self) -> list[Any]:
+        """What was sent by server-sent events, up to [DONE]."""
+        *events, done = self.data.decode().removesuffix("\n\n").split("\n\n")
+        assert done == "data: [DONE]"
+        return [json.loads(event.removeprefix("data: ")) for event in events]
+
+
+@dataclass
+class Running:
+    """A server that listens."""
+
+    address: str
+    model: Model
+
+    @contextmanager
+    def asked(self, method: str, path: str, body: Any = None, **headers: str) -> Iterator[http.client.HTTPResponse]:
+        """A response whose body is not read yet."""
+        where = urlsplit(self.address)
+        connection = http.client.HTTPConnection(where.hostname, where.port, timeout=60)
+        data = json.dumps(body).encode() if isinstance(body, dict) else body
+        headers = {"Content-Type": "application/json"} | {name.replace("_", "-"): it for name, it in headers.items()}
+        try:
+            connection.request(method, path, data, headers)
+            yield connection.getresponse()
+        finally:
+            connection.close()
+
+    @contextmanager
+    def asked_without_answer(self, path: str, body: Any) -> Iterator[None]:
+        """A request whose client hangs up at the end, whatever has come."""
+        where, data = urlsplit(self.address), json.dumps(body).encode()
+        head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(data)}"
+        with socket.create_connection((where.hostname, where.port)) as connection:
+            connection.sendall(head.encode() + b"\r\n\r\n" + data)
+            yield
+
+    def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Answered:
+        with self.asked(method, path, body, **headers) as response:
+            return Answered(response.status, response.headers, response.read())
+
+    def post(self, path: str, **body: Any) -> Answered:
+        return self.ask("POST", path, body)
+
+    def complete(self, prompt: Any = "def", **body: Any) -> Answered:
+        return self.post("/v1/completions", prompt=prompt, **body)
+
+    def chat(self, content: Any = "def", **body: Any) -> Answered:
+        return self.post("/v1/chat/completions", messages=[{"role": "user", "content": content}], **body)
+
+
+@contextmanager
+def serving(model: Model, settings: Settings | None = None) -> Iterator[Running]:
+    """A server over a model, whatever its state, on a free port."""
+    listening, address = listen(Place(port=0))
+    config = uvicorn.Config(make_app(model, settings), log_config=None, lifespan="off", timeout_graceful_shutdown=10)
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
+    thread.start()
+    try:
+        yield Running(address, model)
+    finally:
+        server.should_exit = True
+        thread.join()
+        model.close(10)
+
+
+@contextmanager
+def toy_server(
+    settings: Settings | None = None, limits: Limits | None = None, **changes: Any
+) -> Iterator[Running]:
+    """A server over a toy bundle of the name `toy`."""
+    model = Model("toy", limits)
+    model.begin(chat_bundle(**changes))
+    with serving(model, settings) as running:
+        yield running
+
+
+class Puppet:
+    """A service whose requests are answered by the test. Only what HTTP asks of a service is here."""
+
+    def __init__(self) -> None:
+        self.requests: list[Request] = []
+        self.asked: list[dict[str, Any]] = []
+        self.error: Exception | None = None
+        self.came = threading.Semaphore(0)
+        """Released for every request."""
+
+    def submit(self, prompt: list[int], **options: Any) -> Request:
+        if self.error is not None:
+            raise self.error
+        request = Request(options.get("num_return_sequences", 1))
+        self.requests.append(request)
+        self.asked.append({"prompt": prompt} | options)
+        self.came.release()
+        return request
+
+    def close(self, *, drain: bool = True, timeout: float | None = None) -> None:
+        pass
+
+
+@contextmanager
+def puppet_server(settings: Settings | None = None, **changes: Any) -> Iterator[tuple[Running, Puppet]]:
+    """A server whose service does what the test says."""
+    model, puppet, bundle = Model("toy"), Puppet(), chat_bundle(**changes)
+    bundle.serve = lambda limits, observer: puppet  # type: ignore[method-assign,assignment,return-value]
+    model.begin(bundle)
+    with serving(model, settings) as running:
+        yield running, puppet

@@ -1,0 +1,83 @@
+"""What `speccompile serve` counts, read by Prometheus' own parser."""
+
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
+from prometheus_client.parser import text_string_to_metric_families as parse
+
+from speccompile.serve.metrics import Metrics
+from tests.light.serve_example import toy_server
+from tests.light.test_serve_lives import generation
+
+LABELS = {"model_name": "toy", "engine": "here"}
+
+
+def samples(text: str, read=parse) -> dict[tuple[str, str], float]:
+    """Name and last label of all samples of ours, with the labels that all have taken off."""
+    found = {}
+    for family in read(text):
+        for sample in family.samples:
+            if sample.name.startswith("vllm:"):
+                labels = {name: value for name, value in sample.labels.items() if name not in LABELS}
+                assert LABELS.keys() <= sample.labels.keys()
+                found[sample.name.removeprefix("vllm:"), ",".join(labels.values())] = sample.value
+    return found
+
+
+@pytest.fixture
+def metrics():
+    return Metrics("toy", "here", positions=4)
+
+
+def test_they_have_vllms_names(metrics):
+    metrics.refused("requests")
+    metrics.queued(3, 2)
+    metrics.admitted(10, 4, 0.25)
+    metrics.first_token(0.5)
+    metrics.gap(0.3, 3)
+    metrics.round(7, [4, 0, 4], [3, 0, 1])
+    metrics.ticked(12, 0.75)
+    metrics.ticked(0, 0.75)
+    metrics.ended(generation())
+    metrics.ended(generation(reason="capacity"))
+    metrics.ended(generation(reason="cancelled", tokens=(), first_token_seconds=None))
+    metrics.failed(ValueError())
+    text, media = metrics.text()
+    found = samples(text.decode())
+    assert media.startswith("text/plain")
+    expected = {
+        ("num_requests_waiting", ""): 3, ("num_requests_running", ""): 2, ("kv_cache_usage_perc", ""): 0.75,
+        ("prompt_tokens_total", ""): 10, ("prompt_tokens_cached_total", ""): 4, ("generation_tokens_total", ""): 4,
+        ("prefix_cache_queries_total", ""): 10, ("prefix_cache_hits_total", ""): 4,
+        ("admission_rejections_total", "requests"): 1, ("request_failures_total", ""): 1,
+        ("request_success_total", "length"): 2, ("request_success_total", "abort"): 1,
+        ("spec_decode_num_drafts_total", ""): 2, ("spec_decode_num_draft_tokens_total", ""): 8,
+        ("spec_decode_num_accepted_tokens_total", ""): 4,
+        ("spec_decode_num_accepted_tokens_per_pos_total", "0"): 2,
+        ("spec_decode_num_accepted_tokens_per_pos_total", "2"): 1,
+        ("spec_decode_num_accepted_tokens_per_pos_total", "3"): 0,
+        ("time_to_first_token_seconds_sum", ""): 0.5, ("request_queue_time_seconds_sum", ""): 0.25,
+        ("inter_token_latency_seconds_count", ""): 3, ("iteration_tokens_total_sum", ""): 12,
+        ("iteration_tokens_total_count", ""): 1, ("e2e_request_latency_seconds_sum", ""): 3.75,
+        ("request_prefill_time_seconds_count", ""): 3, ("request_decode_time_seconds_count", ""): 3,
+        ("request_prompt_tokens_sum", ""): 12, ("request_generation_tokens_sum", ""): 4,
+        ("request_time_per_output_token_seconds_count", ""): 2,
+    }  # fmt: skip
+    assert {name: found[name] for name in expected} == pytest.approx(expected)
+
+
+def test_openmetrics_is_given_to_those_who_ask_for_it(metrics):
+    metrics.queued(1, 0)
+    text, media = metrics.text("application/openmetrics-text; version=1.0.0")
+    assert media.startswith("application/openmetrics-text")
+    assert samples(text.decode(), openmetrics)["num_requests_waiting", ""] == 1
+
+
+def test_a_server_counts_its_requests():
+    with toy_server() as running:
+        assert running.complete(max_tokens=5).status == running.chat(max_tokens=7, stream=True).status == 200
+        answered = running.ask("GET", "/metrics")
+        found = samples(answered.data.decode())
+        assert found["request_success_total", "length"] == 2
+        assert found["generation_tokens_total", ""] == 12
+        assert found["request_generation_tokens_count", ""] == 2
+        assert 'engine="onnxruntime-cpu"' in answered.data.decode()

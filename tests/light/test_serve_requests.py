@@ -1,0 +1,348 @@
+"""What `speccompile serve` makes of a request: what the service is asked, and what is refused, in OpenAI's form."""
+
+import json
+import logging
+
+import pytest
+
+from speccompile.errors import BusyError, EngineError, UsageError
+from speccompile.serve import fields
+from speccompile.serve.app import Settings
+from speccompile.serve.keys import Keys, read_keys
+from tests.light.serve_example import Puppet, chat_bundle, puppet_server, toy_server, toy_text
+
+CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+
+
+@pytest.fixture(scope="module")
+def server():
+    with toy_server() as running:
+        yield running
+
+
+@pytest.fixture
+def puppet():
+    with puppet_server(sampling=True, batch_size=4) as (running, puppet):
+        yield running, puppet
+
+
+def asked(running, puppet: Puppet, path=COMPLETIONS, **body):
+    """What the service is asked for a body; no answer is waited for."""
+    puppet.error = UsageError("seen")
+    given = {"prompt": "def"} if path == COMPLETIONS else {"messages": [{"role": "user", "content": "def"}]}
+    seen = []
+    puppet.submit = lambda prompt, **options: seen.append((prompt, options)) or Puppet.submit(puppet, prompt)
+    assert running.ask("POST", path, given | body).error["message"] == "seen"
+    (found,) = seen
+    return found
+
+
+REFUSED = [
+    # what is not there, or has another type or value
+    (COMPLETIONS, {}, "prompt", "prompt: received null, expected it, which is required"),
+    (COMPLETIONS, {"prompt": None}, "prompt", "expected string or array"),
+    (COMPLETIONS, {"prompt": ""}, "prompt", "expected 1 characters or more"),
+    (COMPLETIONS, {"prompt": []}, "prompt", "expected string or 1 items or more"),
+    (COMPLETIONS, {"prompt": ["a", 1]}, "prompt[1]", "prompt[1]: received 1, expected string"),
+    (COMPLETIONS, {"prompt": [1, 258]}, "prompt", "token id 258 is out of range: expected 0 to 257"),
+    (COMPLETIONS, {"prompt": "\ud800"}, "prompt", "the prompt is not UTF-8 text"),
+    (COMPLETIONS, {"prompt": "x", "max_tokens": 0}, "max_tokens", "max_tokens: received 0, expected 1 or more"),
+    (COMPLETIONS, {"prompt": "x", "max_tokens": "9"}, "max_tokens", 'received "9", expected integer or null'),
+    (COMPLETIONS, {"prompt": "x", "max_tokens": True}, "max_tokens", "received true, expected integer or null"),
+    (COMPLETIONS, {"prompt": "x", "max_tokens": 1.5}, "max_tokens", "received 1.5, expected integer or null"),
+    (COMPLETIONS, {"prompt": "x", "temperature": -1}, "temperature", "expected 0 or more"),
+    (COMPLETIONS, {"prompt": "x", "temperature": 2.5}, "temperature", "expected at most 2"),
+    (COMPLETIONS, {"prompt": "x", "top_p": 0}, "top_p", "expected more than 0"),
+    (COMPLETIONS, {"prompt": "x", "stop": ["a"] * 17}, "stop", "expected string or at most 16 items"),
+    (COMPLETIONS, {"prompt": "x", "stop": ""}, "stop", "expected 1 characters or more"),
+    (COMPLETIONS, {"prompt": "x", "logprobs": 21}, "logprobs", "expected at most 20"),
+    (COMPLETIONS, {"prompt": "x", "stream_options": {}}, "stream_options", "received it without stream"),
+    (COMPLETIONS, {"prompt": "x", "stream": True, "stream_options": {"include_usage": 1}},
+     "stream_options.include_usage", "expected boolean or null"),
+    (CHAT, {"messages": []}, "messages", "received [], expected 1 items or more"),
+    (CHAT, {"messages": {"a": 1}}, "messages", 'received {"a": 1}, expected array'),
+    (CHAT, {"messages": [{"role": "me", "content": "x"}]}, "messages[0].role", "expected system or developer or user"),
+    (CHAT, {"messages": [{"content": "x"}]}, "messages[0].role", "expected it, which is required"),
+    (CHAT, {"messages": [{"role": "user"}]}, "messages[0].content", "received nothing, expected a text"),
+    (CHAT, {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
+     "messages[0].content[0].text", "expected it, which is required"),
+    (CHAT, {"messages": [{"role": "user", "content": [{"type": "input_audio", "text": "x"}]}]},
+     "messages[0].content[0].type", 'received "input_audio", expected text'),
+    (CHAT, {"messages": [{"role": "user", "content": "x"}], "top_logprobs": 2}, "top_logprobs", "without logprobs"),
+    (CHAT, {"messages": [{"role": "user", "content": "x"}], "continue_final_message": True,
+            "add_generation_prompt": True}, "continue_final_message", "expected one of them"),
+    (CHAT, {"messages": [{"role": "user", "content": "x" * 160}]}, "messages", "maximum context length is 160 tokens"),
+    # what is known, and not supported
+    (COMPLETIONS, {"prompt": "x", "logit_bias": {"5": 1}}, "logit_bias", 'received {"5": 1}, which is not supported'),
+    (COMPLETIONS, {"prompt": "x", "frequency_penalty": 0.1}, "frequency_penalty", "which is not supported"),
+    (COMPLETIONS, {"prompt": "x", "presence_penalty": -1}, "presence_penalty", "which is not supported"),
+    (COMPLETIONS, {"prompt": "x", "suffix": "y"}, "suffix", "which is not supported"),
+    (COMPLETIONS, {"prompt": "x", "best_of": 2}, "best_of", "best_of: received 2, expected n, which is 1"),
+    (COMPLETIONS, {"prompt": "x", "echo": True, "logprobs": 0}, "echo", "log-probabilities of a prompt"),
+    (COMPLETIONS, {"prompt": "x", "min_tokens": 4}, "min_tokens", "only supported where nothing ends an answer"),
+    (COMPLETIONS, {"prompt": "x", "prompt_logprobs": 1}, "prompt_logprobs", "which is not supported"),
+    (CHAT, {"messages": [{"role": "user", "content": "x"}], "modalities": ["text", "audio"]}, "modalities", "supported"),
+    (CHAT, {"messages": [{"role": "user", "content": "x"}], "functions": [{}]}, "functions", "not supported"),
+    (CHAT, {"messages": [{"role": "user", "content": "x"}], "chat_template": "{{ 1 }}"}, "chat_template", "supported"),
+    # what a greedy bundle does not do
+    (COMPLETIONS, {"prompt": "x", "temperature": 0.7}, "temperature", "this model was compiled for greedy decoding"),
+    (COMPLETIONS, {"prompt": "x", "n": 2}, "n", "n: received 2, but this model was compiled for greedy decoding"),
+    (COMPLETIONS, {"prompt": "x", "repetition_penalty": 1.1}, "repetition_penalty", "compiled for greedy decoding"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("path", "body", "param", "words"), REFUSED)
+def test_what_is_wrong_is_named(server, path, body, param, words):
+    answered = server.ask("POST", path, body)
+    assert answered.status == 400
+    assert answered.error["param"] == param
+    assert words in answered.error["message"]
+    assert answered.error["type"] == "invalid_request_error"
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[1", b"nul", b"\xff\xfe", b'{"prompt": NaN}', b'{"a": 1e400', b"[" * 9000,
+                                  b'{"prompt": ' + b"9" * 5000 + b"}"])  # fmt: skip
+def test_what_is_no_json_is_refused(server, body):
+    answered = server.ask("POST", COMPLETIONS, body)
+    assert (answered.status, answered.error["code"]) == (400, "invalid_json")
+
+
+@pytest.mark.parametrize("body", [[], "text", 5, None, True])
+def test_a_body_is_an_object(server, body):
+    answered = server.ask("POST", CHAT, json.dumps(body).encode())
+    assert (answered.status, answered.error["param"]) == (400, None)
+    assert answered.error["message"].endswith("expected object")
+
+
+def test_other_types_and_sizes_of_bodies_are_refused(server):
+    answered = server.ask("POST", COMPLETIONS, b"prompt=x", Content_Type="application/x-www-form-urlencoded")
+    assert answered.status == 415
+    assert "'application/x-www-form-urlencoded', expected application/json" in answered.error["message"]
+    with toy_server(Settings(body=100)) as small:
+        answered = small.complete("x" * 100)
+        assert (answered.status, answered.error["code"]) == (413, "body_too_large")
+        with small.asked("POST", COMPLETIONS, iter([b" " * 60] * 3)) as response:  # in pieces, of no length said before
+            assert response.status == 413
+        assert small.complete("x", max_tokens=1).status == 200
+
+
+@pytest.mark.parametrize(("method", "path", "status"), [
+    ("GET", "/v1/nothing", 404), ("POST", "/", 404), ("GET", CHAT, 405), ("DELETE", "/v1/models", 405),
+    ("POST", "/health", 405), ("GET", "/v1/models/other", 404), ("GET", "/v1/models/", 404),
+])  # fmt: skip
+def test_what_is_not_there_is_said_in_the_same_form(server, method, path, status):
+    assert server.ask(method, path).status == status
+    assert server.ask(method, path).error["message"]
+
+
+def test_the_name_of_the_model_is_checked(server):
+    for path in (COMPLETIONS, CHAT, "/tokenize", "/detokenize"):
+        answered = server.ask("POST", path, {"model": "gpt-4"})
+        assert (answered.status, answered.error["code"]) == (404, "model_not_found")
+        assert answered.error["message"] == "the model 'gpt-4' does not exist: expected 'toy'"
+    assert server.complete(model="toy", max_tokens=1).status == 200
+
+
+def test_unknown_fields_are_ignored_and_logged_once(server, caplog, monkeypatch):
+    monkeypatch.setattr(fields, "_logged", set())
+    with caplog.at_level(logging.INFO, "speccompile"):
+        plain = server.complete(max_tokens=4).json["choices"]
+        for _ in range(3):
+            assert server.complete(max_tokens=4, user="me", store=True, prediction={"type": "content"}).json["choices"] == plain
+    assert sorted(caplog.messages) == [
+        f"the field {name!r} of a request is not known here, and ignored" for name in ("prediction", "store", "user")
+    ]
+    server.complete(max_tokens=1, **{f"field{number}": 1 for number in range(300)})
+    assert len(fields._logged) == 100
+
+
+@pytest.mark.parametrize("harmless", [
+    {"logit_bias": {}, "frequency_penalty": 0, "presence_penalty": 0.0, "suffix": None, "best_of": 1, "n": 1.0},
+    {"temperature": 0, "top_p": 0.9, "top_k": -1, "min_p": 0.5, "seed": 7, "repetition_penalty": 1},
+    {"response_format": {"type": "text"}, "tools": [], "tool_choice": "auto"},
+    {"ignore_eos": True, "min_tokens": 4},
+    {"stop": None, "stream": False, "logprobs": None, "max_tokens": 4.0},
+])  # fmt: skip
+def test_what_changes_nothing_is_taken(server, harmless):
+    assert server.complete(**{"max_tokens": 4} | harmless).json["choices"] == server.complete(max_tokens=4).json["choices"]
+
+
+@pytest.mark.parametrize("body", [
+    {"response_format": {"type": "json_object"}}, {"response_format": {"type": "json_schema", "json_schema": {}}},
+    {"structured_outputs": {"choice": ["a"]}}, {"tools": [{"type": "function"}]}, {"tool_choice": "required"},
+])  # fmt: skip
+def test_a_form_that_cannot_be_imposed_is_refused(server, body):
+    answered = server.chat(**body)
+    assert (answered.status, answered.error["param"]) == (400, next(iter(body)))
+    assert answered.error["code"] == "unsupported_parameter"
+
+
+def test_the_service_is_asked_what_the_body_says(puppet):
+    prompt, options = asked(*puppet)
+    assert prompt == toy_text().encode("def")
+    assert options == {
+        "client": "", "salt": ":", "max_new_tokens": 16, "stop": [], "stop_token_ids": [], "ignore_eos": False,
+        "autoregressive": False, "logprobs": False, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0,
+        "repetition_penalty": 1.0, "num_return_sequences": 1,
+    }  # fmt: skip
+    said = {
+        "max_tokens": 5, "stop": "x", "stop_token_ids": [3], "ignore_eos": True, "speculative": False, "logprobs": 3,
+        "temperature": 0.5, "top_k": 7, "top_p": 1e-9, "min_p": 0.1, "repetition_penalty": 1.5, "n": 2, "seed": -1,
+        "cache_salt": "mine",
+    }  # fmt: skip
+    assert asked(*puppet, **said)[1] == {
+        "client": "", "salt": ":mine", "max_new_tokens": 5, "stop": ["x"], "stop_token_ids": [3], "ignore_eos": True,
+        "autoregressive": True, "logprobs": True, "top_logprobs": 3, "temperature": 0.5, "top_k": 7, "top_p": 1e-6,
+        "min_p": 0.1, "repetition_penalty": 1.5, "num_return_sequences": 2, "seed": 2**64 - 1,
+    }  # fmt: skip
+
+
+def written(*messages, end="assistant:"):
+    return toy_text().encode("<s>" + "".join(f"{role}:{text}\n" for role, text in messages) + end, special_tokens=False)
+
+
+@pytest.mark.parametrize(("body", "prompt"), [
+    ({}, written(("user", "def"))),
+    ({"messages": [{"role": "developer", "content": "a"}, {"role": "user", "content": [{"type": "text", "text": "b"},
+                   {"type": "text", "text": "c"}]}]}, written(("system", "a"), ("user", "b\nc"))),
+    ({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "tool_calls": []}]},
+     written(("user", "a"), ("assistant", ""))),
+    ({"add_generation_prompt": False}, written(("user", "def"), end="")),
+    ({"chat_template_kwargs": {"tone": "short!", "bos_token": "no", "messages": []}},
+     written(("user", "def"), end="short!assistant:")),
+    ({"messages": [{"role": "assistant", "content": " x y "}], "continue_final_message": True},
+     written(("assistant", " x y "), end="")[:-2]),
+])  # fmt: skip
+def test_conversations_are_written_in_the_template(puppet, body, prompt):
+    found, options = asked(*puppet, path=CHAT, **body)
+    assert found == prompt
+    assert options["max_new_tokens"] == 160 - len(prompt)
+
+
+def test_what_a_template_does_not_take_is_refused(server):
+    answered = server.chat(chat_template_kwargs={"tone": {"a": 1}}, max_tokens=1)
+    assert answered.status == 200
+    bundle = chat_bundle()
+    bundle.chat_template = ("{{ raise_exception('no system here') }}", {})
+    server.model._opened.bundle, before = bundle, server.model.bundle
+    try:
+        assert "no system here" in server.chat().error["message"]
+        assert server.chat().error["param"] == "messages"
+        bundle.chat_template = ("{{ 'changed' }}", {})
+        answered = server.chat(continue_final_message=True)
+        assert "the chat template changes the last message" in answered.error["message"]
+    finally:
+        server.model._opened.bundle = before
+
+
+def test_bundles_without_a_template_or_a_tokenizer_say_so():
+    with toy_server(chat=False) as plain:
+        assert "no chat template (hint: use /v1/completions)" in plain.chat().error["message"]
+        assert plain.complete(max_tokens=2).status == 200
+    with toy_server(text=False) as plain:
+        for answered in (plain.chat(), plain.complete(), plain.post("/tokenize", prompt="x"), plain.complete([1], echo=True)):
+            assert (answered.status, "no tokenizer" in answered.error["message"]) == (400, True)
+        assert plain.complete([1], stop="x").error["param"] == "stop"
+        answered = plain.complete([3, 1, 4], max_tokens=3, return_token_ids=True, logprobs=0)
+        (choice,) = answered.json["choices"]
+        alone = chat_bundle(text=False).generate([3, 1, 4], max_new_tokens=3).token_ids
+        assert (choice["text"], choice["token_ids"], answered.json["prompt_token_ids"]) == ("", alone, [3, 1, 4])
+        assert choice["logprobs"]["tokens"] == [f"token_id:{token}" for token in alone]
+
+
+def test_ends_of_other_kinds_are_taken(server):
+    tokens = chat_bundle().generate("def", max_new_tokens=20).token_ids
+    answered = server.complete(max_tokens=20, stop_token_ids=[tokens[6]], return_token_ids=True)
+    (choice,) = answered.json["choices"]
+    end = tokens.index(tokens[6]) + 1
+    assert (choice["token_ids"], choice["finish_reason"]) == (tokens[:end], "stop")
+    events = server.complete(max_tokens=20, stop_token_ids=[tokens[6]], return_token_ids=True, stream=True).events
+    pieces = [event["choices"][0].get("token_ids", []) for event in events]
+    assert [token for piece in pieces for token in piece] == tokens[:end]
+    with toy_server(eos_token_ids=(tokens[3],)) as ending:
+        assert ending.complete(max_tokens=9).json["choices"][0]["finish_reason"] == "stop"
+        assert ending.complete(max_tokens=9, ignore_eos=True).json["usage"]["completion_tokens"] == 9
+
+
+def test_tokens_there_and_back(server):
+    answered = server.post("/tokenize", prompt="dé", return_token_strs=True).json
+    assert answered == {"count": 4, "max_model_len": 160, "tokens": toy_text().encode("dé"),
+                        "token_strs": ["<s>", "d", "Ã", "©"]}  # fmt: skip
+    assert server.post("/tokenize", prompt="d", add_special_tokens=False).json["count"] == 1
+    messages = [{"role": "user", "content": "def"}]
+    assert server.post("/tokenize", messages=messages).json["tokens"] == written(("user", "def"))
+    assert server.post("/detokenize", tokens=answered["tokens"]).json == {"prompt": "dé"}
+    assert "expected one of them" in server.post("/tokenize").error["message"]
+    assert server.post("/detokenize", tokens=[999]).error["param"] == "tokens"
+
+
+@pytest.mark.parametrize(("error", "status", "retry", "kind"), [
+    (BusyError("9 requests wait already", retry_after=1.5), 429, "2", "rate_limit_error"),
+    (BusyError("closing", retry_after=None), 503, "1", "unavailable_error"),
+    (EngineError("the engine is gone", hint="restart"), 500, None, "server_error"),
+    (ZeroDivisionError("secret"), 500, None, "server_error"),
+])  # fmt: skip
+def test_errors_of_the_service_are_told(puppet, error, status, retry, kind):
+    running, service = puppet
+    service.error = error
+    answered = running.complete()
+    assert (answered.status, answered.headers["Retry-After"], answered.error["type"]) == (status, retry, kind)
+    assert "secret" not in answered.error["message"]
+
+
+def test_nothing_is_asked_where_not_all_prompts_find_room(puppet):
+    running, service = puppet
+    first = Puppet()
+
+    def submit(prompt, **options):
+        if first.requests:
+            raise BusyError("full", retry_after=1)
+        return first.submit(prompt, **options)
+
+    service.submit = submit
+    assert running.complete(["a", "b"]).status == 429
+    assert first.requests[0].cancelled
+
+
+def test_keys_are_checked_where_requests_are_taken():
+    with puppet_server(Settings(Keys(("one", "zwölf")))) as (running, service):
+        for path in (COMPLETIONS, CHAT, "/tokenize", "/detokenize"):
+            answered = running.ask("POST", path, {})
+            assert (answered.status, answered.error["code"]) == (401, "invalid_api_key")
+            assert "received no API key" in answered.error["message"]
+        for wrong in ("Bearer two", "Basic one", "one", "Bearer", "Bearer on\xe9"):
+            assert running.ask("GET", "/v1/models", Authorization=wrong).status == 401
+        for path in ("/health", "/metrics", "/version", "/openapi.json"):
+            assert running.ask("GET", path).status == 200
+        service.error = UsageError("seen")
+        clients = set()
+        for key in ("one", "zwölf"):
+            service.submit = lambda prompt, client, salt, **options: clients.add((client, salt)) or Puppet.submit(service, prompt)
+            answered = running.ask("POST", COMPLETIONS, {"prompt": "x"}, Authorization=f"bearer {key.encode().decode('latin-1')}")
+            assert answered.error["message"] == "seen"
+        assert len(clients) == 2
+        assert all("one" not in client and salt == f"{client}:" for client, salt in clients)
+
+
+def test_a_file_of_keys_has_one_a_line():
+    assert read_keys(["# mine", "one", "", "  two "]) == ("one", "two")
+
+
+def test_what_watches_gets_its_answers(server):
+    assert server.ask("GET", "/health").json == {"status": "ready"}
+    assert list(server.ask("GET", "/version").json) == ["version"]
+    assert server.ask("GET", "/openapi.json").json["openapi"] == "3.1.0"
+
+
+def test_pages_of_other_origins_are_let_in_only_where_that_is_said(server):
+    assert "Access-Control-Allow-Origin" not in server.ask("GET", "/health", Origin="http://page").headers
+    with toy_server(Settings(origins=("http://page",))) as open_server:
+        headers = open_server.ask("GET", "/health", Origin="http://page").headers
+        assert headers["Access-Control-Allow-Origin"] == "http://page"
+        assert "Access-Control-Allow-Origin" not in open_server.ask("GET", "/health", Origin="http://other").headers
+
+
+def test_a_server_may_draft_only_for_those_who_ask():
+    with puppet_server(Settings(speculative=False)) as running:
+        assert asked(*running)[1]["autoregressive"]
+        assert not asked(*running, speculative=True)[1]["autoregressive"]
