@@ -34,7 +34,8 @@ logit_rows      int64 [logit_rows]      0, 1, ..: logits are computed from windo
 batch_rows      int64 [B]               0, 1, ..: which rows of the batch these are, for what reads all lines of a state
 path            int64 [B, window + 1]   the accepted tokens in order, then the bonus token at index n_path
 n_path          int64 [B]               accepted tokens, the given included
-logits          float32 [B, logit_rows, V]  optional: bound only when somebody asks for it
+logits          float32 [B, logit_rows, V]  optional: bound only when somebody asks for it; of all tokens, whatever is
+                                        allowed
 catch_up        int64 [catch_up]        0, 1, ..: the drafter catches up over this many tokens, the bonus token last
 pairs           int64 [catch_up]        the same, of a drafter whose rows pair what the target computed at a token with
                                         the token behind it; where a text is given in chunks, the host writes the
@@ -70,6 +71,12 @@ accept_uniforms float32 [B, N]          one for each draft, where drafts are sam
 draft_uniforms  float32 [B, N]          the same, for the drafter
 draft_ids       int64 [B, N, C]         candidates among which the drafter drew the children of node 0 .. N - 1
 draft_probs     float32 [B, N, C]       and their probabilities, which add up to one; zero where a node has no children
+
+Constraints (`constraints: true`): the host says which tokens may follow. It knows the drafts before they are verified.
+
+allowed         bool [B, logit_rows, allowed]  which tokens may stand behind each row of logits, some in every row: of V
+                                        or, where nobody is constrained, of 1 that stands for all. What is chosen and
+                                        accepted is what a target would choose that finds all others impossible
 
 What a drafter reads of the target beside tokens:
 

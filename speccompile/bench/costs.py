@@ -158,7 +158,7 @@ class _Rounds:
         return self._verify.setdefault(width, self._engine.bind(graph, self._widths(width)))
 
     def _widths(self, width: int) -> dict[str, int]:
-        return {"window": width, "logit_rows": width, "catch_up": self._manifest.catch_up, "history": 1}
+        return {"window": width, "logit_rows": width, "catch_up": self._manifest.catch_up, "history": 1, "allowed": 1}
 
     def _begin(self) -> None:
         """One token is given and nothing is a draft: what a graph computes depends on the widths alone."""

@@ -88,8 +88,8 @@ def trace_verify(plan: Plan, width: DraftWidth, folder: Path, steps: Steps) -> t
     def make() -> dict[str, Any]:
         decoder = load_decoder(plan.target, "target", cache_shape(plan), steps)
         verify = make_verify(plan, decoder)
-        is_sampling = plan.decoding == "sampling"
-        graph = _trace("verify", lambda: export_verify(verify, width, is_sampling=is_sampling), folder)
+        kind = {"is_sampling": plan.decoding == "sampling", "constraints": plan.constraints}
+        graph = _trace("verify", lambda: export_verify(verify, width, **kind), folder)
         return {"graph": graph.to_json(), "window": max(layer.window for layer in decoder.layers)}
 
     head, kind = plan.drafter.head, window_kind(plan)
@@ -97,6 +97,7 @@ def trace_verify(plan: Plan, width: DraftWidth, folder: Path, steps: Steps) -> t
         "model": model_contents(plan.target), "shape": asdict(cache_shape(plan)), "decoding": plan.decoding,
         "verify": plan.verify.to_json(), "taps": list(head.taps) if head else [], "kind": kind,
     }  # fmt: skip
+    key |= {"constraints": True} if plan.constraints else {}
     if not judges_any_chain(plan):
         key |= {"width": asdict(width), "tree": plan.drafter.tree.to_json(), "sample": plan.drafter.sample}
         key |= {"models": len(plan.drafter.models)}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from speccompile.cli.constraint_options import constraint_options, impose, take
 from speccompile.cli.sampling_options import sampling_options
 from speccompile.errors import PromptError, UsageError
 from speccompile.progress import LOGGER, step
@@ -25,6 +26,7 @@ SOURCES = ("--prompt", "--prompt-file", "--token-ids")
 @click.option("--token-ids", metavar="1,2,3", help="The prompt's token ids.")
 @click.option("--max-new-tokens", type=click.IntRange(min=1), default=128, show_default=True, help="At most this many.")
 @sampling_options
+@constraint_options
 @click.option(
     "--num-return-sequences", metavar="N", type=int, default=1, show_default=True,
     help="Continue the prompt N times, side by side in the bundle's batch.",
@@ -65,7 +67,8 @@ def command(
     The new text goes to stdout as it comes, in UTF-8, then a newline. A bundle without a tokenizer takes token ids
     and prints token ids. Several sequences are printed when all have ended, each below a line with its number.
 
-    Options of sampling need a bundle that was built with decoding: sampling.
+    Options of sampling need a bundle that was built with decoding: sampling, those of what the new text may be one with
+    constraints: true, and the package llguidance. The text ends where it is complete.
 
     Rounds verify as many drafts as pay by the times measured here, and none while drafting does not, which never
     changes a token: where drafts are drawn (at a temperature above 0), or the bundle's method is approximate, every
@@ -103,18 +106,22 @@ def command(
       speccompile generate build/demo --prompt 'def ' --temperature 1 --num-return-sequences 4
       speccompile generate build/demo --prompt 'def ' --logprobs --json | jq .logprobs
       speccompile generate build/demo --prompt 'def ' --fixed-draft-length
+      speccompile generate build/typed --prompt 'A person: ' --json-schema person.json
+      speccompile generate build/typed --prompt 'Is it so? ' --choice yes --choice no
       speccompile generate build/recycling --prompt 'def ' --state learned.safetensors
     """
     options["adaptive"] = not fixed_draft_length
     given = _prompt(dict(zip(SOURCES, (prompt, prompt_file, token_ids), strict=True)), chat=options["chat"])
     if options["logprobs"] and not as_json:
         raise UsageError("received --logprobs without --json, expected both", hint="add --json")
+    asked = take(options)
     if reset and state is None:
         raise UsageError("received --reset without --state, expected both", hint="add --state FILE")
     from speccompile.runtime import Bundle
 
     with step(f"opening {folder}"):
         bundle = Bundle.open(folder, engine=engine, threads=threads, verify=not no_verify)
+    options["constraint"] = impose(bundle, asked)
     if state is not None:
         _begin(bundle, state, reset=reset)
     if as_json or num_return_sequences != 1:

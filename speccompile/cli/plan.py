@@ -108,6 +108,7 @@ def _rows(plan: "Plan", recipe: "Recipe", needs: "Needs", room: "Room") -> list[
         ("graphs", plan.graphs),
         ("verify.method", f"{plan.verify.method}{'' if plan.verify.exact else ' (not exact)'}"),
         *((f"verify.{name}", value) for name, value in plan.verify.parameters.items()),
+        ("constraints", str(plan.constraints).lower()),
         ("cache.max_length", plan.max_length),
         ("cache.batch_size", plan.batch_size),
         ("cache.prefill_chunk", plan.prefill_chunk),

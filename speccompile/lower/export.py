@@ -33,7 +33,7 @@ from speccompile.weights.graph import put_weights
 from speccompile.weights.tensor import without_numbers
 
 # Sizes for the trace. Different ones, so that no two varying widths are taken for the same.
-_TRACE_WIDTHS = {BATCH: 3, "window": 7, "logit_rows": 5, "catch_up": 4, "history": 11}
+_TRACE_WIDTHS = {BATCH: 3, "window": 7, "logit_rows": 5, "catch_up": 4, "history": 11, "allowed": 6}
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,12 @@ class Exported:
     model: ir.Model
 
 
-def export_verify(verify: Verify, width: DraftWidth | None = None, *, is_sampling: bool = False) -> Exported:
-    """Trace the verification of drafts of this width, by default of those in a greedy chain."""
-    graph = verify_graph(verify, width or DraftWidth(), is_sampling=is_sampling)
+def export_verify(
+    verify: Verify, width: DraftWidth | None = None, *, is_sampling: bool = False, constraints: bool = False
+) -> Exported:
+    """Trace the verification of drafts of this width, by default of those in a greedy chain. constraints: it is told
+    which tokens are allowed."""
+    graph = verify_graph(verify, width or DraftWidth(), is_sampling=is_sampling, constraints=constraints)
     return _export(graph, _Flat(verify, graph, Round))
 
 
@@ -119,6 +122,9 @@ def translation() -> dict[Any, Any]:
     def commit(buffer, rows, length, axis):
         return domain.Commit(buffer, rows, length, axis=axis)
 
+    def allow(logits, allowed):
+        return domain.Allow(logits, allowed)
+
     def nucleus(probs, top_k, top_p, min_p):
         return domain.Nucleus(probs, top_k, top_p, min_p)
 
@@ -129,6 +135,7 @@ def translation() -> dict[Any, Any]:
         torch.ops.speccompile.attend.default: attend,
         torch.ops.speccompile.commit.default: commit,
         **_states(domain),
+        torch.ops.speccompile.allow.default: allow,
         torch.ops.speccompile.nucleus.default: nucleus,
         torch.ops.speccompile.draw.default: draw,
         torch.ops.transformers.grouped_mm_fallback.default: _grouped_matmul,

@@ -1,4 +1,4 @@
-"""The neutral ops in ONNX: `speccompile::Attend`, `Commit`, `Nucleus` and `Draw`; those of states: `neutral_states`.
+"""The neutral ops in ONNX: `speccompile::Attend`, `Commit`, `Allow`, `Nucleus` and `Draw`; of states: `neutral_states`.
 
 They are ONNX functions: their bodies say, in standard ops, what the ops mean, so a neutral graph runs in any runtime
 (slowly: over the full static buffer). Backends replace them by what is fast there.
@@ -170,6 +170,16 @@ Commit <axis: int> (buffer, rows, length) => (updated)
 """
 
 
+# What is not allowed: step/ops.py, HIDDEN.
+_ALLOW = """
+<domain: "speccompile", opset_import: ["" : 24]>
+Allow (logits, allowed) => (possible)
+{
+    hidden = Constant <value_float = -1e30> ()
+    possible = Where (allowed, logits, hidden)
+}
+"""
+
 _NUCLEUS = """
 <domain: "speccompile", opset_import: ["" : 24]>
 Nucleus (probs, top_k, top_p, min_p) => (threshold, mass)
@@ -261,7 +271,7 @@ def functions() -> list[onnx.FunctionProto]:
     """The neutral ops as ONNX functions."""
     head = f'<domain: "{DOMAIN}", opset_import: ["" : {OPSET}]>\n'
     attends = [_attend(is_latent, has_sinks) for is_latent in (False, True) for has_sinks in (False, True)]
-    texts = [*attends, _COMMIT, _NUCLEUS, _DRAW, *(head + text for text in neutral_states.TEXTS.values())]
+    texts = [*attends, _COMMIT, _ALLOW, _NUCLEUS, _DRAW, *(head + text for text in neutral_states.TEXTS.values())]
     return [onnx.parser.parse_function(text) for text in texts]
 
 
@@ -274,11 +284,15 @@ def add_functions(model: ir.Model) -> None:
 
 
 _FLOATS = ["tensor(float)", "tensor(float16)", "tensor(bfloat16)"]
-_TYPES = {"T": _FLOATS, "C": [*_FLOATS, "tensor(int64)"], "F": ["tensor(float)"], "I": ["tensor(int64)"]}
+_TYPES = {
+    "T": _FLOATS, "C": [*_FLOATS, "tensor(int64)"], "F": ["tensor(float)"], "I": ["tensor(int64)"],
+    "B": ["tensor(bool)"],
+}  # fmt: skip
 _ATTEND_ATTRIBUTES = {"scale": "FLOAT", "softcap": "FLOAT", "window": "INT"}
 _SIGNATURES = {
     **{name: ("T T T T T I I F" + " T" * name.endswith("Sinks"), "T", _ATTEND_ATTRIBUTES) for name in ATTENDS},
     "Commit": ("C C I", "C", {"axis": "INT"}),
+    "Allow": ("F B", "F", {}),
     "Nucleus": ("F I F F", "F F", {}),
     "Draw": ("F F F", "I", {}),
     **neutral_states.SIGNATURES,

@@ -4,6 +4,7 @@ import onnx_ir as ir
 
 from speccompile.lower.native.functions import add_functions
 from speccompile.lower.pass_list import TIDY, Pass, run_passes, shared
+from speccompile.lower.passes.allow_where import allow_where
 from speccompile.lower.passes.argmax_blocks import argmax_blocks
 from speccompile.lower.passes.argmax_wanted import argmax_wanted
 from speccompile.lower.passes.attend_kernel import attend_kernel
@@ -37,6 +38,7 @@ from speccompile.lower.passes.whole_slices import whole_slices
 PASSES: tuple[Pass, ...] = (
     ("attend_kernel", attend_kernel, "no copy of the cache, and one order of summation whatever the window"),
     ("commit_scatter", commit_scatter, "in place under IOBinding"),
+    ("allow_where", allow_where, "what is chosen from is what the passes behind look for"),
     ("state_kernels", state_kernels, "a state is read once, and tokens are taken in one order whatever the window"),
     ("cast_like", cast_like, "else computed every round, with a warning on loading"),
     ("fold_constants", fold_constants, "the passes behind look for numbers"),

@@ -26,7 +26,7 @@ class DraftWidth:
         return cls(drafter.tokens, drafter.tokens + drafter.extra_rows + 1, drafter.candidates, drafter.successors)
 
 
-def verify_graph(verify: Verify, width: DraftWidth, *, is_sampling: bool) -> Graph:
+def verify_graph(verify: Verify, width: DraftWidth, *, is_sampling: bool, constraints: bool = False) -> Graph:
     """The contract of the `verify` graph, for drafts of this width."""
     batch, vocabulary = rows_of(verify.decoder.shape.batch_size), verify.decoder.model.config.vocab_size
     shapes = verify.decoder.cache_shapes()
@@ -44,6 +44,8 @@ def verify_graph(verify: Verify, width: DraftWidth, *, is_sampling: bool) -> Gra
         inputs.append(_io("accept_uniforms", (batch, width.tokens), dtype="float32"))
     if width.candidates:
         inputs += _proposals(("draft_ids", "draft_probs"), batch, width)
+    if constraints:
+        inputs.append(_io("allowed", (batch, "logit_rows", "allowed"), dtype="bool"))
     outputs = [
         _io("path", (batch, "window+1")),
         _io("n_path", (batch,)),

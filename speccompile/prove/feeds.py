@@ -29,6 +29,7 @@ def make_input(tensor: Tensor, shape: tuple[int, ...], step: int, path: Array, t
         "uniforms": lambda: random.random(shape, np.float32),
         "accept_uniforms": lambda: random.random(shape, np.float32),
         "draft_uniforms": lambda: random.random(shape, np.float32),
+        "allowed": lambda: _allowed(shape, random),
         "features": lambda: random.standard_normal(shape, np.float32),
         "successors": lambda: np.resize(path, shape),
         "row_tokens": lambda: np.resize(path, shape),
@@ -39,6 +40,13 @@ def make_input(tensor: Tensor, shape: tuple[int, ...], step: int, path: Array, t
     }
     made: Array = makers[name]()
     return made
+
+
+def _allowed(shape: tuple[int, ...], random: np.random.Generator) -> Array:
+    """bool: most tokens, in every row the first among them; where one stands for all, that one."""
+    found: Array = random.random(shape) < 0.8
+    found[..., 0] = True
+    return found
 
 
 def _candidates(shape: tuple[int, ...], path: Array, tree: Tree) -> Array:

@@ -107,7 +107,7 @@ class _Teacher:
     """`verify`, bound at one width, and what the host writes and reads."""
 
     def __init__(self, engine: Engine, verify: Graph, batch: int, width: int, vocabulary_size: int) -> None:
-        widths = {BATCH: batch, "window": width, "logit_rows": width, "history": 1}
+        widths = {BATCH: batch, "window": width, "logit_rows": width, "history": 1, "allowed": 1}
         self.width, self.run = width, engine.bind("verify", widths, ("logits",))
         self.window = engine.array("window", (batch, width))
         self.logits = engine.array("logits", (batch, width, vocabulary_size))

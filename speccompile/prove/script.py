@@ -222,6 +222,7 @@ def _window(
 ) -> Window:
     width = path.shape[1] - 1
     widths = {BATCH: len(fed), "window": width, "logit_rows": width, "catch_up": width + 1, "history": 8}
+    widths["allowed"] = allowed_width(graphs, step)
     values = {
         "window": path[:, :width],
         "path": path,
@@ -235,6 +236,12 @@ def _window(
         values[tensor.buffer] = make_input(tensor, tensor.concrete_shape(widths), step, path, script.tree or chain(1))
     is_told = _pairs(graphs) and not script.overlap
     return Window(widths, values, fed, committed, drafted=False, is_told=is_told)
+
+
+def allowed_width(graphs: Iterable[Graph], step: int) -> int:
+    """How wide a window's `allowed` is: all tokens in every other one, else 1, which is everything."""
+    sizes = [size for graph in graphs for t in graph.outputs if t.name == "logits" and isinstance(size := t.shape[2], int)]
+    return sizes[0] if sizes and step % 2 else 1
 
 
 def _pairs(graphs: Iterable[Graph]) -> bool:

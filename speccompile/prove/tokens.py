@@ -139,7 +139,7 @@ def next_logits(bundle: Bundle, tokens: Sequence[int]) -> Array:
     n_given[:] = n_total[:] = length[:] = 0
     logits = engine.array("logits", (*batch, 1, manifest.vocabulary_size))
     for part in _groups(tokens, manifest.prefill_chunk):
-        verify = engine.bind("verify", {"window": len(part), "logit_rows": 1, "history": 1}, ("logits",))
+        verify = engine.bind("verify", {"window": len(part), "logit_rows": 1, "history": 1, "allowed": 1}, ("logits",))
         engine.array("window", (*batch, len(part)))[0] = part
         n_given[0] = n_total[0] = len(part)
         verify()

@@ -36,7 +36,7 @@ def make_plan(recipe: Recipe) -> Plan:
         )  # fmt: skip
     recipe = with_kind(recipe)
     words = decide_words(recipe)
-    graphs, kind, method, decoding = (word for _, _, word in words)
+    graphs, kind, method, decoding, constraints = (word for _, _, word in words)
     engines = decide_engines(recipe, words, kind)
     draft = decide_draft(recipe, decoding, method)
     verify = decide_rule(recipe)
@@ -76,6 +76,7 @@ def make_plan(recipe: Recipe) -> Plan:
         engines=engines,
         prove=prove,
         notes=tuple(notes),
+        constraints=constraints == "true",
     )
 
 
@@ -88,6 +89,7 @@ def decide_words(recipe: Recipe) -> list[Word]:
         ("drafter.kind", "drafter", kind),
         ("verify.method", "method", verify_method(recipe)),
         ("decoding", "decoding", recipe.decoding or DECODING),
+        ("constraints", "constraints", str(bool(recipe.constraints)).lower()),
     ]
 
 

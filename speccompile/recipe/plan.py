@@ -288,7 +288,8 @@ class ProvePlan:
 class Plan:
     """Everything that `build` needs to know. Lengths are in tokens. decoding: "greedy" or "sampling".
 
-    graphs: "separate" (verify, draft) or "fused" (step; verify for autoregressive decoding).
+    graphs: "separate" (verify, draft) or "fused" (step; verify for autoregressive decoding). constraints: whether the
+    host may say which tokens are allowed.
     """
 
     name: str
@@ -303,6 +304,7 @@ class Plan:
     engines: tuple[EnginePlan, ...]
     prove: ProvePlan
     notes: tuple[str, ...]
+    constraints: bool = False
 
     @property
     def common_tokens(self) -> int:
@@ -318,6 +320,8 @@ class Plan:
             "decoding": self.decoding,
             "graphs": self.graphs,
             "verify": self.verify.to_json(),
+            # said where it is so: bundles without it stay the same, byte for byte
+            **({"constraints": True} if self.constraints else {}),
             "max_length": self.max_length,
             "batch_size": self.batch_size,
             "prefill_chunk": self.prefill_chunk,

@@ -246,6 +246,7 @@ class Recipe(Section):
     decoding: str | None = _optional("the name of a decoding", "greedy", min_length=1)
     graphs: str | None = _optional("the name of a cut into graphs", "separate", min_length=1)
     verify: Verify | None = _optional("a mapping with the key method", "{method: exact}")
+    constraints: bool | None = _optional("true or false", "true")
     cache: Cache | None = _optional("a mapping with the key max_length", "{max_length: 2048}")
     precision: Precision | None = _optional("a mapping with the keys target and drafter", "{target: float32}")
     engines: list[Engine] | None = _optional(

@@ -14,6 +14,7 @@ from speccompile.bundle.manifest import EngineEntry, Manifest
 from speccompile.bundle.reader import open_bundle
 from speccompile.errors import EngineError, PromptError, UsageError
 from speccompile.runtime.chat import apply_chat_template, read_chat
+from speccompile.runtime.constraints import Constraint, Grammars, Imposed
 from speccompile.runtime.engine import Engine
 from speccompile.runtime.engines import choose, open_engine
 from speccompile.runtime.exactness import Exactness, find_exactness, known_exactness, warn_of
@@ -65,6 +66,8 @@ class Bundle:
         self.kept = Kept(engine, manifest, entry.graphs, tokenizer)
         """What its drafter has learned, and keeps from one generation to the next; false where it keeps nothing."""
         self._loop = Loop(engine, manifest, on_device=entry.provider != "cpu", proposer=proposer)
+        self.grammars = Grammars(manifest, None, "")
+        """What makes constraints."""
         self._lock = threading.Lock()
         self._owner: int | None = None
         self._serving = False
@@ -99,6 +102,7 @@ class Bundle:
         chat = read_chat(opened.path(names.CHAT)) if names.CHAT in opened.hashes.files else None
         tokenizer = opened.hashes.files[names.TOKENIZER].blake3 if opened.manifest.tokenizer else ""
         bundle = cls(opened.manifest, running, entry, text, chat, found, tokenizer)
+        bundle.grammars = Grammars(opened.manifest, opened.path(names.TOKENIZER) if tokenizer else None, tokenizer)
         if entry.provider == "cpu":
             known = known_exactness(opened.folder, entry, running.threads)
             bundle.exactness = known or find_exactness(opened.folder, entry, running, opened.manifest)
@@ -200,6 +204,10 @@ class Bundle:
         written = apply_chat_template(template, messages, special_tokens)
         return self.text.encode(written, special_tokens=False)  # the template writes them itself
 
+    def constraint(self, kind: str, text: Any = "") -> Constraint:
+        """What new tokens may say, for any number of generations of this bundle: see `Grammars.constraint`."""
+        return self.grammars.constraint(kind, text)
+
     def generate(self, prompt: Prompt, **options: Any) -> Generation:
         """One prompt, a text or token ids. Options as in `generate_batch`, for one sequence."""
         _check_single(options)
@@ -215,6 +223,7 @@ class Bundle:
         bundle's method is approximate. chat: apply the chat template to text prompts.
         stop_token_ids: tokens that end a generation like an end token of the target's; ignore_eos: those do not.
         logprobs: keep the log-probability of every new token; top_logprobs: and of so many of the most probable tokens.
+        constraint: what new tokens may say, as the method of this name makes it; or one, or None, for each prompt.
 
         For sampling, which greedy bundles refuse; one value, or a sequence with one for each prompt:
         temperature: 0, the default, is greedy: of the others only repetition_penalty then makes a difference.
@@ -275,6 +284,7 @@ class Batch:
         repetition_penalty: Setting = 1.0,
         seed: Setting = None,
         num_return_sequences: int = 1,
+        constraint: Imposed = None,
         side_by_side: bool = True,
     ) -> None:
         """side_by_side: whether all sequences need a row of the bundle at once."""
@@ -292,9 +302,11 @@ class Batch:
         all_ids = [ids for prompt in prompts for ids in [bundle.token_ids(prompt, chat=chat)] * sequences]
         ends, top = check_ends(stop_token_ids, ignore_eos, manifest), check_top_logprobs(top_logprobs, manifest)
         self.rows = []
-        for ids, sampling in zip(all_ids, samplings, strict=True):
+        imposed = [each for each in bundle.grammars.of_prompts(constraint, len(prompts)) for _ in range(sequences)]
+        room = (max_new_tokens, manifest.max_length, ends)
+        for ids, sampling, each in zip(all_ids, samplings, imposed, strict=True):
             text = Stream(bundle.text, ids, stop) if bundle.text else None
-            self.rows.append(Row(ids, max_new_tokens, manifest.max_length, ends, text, sampling, logprobs, top))
+            self.rows.append(Row(ids, *room, text, sampling, logprobs, top, each))
 
     def run(self) -> Iterator[None]:
         """Run to the end, holding the bundle's buffers."""

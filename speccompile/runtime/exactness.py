@@ -112,7 +112,7 @@ def compare_windows(engine: Engine, manifest: Manifest) -> Exactness:
 
 def _settle(engine: Engine, manifest: Manifest) -> None:
     """Give inputs beside the tokens values that every graph can take."""
-    sizes = {BATCH: manifest.batch_size, "logit_rows": 1, "history": 1}
+    sizes = {BATCH: manifest.batch_size, "logit_rows": 1, "history": 1, "allowed": 1}
     for graph in manifest.graphs:
         for tensor in graph.inputs:
             if tensor.role == "io" and tensor.name in NEUTRAL and tensor.name != "uniforms":

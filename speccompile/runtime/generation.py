@@ -3,11 +3,14 @@
 import dataclasses
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from speccompile.runtime.logprobs import Logprobs
 from speccompile.runtime.options import GREEDY, Sampling
 from speccompile.runtime.text import Stream
+
+if TYPE_CHECKING:
+    from speccompile.runtime.constraints import Constraint
 
 
 @dataclass(frozen=True)
@@ -38,8 +41,8 @@ class Generation:
     seed: int | None = None
     """Of the random numbers, also where none was given; None for greedy decoding."""
     logprobs: list[float] | None = None
-    """Of each new token, the natural logarithm of the target's own probability at temperature 1, before any penalty or
-    limit. None where they were not asked for."""
+    """Of each new token, the natural logarithm of the target's own probability at temperature 1, before any penalty,
+    limit or constraint. None where they were not asked for."""
     top_logprobs: list[list[tuple[int, float]]] | None = None
     """At the place of each new token, the most probable tokens and their log-probabilities, the best first. None where
     they were not asked for."""
@@ -104,9 +107,11 @@ class Row:
         sampling: Sampling = GREEDY,
         logprobs: bool = False,
         top_logprobs: int = 0,
+        constraint: "Constraint | None" = None,
     ) -> None:
         """capacity: the most tokens, prompt and new together, that the buffers hold. logprobs: whether to keep them;
-        top_logprobs: of how many of the best tokens too, which keeps those of the new ones as well."""
+        top_logprobs: of how many of the best tokens too, which keeps those of the new ones as well. constraint: what
+        the new tokens may say."""
         self.prompt, self.stream, self.token_ids = list(prompt), stream, list[int]()
         self.room = min(max_new_tokens, capacity - len(self.prompt))
         self.reason_when_full = "length" if max_new_tokens <= capacity - len(self.prompt) else "capacity"
@@ -121,6 +126,8 @@ class Row:
         self.watched = stream is not None and stream.has_stop
         """Whether the text is decoded in every round. Once at the end costs far less."""
         self._eos = frozenset(eos_token_ids)
+        self.matcher = None if constraint is None else constraint.matcher(self._eos)
+        """How far the new tokens are in what they may say."""
         self._n_read = 0
 
     @property
@@ -144,12 +151,16 @@ class Row:
         self.path_lengths.append(len(tokens))
         self.draft_lengths.append(drafts)
         tokens = tokens[: self.room - len(self.token_ids)]
+        if self.matcher is not None:
+            tokens = tokens[: self.matcher.take(tokens)]
         if not self._eos.isdisjoint(tokens):
             end = next(place for place, token in enumerate(tokens) if token in self._eos)
             tokens, self.finish_reason = tokens[: end + 1], "stop"
         self.token_ids += tokens
         if logprobs is not None:
             self._keep(logprobs, len(tokens))
+        if self.matcher is not None and self.active:
+            self.finish_reason = self.matcher.end
         if self.watched:
             self._read()
         if self.active and len(self.token_ids) == self.room:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from time import perf_counter
 
 from speccompile.bundle.manifest import Manifest
+from speccompile.runtime.constraints import Masks
 from speccompile.runtime.drafting import Drafting
 from speccompile.runtime.engine import Engine
 from speccompile.runtime.generation import Row
@@ -31,6 +32,7 @@ class Loop:
             self.rounds, manifest, self.seconds, self._watch, on_device=on_device, proposals=proposals
         )
         inputs = {tensor.name for graph in manifest.graphs for tensor in graph.inputs}
+        self.masks = Masks(engine, manifest) if "allowed" in inputs else None
         self.sampler = Sampler(engine, manifest, inputs) if "uniforms" in inputs else None
         self._parents = engine.array("parents", (manifest.batch_size, self.tokens + 1)) if "parents" in inputs else None
         self._logprobs = False
@@ -86,6 +88,7 @@ class Loop:
                 forward.window[index, : len(part)] = texts[index][part.start : part.stop]
                 counts.n_given[index] = len(part)
             counts.n_total[:] = counts.n_given
+            self._constrain(forward, taking, 1)
             self.drafting.fed(width, self._verify(forward, taking))
             if self.drafting.is_told:
                 _tell_next(forward, parts, spans, texts)
@@ -99,6 +102,7 @@ class Loop:
         width = self.drafting.width(rows)
         forward = self._forward(width, width, rows)
         self.drafting.fill(forward.window)
+        self._constrain(forward, rows, width)
         self.drafting.verified(width, self._verify(forward, rows), active)
         self._advance(forward, rows)
 
@@ -134,11 +138,20 @@ class Loop:
 
     def _forward(self, window: int, logit_rows: int, rows: Sequence[Row]) -> Forward:
         """The graphs at these widths, and the inputs of those of `rows` that sample."""
-        history = 1
+        history, allowed = 1, 1
+        if self.masks is not None:
+            allowed = self.masks.width(dict(enumerate(rows)))
         if self.sampler is not None:
             self.sampler.write(rows, logit_rows)
             history = self.sampler.history.width
-        return self.rounds.forward(window, logit_rows, history, fused=self.drafting.is_fused, logprobs=self._logprobs)
+        fused, logprobs = self.drafting.is_fused, self._logprobs
+        return self.rounds.forward(window, logit_rows, history, fused=fused, logprobs=logprobs, allowed=allowed)
+
+    def _constrain(self, forward: Forward, rows: Sequence[Row], logit_rows: int) -> None:
+        """Say which tokens may follow, where the graphs ask for it."""
+        if self.masks is not None:
+            given, total = self.rounds.n_given.tolist(), self.rounds.n_total.tolist()
+            self.masks.write(dict(enumerate(rows)), forward.window, given, total, logit_rows)
 
 
 def _tell_next(

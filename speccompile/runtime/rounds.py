@@ -27,12 +27,14 @@ class Rounds:
         counts = (self.batch,)
         self.length, self.n_path = engine.array("length", counts), engine.array("n_path", counts)
         self.n_given, self.n_total = engine.array("n_given", counts), engine.array("n_total", counts)
-        self._forwards: dict[tuple[int, int, int, bool, bool], Forward] = {}
+        self._forwards: dict[tuple[int, int, int, bool, bool, int], Forward] = {}
         self._catch_ups: dict[tuple[int, int], CatchUp] = {}
 
-    def forward(self, window: int, logit_rows: int, history: int, *, fused: bool, logprobs: bool) -> "Forward":
+    def forward(
+        self, window: int, logit_rows: int, history: int, *, fused: bool, logprobs: bool, allowed: int = 1
+    ) -> "Forward":
         """A run of the target at these widths. fused: of the `step` graph, which drafts as well."""
-        key = (window, logit_rows, history, fused, logprobs)
+        key = (window, logit_rows, history, fused, logprobs, allowed)
         if key not in self._forwards:
             self._forwards[key] = Forward(self, *key)
         return self._forwards[key]
@@ -50,9 +52,12 @@ class Rounds:
 class Forward:
     """The target over a window, the arrays around it, and the draft that reads its path."""
 
-    def __init__(self, rounds: Rounds, window: int, logit_rows: int, history: int, fused: bool, logprobs: bool) -> None:
+    def __init__(
+        self, rounds: Rounds, window: int, logit_rows: int, history: int, fused: bool, logprobs: bool, allowed: int
+    ) -> None:
         catch_up = rounds.decoding_catch_up if logit_rows > 1 else window + 1
         widths = {"window": window, "logit_rows": logit_rows, "catch_up": catch_up, "history": history}
+        widths["allowed"] = allowed
         engine, graph = rounds.engine, rounds.graphs["step" if fused else "verify"]
         self._engine, self._widths, self.history, self.fused = engine, widths, history, fused
         self.verify: Run = engine.bind(graph.name, widths, ("logits",) if logprobs else ())

@@ -1,5 +1,5 @@
-"""The neutral ops, `speccompile::attend`, `commit`, `convolve`, `shift`, `recur`, `advance`, `nucleus` and `draw`,
-with their meaning in eager torch.
+"""The neutral ops, `speccompile::attend`, `commit`, `convolve`, `shift`, `recur`, `advance`, `allow`, `nucleus` and
+`draw`, with their meaning in eager torch.
 
 They cross the export untouched and are lowered per backend, ONNX to ONNX (`speccompile.lower`).
 """
@@ -211,6 +211,21 @@ def _begun(state: Tensor, length: Tensor) -> Tensor:
 
 def _spread(rows: Tensor, heads: int) -> Tensor:
     return rows.repeat_interleave(heads // rows.shape[1], 1)
+
+
+@torch.library.custom_op("speccompile::allow", mutates_args=())
+def allow(logits: Tensor, allowed: Tensor) -> Tensor:
+    """logits float32 [B, R, V] where they are allowed, bool [B, R, V] or [B, R, 1], else what no softmax gives a share.
+
+    An op, because the trace cannot keep open whether an axis is 1 or V. Finite, so that a row without any allowed token
+    gives some token, and no NaN.
+    """
+    return torch.where(allowed, logits, HIDDEN)
+
+
+@allow.register_fake
+def _(logits: Tensor, allowed: Tensor) -> Tensor:
+    return torch.empty_like(logits)
 
 
 @torch.library.custom_op("speccompile::nucleus", mutates_args=())

@@ -86,8 +86,11 @@ def best(tree: Tree) -> Tensor:
     return tokens
 
 
-def run(acceptance: Acceptance, tree: Tree, sampling: Sampling, drafts: Drafts) -> tuple[np.ndarray, np.ndarray]:
-    """New tokens int64 [B, D + 1] of one round, and how many are meant [B]."""
+def run(
+    acceptance: Acceptance, tree: Tree, sampling: Sampling, drafts: Drafts, follow: Tensor | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """New tokens int64 [B, D + 1] of one round, and how many are meant [B]. follow: bool [V, V], which tokens are
+    allowed behind each, by default all."""
     torch.manual_seed(2)
     batch, size = drafts.tokens.shape
     shape = Chain() if tree.is_chain else Branches(tree, size, tree.depth)
@@ -103,6 +106,7 @@ def run(acceptance: Acceptance, tree: Tree, sampling: Sampling, drafts: Drafts) 
         accept_uniforms=torch.rand(batch, size - 1),
         ids=drafts.ids,
         probs=drafts.probs,
+        allowed=None if follow is None else follow[drafts.tokens],
     )
     lineages = torch.tensor([[*line, *[0] * (tree.depth + 1 - len(line))] for line in tree.lineages])
     seen = torch.cat([given.settings.history[:, None].expand(-1, size, -1), drafts.tokens[:, lineages]], 2)
@@ -113,8 +117,10 @@ def run(acceptance: Acceptance, tree: Tree, sampling: Sampling, drafts: Drafts) 
     return tokens.numpy(), (walk.n_accepted + 1).numpy()
 
 
-def p_values(tree: Tree, sampling: Sampling, tokens: np.ndarray, counts: np.ndarray) -> list[float]:
-    """Of the first new token, and of each later one after every text that was met often."""
+def p_values(
+    tree: Tree, sampling: Sampling, tokens: np.ndarray, counts: np.ndarray, follow: Tensor | None = None
+) -> list[float]:
+    """Of the first new token, and of each later one after every text that was met often. follow: as for `run`."""
     found, contexts = [], {(): np.arange(len(tokens))}
     for depth in range(tree.depth + 1):
         later = {}
@@ -123,7 +129,10 @@ def p_values(tree: Tree, sampling: Sampling, tokens: np.ndarray, counts: np.ndar
             if len(rows) < 200:
                 continue
             context = [*BEFORE, ROOT, *text]
-            expected = probabilities(tables()[0][context[-1]].numpy(), context, sampling)
+            scores = tables()[0][context[-1]]
+            if follow is not None:  # as transformers' own processors of constraints do it
+                scores = scores.masked_fill(~follow[context[-1]], -torch.inf)
+            expected = probabilities(scores.numpy(), context, sampling)
             observed = np.bincount(tokens[rows, depth], minlength=VOCABULARY)
             assert not observed[expected == 0].any(), "a token that the settings exclude"
             found.append(chi_square(observed.astype(float), len(rows) * expected).p_value)
@@ -200,6 +209,48 @@ def test_rows_without_temperature_are_greedy(name, is_drawn):
         text.append(expected)
     assert is_changed
     assert not is_drawn or len(set(counts)) > 1
+
+
+def constraint() -> Tensor:
+    """bool [V, V]: about half of the tokens behind each, one of them at least."""
+    follow = torch.rand(VOCABULARY, VOCABULARY, generator=torch.Generator().manual_seed(3)) < 0.5
+    return follow | torch.eye(VOCABULARY, dtype=torch.bool).roll(1, 1)
+
+
+@pytest.mark.parametrize("is_drawn", [False, True], ids=["certain", "drawn"])
+@pytest.mark.parametrize("sampling", SETTINGS, ids=range(len(SETTINGS)))
+@pytest.mark.parametrize("name", TREES)
+def test_constrained_rows_have_the_distribution_of_the_masked_target(name, sampling, is_drawn):
+    """Drafts that are not allowed among them: the drafter knows of no constraint."""
+    tree, follow = TREES[name], constraint()
+    acceptance = Acceptance(Exact(), Speculative(tree) if is_drawn else None)
+    drafts = drawn(tree, sampling) if is_drawn else Drafts(best(tree), None, None)
+    tokens, counts = run(acceptance, tree, sampling, drafts, follow)
+    before = np.concatenate([np.full((ROUNDS, 1), ROOT), tokens[:, :-1]], 1)
+    assert all(follow[before[counts > depth, depth], tokens[counts > depth, depth]].all() for depth in range(tree.depth))
+    found = p_values(tree, sampling, tokens, counts, follow)
+    assert min(found) > 1e-3 / len(found)
+    assert not is_drawn or max(counts) > 1
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_constrained_rows_without_temperature_take_the_best_that_is_allowed(name):
+    tree, follow, sampling = TREES[name], constraint(), Sampling(0.0)
+    tokens, counts = run(Acceptance(Exact()), tree, sampling, Drafts(best(tree), None, None), follow)
+    last = ROOT
+    for depth in range(tree.depth + 1):
+        last = int(tables()[0][last].masked_fill(~follow[last], -torch.inf).argmax())
+        assert (tokens[counts > depth, depth] == last).all()
+
+
+def test_a_width_of_one_allows_everything_and_a_row_of_nothing_gives_some_token():
+    tree, sampling = TREES["chain"], SETTINGS[0]
+    drafts = Drafts(best(tree), None, None)
+    free = run(Acceptance(Exact()), tree, sampling, drafts)
+    one = run(Acceptance(Exact()), tree, sampling, drafts, torch.ones(VOCABULARY, 1, dtype=torch.bool))
+    assert all(np.array_equal(a, b) for a, b in zip(free, one, strict=True))
+    nothing, _ = run(Acceptance(Exact()), tree, sampling, drafts, torch.zeros(VOCABULARY, VOCABULARY, dtype=torch.bool))
+    assert ((nothing >= 0) & (nothing < VOCABULARY)).all()
 
 
 @pytest.mark.parametrize("lenience", [0.3, 0.8])

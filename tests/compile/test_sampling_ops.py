@@ -37,6 +37,12 @@ BOTH = """(float[1, R, {size}] probs, int64[1] top_k, float[1] top_p, float[1] m
     tokens = speccompile.Draw(probs, threshold, uniforms) }}"""
 
 
+ALLOW = """(float[{batch}, R, {size}] logits, bool[{batch}, R, A] allowed)
+    => (float[{batch}, R, {size}] possible, int64[{batch}, R] best) {{
+    possible = speccompile.Allow(logits, allowed)
+    best = ArgMax <axis = -1, keepdims = 0> (possible) }}"""
+
+
 @cache
 def session(text: str, form: str) -> ort.InferenceSession:
     model = ir.from_proto(graph(text))
@@ -229,3 +235,27 @@ def test_tensorrt_takes_both(size, capability, tmp_path: Path):
         tmp_path / "verify.onnx", contract, plan, tmp_path / "engine", Limits(seconds=120, memory=8e9)
     )
     assert report["bytes"] > 0
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("size", [37, 9000])
+@pytest.mark.parametrize("is_wide", [False, True], ids=["one", "all"])
+def test_what_is_not_allowed_is_hidden(form, size, is_wide):
+    """Where nobody is constrained one number stands for all; the best token is looked for behind it."""
+    random = np.random.default_rng(size)
+    logits = random.standard_normal((2, 3, size), np.float32)
+    allowed = random.random((2, 3, size if is_wide else 1)) < 0.5
+    allowed[..., 0], allowed[1, 2] = True, False  # one row allows nothing
+    text = ALLOW.format(batch=2, size=size)
+    possible, best = session(text, form).run(None, {"logits": logits, "allowed": allowed})
+    expected = np.where(allowed, logits, np.float32(ops.HIDDEN))
+    assert np.array_equal(possible, expected)
+    assert np.array_equal(best, expected.argmax(-1))
+    eager = ops.allow(torch.tensor(logits), torch.tensor(allowed))
+    assert np.array_equal(eager.numpy(), expected)
+
+
+@pytest.mark.parametrize(("lower", "pass_name"), [(cpu.lower, "argmax_blocks"), (masked.lower, "allow_where")])
+def test_the_passes_behind_still_find_what_they_look_for(lower, pass_name):
+    fired = lower(ir.from_proto(graph(ALLOW.format(batch=1, size=9000))))
+    assert fired["allow_where"] == fired[pass_name] == 1

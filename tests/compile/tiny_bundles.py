@@ -170,7 +170,26 @@ def _retrieval(folder: Path) -> str:
     return f"{drafter}\ncache: {{max_length: 96, prefill_chunk: 16, batch_size: 3}}"
 
 
-OTHERS: dict[str, Callable[[Path], str]] = {"recycling": _recycling, "retrieval": _retrieval}
+def _constrained(rest: str) -> Callable[[Path], str]:
+    """A drafter that mostly says what the target does, and an end token at which grammars may end."""
+
+    def write(folder: Path) -> str:
+        save(zoo.model("gpt2"), folder / "target", eos=[zoo.PAD])
+        save(noisy("gpt2", 0.02), folder / "drafter", eos=[zoo.PAD])
+        cache = "cache: {max_length: 160, prefill_chunk: 16, batch_size: 3}"
+        return f"drafter: {{kind: model, model: drafter, {rest}\nconstraints: true\n{cache}"
+
+    return write
+
+
+CONSTRAINED: dict[str, Callable[[Path], str]] = {
+    "constrained_chain": _constrained("tokens: 3, sample: true}\ndecoding: sampling"),
+    "constrained_tree": _constrained("tree: [2, 1, 1]}\ngraphs: fused"),
+    "constrained_dynamic": _constrained("tree: {depth: 2, top_k: 2, nodes: 5}}\ndecoding: sampling"),
+}
+"""The same, of bundles that take constraints: drafts that are drawn, that are certain, that make their tree."""
+
+OTHERS: dict[str, Callable[[Path], str]] = {"recycling": _recycling, "retrieval": _retrieval, **CONSTRAINED}
 """The same, of drafters that learn or are no graph's. Tests ask for them by name."""
 
 PROVEN = ("model_1",)

@@ -15,7 +15,7 @@ from speccompile.weights.graph import Made, identity
 _FLOAT32 = ir.DataType.FLOAT
 _LOW_OPS = {*ATTENDS, "Commit", "Conv", "Einsum", "Gemm", "MatMul", "MatMulNBits"}
 _FULL_OPS = {
-    "ArgMax", "Cos", "CumSum", "Draw", "Exp", "LayerNormalization", "Log", "LogSoftmax", "LpNormalization", "Nucleus",
+    "Allow", "ArgMax", "Cos", "CumSum", "Draw", "Exp", "LayerNormalization", "Log", "LogSoftmax", "LpNormalization", "Nucleus",
     "Pow", "RMSNormalization", "Reciprocal", "ReduceL2", "ReduceMax", "ReduceMean", "ReduceSum", "Sin", "Softmax",
     "Sqrt", "TopK",
 }  # fmt: skip

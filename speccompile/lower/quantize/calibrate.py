@@ -104,7 +104,7 @@ def _feeds(graph: Graph, prompt: list[int]) -> Feeds:
         "catch_up": range(tokens + 1),
         "pairs": range(tokens + 1),
     }
-    widths = {BATCH: 1, "window": tokens, "logit_rows": tokens, "catch_up": tokens + 1, "history": 1}
+    widths = {BATCH: 1, "window": tokens, "logit_rows": tokens, "catch_up": tokens + 1, "history": 1, "allowed": 1}
     feeds = {}
     for tensor in graph.inputs:
         # States are empty. Settings and random numbers decide what is accepted, which no activation depends on.

@@ -101,7 +101,7 @@ class CostRounds {
   }
 
   Widths widths(int64_t width) const {
-    return {{"window", width}, {"logit_rows", width}, {"catch_up", manifest_.catch_up}, {"history", 1}};
+    return {{"window", width}, {"logit_rows", width}, {"catch_up", manifest_.catch_up}, {"history", 1}, {"allowed", 1}};
   }
 
   // One token is given and nothing is a draft: what a graph computes depends on the widths alone.

@@ -15,7 +15,7 @@ namespace {
 
 Widths widths_of(const Forward::Key& key, int64_t decoding_catch_up) {
   const int64_t catch_up = key.logit_rows > 1 ? decoding_catch_up : key.window + 1;
-  return {{"window", key.window}, {"logit_rows", key.logit_rows}, {"catch_up", catch_up}, {"history", key.history}};
+  return {{"window", key.window}, {"logit_rows", key.logit_rows}, {"catch_up", catch_up}, {"history", key.history}, {"allowed", 1}};
 }
 
 }  // namespace
@@ -29,6 +29,10 @@ Forward::Forward(Rounds& rounds, const Key& key)
   verify = engine.bind(name, widths, key.logprobs);
   window = engine.array("window", {rounds.manifest.batch_size, key.window});
   path = engine.array("path", {rounds.manifest.batch_size, key.window + 1});
+  if (const Tensor* const allowed = graph->input("allowed")) {  // of a bundle that takes constraints: nobody has any here
+    const Array everything = engine.array("allowed", allowed->concrete_shape(widths));
+    std::memset(everything.data, 1, everything.bytes());
+  }
   for (const Copied& copied : kCopied) {
     const Tensor* const drafted = graph->output(copied.drafted);
     if (!drafted) continue;

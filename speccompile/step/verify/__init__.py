@@ -24,7 +24,8 @@ from speccompile.step.window import Branches, Chain, Nodes, Shape, Walk
 class Round(NamedTuple):
     """What a round is given; see `contract`. window int64 [B, W]; n_given, n_total, length int64 [B]; logit_rows int64
     [R] = 0, 1, ..; in sampling graphs settings and uniforms float32 [B, R]; where drafts are drawn, ids and probs
-    [B, N, C], and accept_uniforms float32 [B, N]; parents int64 [B, N + 1] where the drafter makes the tree."""
+    [B, N, C], and accept_uniforms float32 [B, N]; parents int64 [B, N + 1] where the drafter makes the tree; in graphs
+    that take constraints allowed bool [B, R, V] or [B, R, 1]."""
 
     window: Tensor
     n_given: Tensor
@@ -37,6 +38,7 @@ class Round(NamedTuple):
     ids: Tensor | None = None
     probs: Tensor | None = None
     parents: Tensor | None = None
+    allowed: Tensor | None = None
 
 
 class Verified(NamedTuple):
@@ -123,13 +125,13 @@ class Acceptance(nn.Module):
     ) -> tuple[Walk, Tensor]:
         """logits float32 [B, R, V] of node 0 .. R - 1. Returns the walk and the bonus token, int64 [B, 1]."""
         if given.settings is None:
-            target = greedy_target(logits)
+            target = greedy_target(logits, given.allowed)
         else:
             assert seen is not None
             assert given.uniforms is not None
             # Gathered, so that the trace sees one width and not two that happen to be equal.
             uniforms = given.uniforms.gather(1, given.logit_rows.expand(logits.shape[0], -1))
-            target = sampling_target(logits, given.settings, seen, uniforms)
+            target = sampling_target(logits, given.settings, seen, uniforms, given.allowed)
         if self.speculative is not None:
             return self._drawn(self.speculative, given, target, shape, nodes)
         chosen = choices(target, nodes.depths if nodes else None)

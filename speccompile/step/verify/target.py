@@ -12,7 +12,8 @@ from speccompile.step.sampling import Settings, heat
 class Target(NamedTuple):
     """Row r is that of node r, in R rows; V tokens.
 
-    logits float32 [B, R, V], penalized and divided by the temperature where it is above zero; best int64 [B, R], their
+    logits float32 [B, R, V], penalized and divided by the temperature where it is above zero, hidden where a token is
+    not allowed; best int64 [B, R], their
     argmax in rows that are not sampled. The rest is None in greedy graphs: is_sampled bool [B, 1]; probs float32
     [B, R, V]; threshold and mass float32 [B, R], as `ops.nucleus` gives them; uniforms float32 [B, R], one for each
     depth.
@@ -27,14 +28,20 @@ class Target(NamedTuple):
     uniforms: Tensor | None = None
 
 
-def greedy_target(logits: Tensor) -> Target:
-    """logits float32 [B, R, V]."""
+def greedy_target(logits: Tensor, allowed: Tensor | None = None) -> Target:
+    """logits float32 [B, R, V]; allowed: see `ops.allow`."""
+    if allowed is not None:
+        logits = ops.allow(logits, allowed)
     return Target(logits, logits.argmax(-1))
 
 
-def sampling_target(logits: Tensor, settings: Settings, seen: Tensor, uniforms: Tensor) -> Target:
-    """seen int64 [B, R, H]: the tokens before each row; uniforms float32 [B, R]."""
+def sampling_target(
+    logits: Tensor, settings: Settings, seen: Tensor, uniforms: Tensor, allowed: Tensor | None = None
+) -> Target:
+    """seen int64 [B, R, H]: the tokens before each row; uniforms float32 [B, R]; allowed: see `ops.allow`."""
     heated = heat(logits, settings, seen)
+    if allowed is not None:  # behind the temperature, which might raise what is hidden to the others
+        heated = ops.allow(heated, allowed)
     probs = torch.softmax(heated, -1)
     threshold, mass = ops.nucleus(probs, settings.top_k, settings.top_p, settings.min_p)
     is_sampled = (settings.temperature > 0)[:, None]

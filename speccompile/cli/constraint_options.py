@@ -1,0 +1,63 @@
+"""The command line's options of what new tokens may say."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from speccompile.errors import UsageError
+
+if TYPE_CHECKING:
+    from speccompile.runtime import Bundle
+    from speccompile.runtime.constraints import Constraint
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+KINDS = {"json_schema": "--json-schema", "regex": "--regex", "grammar": "--grammar", "choice": "--choice"}
+"""Kind of a constraint -> its option."""
+
+OPTIONS = (
+    click.option("--json-schema", metavar="FILE", help="The new text is JSON that this schema allows; - for stdin."),
+    click.option("--regex", metavar="PATTERN", help="The whole new text matches this regular expression."),
+    click.option("--grammar", metavar="FILE", help="The new text is of this grammar, in the Lark form of llguidance."),
+    click.option("--choice", metavar="TEXT", multiple=True, help="The new text is this, or another --choice."),
+)
+
+
+def constraint_options(command: F) -> F:
+    """Options by these names; `take` takes them."""
+    for option in reversed(OPTIONS):
+        command = option(command)
+    return command
+
+
+def take(options: dict[str, Any]) -> tuple[str, Any] | None:
+    """Take these options out of all options: kind and text of the constraint, None where there is none.
+
+    Raises UsageError for several, and for a file that cannot be read.
+    """
+    found = [(kind, value) for kind in KINDS if (value := options.pop(kind))]
+    if not found:
+        return None
+    if len(found) > 1:
+        received = " and ".join(KINDS[kind] for kind, _ in found)
+        raise UsageError(f"received {received}, expected one of them", hint="write one constraint that says it all")
+    kind, value = found[0]
+    if kind in ("json_schema", "grammar"):
+        return kind, _read(KINDS[kind], value)
+    return kind, list(value) if kind == "choice" else value
+
+
+def impose(bundle: "Bundle", asked: tuple[str, Any] | None) -> "Constraint | None":
+    """The bundle's constraint for what `take` took."""
+    return None if asked is None else bundle.constraint(*asked)
+
+
+def _read(option: str, name: str) -> str:
+    try:
+        with click.open_file(name, encoding="utf-8") as file:
+            text: str = file.read()
+            return text
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise UsageError(f"{option} {name}: {reason}", hint="give a file that can be read, or - for stdin") from error

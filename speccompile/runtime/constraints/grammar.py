@@ -1,0 +1,205 @@
+"""Constraints as users write them, made into grammars of llguidance: once, for any number of rows."""
+
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from speccompile.bundle.manifest import Manifest
+from speccompile.errors import BundleError, EngineError, UsageError
+from speccompile.runtime.constraints.masks import INPUT
+from speccompile.runtime.constraints.matcher import Matcher, Vocabulary
+
+if TYPE_CHECKING:
+    from llguidance import LLTokenizer
+
+Imposed = "Constraint | Sequence[Constraint | None] | None"
+"""A constraint for all prompts, or a sequence with one, or None, for each."""
+KINDS = ("json_schema", "json_object", "regex", "grammar", "choice")
+
+WHITESPACE = r" |\n{1,2}[ \t]{0,20}"
+"""Between the parts of a JSON text: enough to be read by people, and never without end (llama.cpp's grammar has it)."""
+
+_LONGEST = 300
+"""Characters of what llguidance says."""
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """What some rows may say. kind: of `KINDS`; text: as it was written; tokenizer: the hash of the one that it was made
+    for; compiled: a matcher at the beginning, which rows copy."""
+
+    kind: str
+    text: str
+    tokenizer: str
+    _compiled: Matcher = field(repr=False, compare=False)
+
+    def matcher(self, ends: Collection[int]) -> Matcher:
+        """A row's own, at the beginning. ends: tokens that end the row; end tokens of the model that do not are never
+        allowed."""
+        return self._compiled.copy(ends)
+
+
+class Grammars:
+    """What makes constraints for a bundle's tokenizer and its model's vocabulary, which it opens when it is asked."""
+
+    def __init__(self, manifest: Manifest, tokenizer: Path | None, hashed: str) -> None:
+        """tokenizer: a `tokenizer.json`, and its hash; None where the bundle has none."""
+        self._path, self._hash, self._manifest = tokenizer, hashed, manifest
+        self.are_taken = any(tensor.name == INPUT for graph in manifest.graphs for tensor in graph.inputs)
+        """Whether the bundle's graphs take constraints."""
+
+    @cached_property
+    def _tokenizer(self) -> "LLTokenizer":
+        if not self.are_taken:
+            raise UsageError(
+                "constraint: this bundle was built without constraints", hint="set constraints: true in the recipe"
+            )
+        if self._path is None:
+            raise UsageError(
+                "constraint: this bundle has no tokenizer, so no text to constrain",
+                hint="add the tokenizer to the target's folder and build again",
+            )
+        return _open(self._path, self._manifest.vocabulary_size, list(self._manifest.eos_token_ids))
+
+    def of_prompts(self, given: Any, prompts: int) -> "list[Constraint | None]":
+        """The constraint of each of some prompts: `given` is one for all, or a sequence. Raises UsageError."""
+        if given is None or isinstance(given, Constraint) or not isinstance(given, Sequence) or isinstance(given, str):
+            given = [given] * prompts
+        if len(given) != prompts:
+            raise UsageError(
+                f"constraint: received {len(given)} values, expected one, or one for each of {prompts} prompts",
+                hint="give a single one for all prompts",
+            )
+        for each in given:
+            if each is not None:
+                self._check(each)
+        return list(given)
+
+    def _check(self, constraint: Any) -> None:
+        """Raise UsageError where rows of the bundle cannot take it."""
+        if not isinstance(constraint, Constraint):
+            raise UsageError(
+                f"constraint: received {type(constraint).__name__}, expected what Bundle.constraint gives",
+                hint='as in constraint=bundle.constraint("choice", ["yes", "no"])',
+            )
+        if not self.are_taken or constraint.tokenizer != self._hash:
+            raise UsageError(
+                "constraint: received one of another bundle, expected one made for this bundle's tokenizer",
+                hint="make it by the constraint of this bundle",
+            )
+
+    def constraint(self, kind: str, text: Any = "") -> Constraint:
+        """What new tokens may say.
+
+        kind: `json_schema`, of a schema as text or a mapping; `json_object`; `regex`, which the whole text matches;
+        `grammar`, in the Lark form of llguidance; `choice`, one of some texts. A generation ends by itself where its
+        text is complete, with finish_reason stop.
+
+        Raises UsageError for bundles that were built without constraints, and for what llguidance does not take:
+        nothing of a constraint is ever ignored. EngineError without llguidance.
+        """
+        tokenizer = self._tokenizer
+        from llguidance import LLMatcher
+
+        if kind not in KINDS:
+            raise UsageError(
+                f"constraint: received the kind {kind!r}, expected one of {', '.join(KINDS)}", hint="give one of them"
+            )
+        grammar = _grammar(kind, text)
+        is_wrong, said = LLMatcher.validate_grammar_with_warnings(grammar, tokenizer)
+        if is_wrong or said:
+            raise _refused(kind, " ".join(said))
+        ends = frozenset(self._manifest.eos_token_ids)
+        vocabulary = Vocabulary(self._manifest.vocabulary_size, ends, frozenset(tokenizer.eos_tokens))
+        matcher = Matcher(LLMatcher(tokenizer, grammar, log_level=0), vocabulary)
+        if not matcher.allows_any():
+            raise UsageError(
+                f"constraint {kind}: received one that no text of one token or more can meet, expected one that some can",
+                hint="allow at least one character",
+            )
+        return Constraint(kind, text if isinstance(text, str) else json.dumps(text), self._hash, matcher)
+
+
+def _grammar(kind: str, text: Any) -> str:
+    """A grammar in llguidance's own form. Raises UsageError for a text that is none of this kind."""
+    from llguidance import LLMatcher
+
+    if kind == "json_object":
+        return _of_schema(kind, {"type": "object"})
+    if kind == "json_schema":
+        return _of_schema(kind, text)
+    if kind == "choice":
+        return str(LLMatcher.grammar_from_lark(_of_choices(text)))
+    if not isinstance(text, str) or not text:
+        raise UsageError(f"constraint {kind}: received {text!r}, expected a text", hint="give at least one character")
+    if kind == "regex":
+        return str(LLMatcher.grammar_from_regex(text))
+    return str(LLMatcher.grammar_from_lark(text))
+
+
+def _of_schema(kind: str, schema: Any) -> str:
+    from llguidance import LLMatcher
+
+    if isinstance(schema, str):
+        try:
+            schema = json.loads(schema)
+        except ValueError as error:
+            raise UsageError(
+                f"constraint {kind}: the schema is no JSON: {error}", hint="give a JSON schema, as text or as a mapping"
+            ) from error
+    if isinstance(schema, bool):
+        schema = {} if schema else {"not": {}}
+    if not isinstance(schema, dict):
+        raise UsageError(
+            f"constraint {kind}: received {type(schema).__name__}, expected a JSON schema, which is an object",
+            hint='give one such as {"type": "object"}',
+        )
+    try:
+        # never lenient, whatever the schema's own x-guidance says: what is not supported must not be ignored
+        return str(
+            LLMatcher.grammar_from_json_schema(
+                schema, defaults={"whitespace_pattern": WHITESPACE}, overrides={"lenient": False}
+            )
+        )
+    except ValueError as error:
+        raise _refused(kind, str(error)) from error
+
+
+def _of_choices(texts: Any) -> str:
+    """In Lark's form, whose texts are written as JSON's."""
+    if isinstance(texts, str):
+        texts = [texts]
+    if not isinstance(texts, Sequence) or not texts or not all(isinstance(each, str) and each for each in texts):
+        raise UsageError(
+            f"constraint choice: received {texts!r}, expected one text or more, none of them empty",
+            hint='give them as in ["yes", "no"]',
+        )
+    return "start: " + " | ".join(json.dumps(each, ensure_ascii=False) for each in texts)
+
+
+def _refused(kind: str, said: str) -> UsageError:
+    plain = " ".join(said.split())
+    return UsageError(
+        f"constraint {kind}: llguidance does not take it: {plain[:_LONGEST]}",
+        hint="leave out what it does not know: nothing of a constraint is ignored",
+    )
+
+
+def _open(path: Path, vocabulary_size: int, ends: list[int]) -> "LLTokenizer":
+    try:
+        from llguidance import LLTokenizer
+    except ImportError:
+        raise EngineError(
+            "constraints need the Python package llguidance, which is not installed",
+            hint="pip install 'speccompile[constraints]'",
+        ) from None
+    try:
+        return LLTokenizer(path.read_text(encoding="utf-8"), n_vocab=vocabulary_size, eos_token=ends or None)
+    except (OSError, ValueError) as error:
+        raise BundleError(
+            f"{path}: llguidance does not take this tokenizer for {vocabulary_size} tokens: {error}",
+            hint="leave constraints out",
+        ) from error
