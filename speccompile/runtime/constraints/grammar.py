@@ -15,8 +15,6 @@ from speccompile.runtime.constraints.matcher import Matcher, Vocabulary
 if TYPE_CHECKING:
     from llguidance import LLTokenizer
 
-Imposed = "Constraint | Sequence[Constraint | None] | None"
-"""A constraint for all prompts, or a sequence with one, or None, for each."""
 KINDS = ("json_schema", "json_object", "regex", "grammar", "choice")
 
 WHITESPACE = r" |\n{1,2}[ \t]{0,20}"
@@ -40,6 +38,10 @@ class Constraint:
         """A row's own, at the beginning. ends: tokens that end the row; end tokens of the model that do not are never
         allowed."""
         return self._compiled.copy(ends)
+
+
+Imposed = Constraint | Sequence[Constraint | None] | None
+"""A constraint for all prompts, or a sequence with one, or None, for each."""
 
 
 class Grammars:
