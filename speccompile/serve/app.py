@@ -22,6 +22,7 @@ from speccompile.serve.ask import Asked, Read, read_chat, read_completion, submi
 from speccompile.serve.body import Json, parse, read_body
 from speccompile.serve.fields import DETOKENIZE, TOKENIZE, read
 from speccompile.serve.keys import Keys
+from speccompile.serve.metrics import MEDIA
 from speccompile.serve.model import Model
 from speccompile.serve.refusal import INVALID, NOT_FOUND, RefusedError, refusal_of
 from speccompile.serve.stream import Events, collect, unless_gone
@@ -126,8 +127,7 @@ class _Api:
         return Json({"status": status}, status_code=200 if status == "ready" else 503)
 
     async def metrics(self, http: HttpRequest) -> Response:
-        text, media = self._model.metrics.text(http.headers.get("accept", ""))
-        return Response(text, headers={"Content-Type": media})
+        return Response(self._model.metrics.text(), headers={"Content-Type": MEDIA})
 
     async def version(self, http: HttpRequest) -> Response:
         return Json({"version": __version__})

@@ -4,8 +4,15 @@ from collections import Counter as Tally
 from collections.abc import Sequence
 from typing import TypeVar
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
-from prometheus_client.exposition import choose_encoder
+from prometheus_client import (
+    CONTENT_TYPE_PLAIN_0_0_4,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    generate_latest,
+)
 
 from speccompile.runtime import Generation
 from speccompile.runtime.serving import Observer
@@ -15,6 +22,8 @@ _PER_TOKEN = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.
 _REQUEST = (0.1, 0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960)
 _TOKENS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000, 100000)
 _STEP_TOKENS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
+
+MEDIA = CONTENT_TYPE_PLAIN_0_0_4
 
 _ENDS = {"capacity": "length", "cancelled": "abort", "timeout": "abort"}
 """Reasons for an end that vLLM has other words for."""
@@ -76,11 +85,9 @@ class Metrics(Observer):
         accepted = self._counter("spec_decode_num_accepted_tokens_per_pos", "Accepted drafts by place.", "position")
         self._accepted = [accepted.labels(**self._labels, position=str(place)) for place in range(positions)]
 
-    def text(self, accept: str = "") -> tuple[bytes, str]:
-        """Everything in Prometheus' form, or OpenMetrics' where the header `accept` asks for it; and the media type."""
-        encode, media = choose_encoder(accept)
-        written: bytes = encode(self._registry)
-        return written, media
+    def text(self) -> bytes:
+        """Everything in Prometheus' text form. In OpenMetrics' the names would lose their colon."""
+        return generate_latest(self._registry)
 
     def refused(self, reason: str) -> None:
         self._refused.labels(**self._labels, reason=reason).inc()

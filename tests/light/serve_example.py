@@ -132,9 +132,7 @@ def serving(model: Model, settings: Settings | None = None) -> Iterator[Running]
 
 
 @contextmanager
-def toy_server(
-    settings: Settings | None = None, limits: Limits | None = None, **changes: Any
-) -> Iterator[Running]:
+def toy_server(settings: Settings | None = None, limits: Limits | None = None, **changes: Any) -> Iterator[Running]:
     """A server over a toy bundle of the name `toy`."""
     model = Model("toy", limits)
     model.begin(chat_bundle(**changes))

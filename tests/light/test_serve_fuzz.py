@@ -31,10 +31,9 @@ anything = st.recursive(
 )
 
 
-@pytest.fixture(scope="module", params=["greedy", "sampling"])
-def server(request):
-    kinds = {"greedy": {}, "sampling": {"sampling": True, "batch_size": 4}}
-    with toy_server(**kinds[request.param]) as running:
+@pytest.fixture(scope="module")
+def server():
+    with toy_server(sampling=True, batch_size=4) as running:
         yield running
 
 
@@ -51,7 +50,7 @@ def test_all_that_is_served_is_described():
 
 
 @described.parametrize()
-@settings(max_examples=12, **QUICK)
+@settings(max_examples=8, **QUICK)
 def test_bodies_that_fit_the_description_and_some_that_do_not(case, server):
     case.call_and_validate(base_url=server.address, checks=CHECKS, timeout=60)
 
@@ -77,6 +76,5 @@ def test_any_bytes(server, body):
 
 
 def test_the_description_ships():
-    assert openapi.FILE == Path(openapi.__file__).parent / "openapi.json"
     pyproject = Path(openapi.__file__).parents[2] / "pyproject.toml"
     assert '"speccompile.serve" = ["openapi.json"]' in pyproject.read_text(encoding="utf-8")

@@ -81,7 +81,7 @@ REFUSED = [
     (COMPLETIONS, {"prompt": "x", "echo": True, "logprobs": 0}, "echo", "log-probabilities of a prompt"),
     (COMPLETIONS, {"prompt": "x", "min_tokens": 4}, "min_tokens", "only supported where nothing ends an answer"),
     (COMPLETIONS, {"prompt": "x", "prompt_logprobs": 1}, "prompt_logprobs", "which is not supported"),
-    (CHAT, {"messages": [{"role": "user", "content": "x"}], "modalities": ["text", "audio"]}, "modalities", "supported"),
+    (CHAT, {"messages": [{"role": "user", "content": "x"}], "modalities": ["text", "audio"]}, "modalities", "not sup"),
     (CHAT, {"messages": [{"role": "user", "content": "x"}], "functions": [{}]}, "functions", "not supported"),
     (CHAT, {"messages": [{"role": "user", "content": "x"}], "chat_template": "{{ 1 }}"}, "chat_template", "supported"),
     # what a greedy bundle does not do
@@ -100,8 +100,10 @@ def test_what_is_wrong_is_named(server, path, body, param, words):
     assert answered.error["type"] == "invalid_request_error"
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"[1", b"nul", b"\xff\xfe", b'{"prompt": NaN}', b'{"a": 1e400', b"[" * 9000,
-                                  b'{"prompt": ' + b"9" * 5000 + b"}"])  # fmt: skip
+@pytest.mark.parametrize("body", [
+    b"", b"{", b"[1", b"nul", b"\xff\xfe", b'{"prompt": NaN}', b'{"a": 1e400', b"[" * 9000,
+    b'{"prompt": ' + b"9" * 5000 + b"}",
+])  # fmt: skip
 def test_what_is_no_json_is_refused(server, body):
     answered = server.ask("POST", COMPLETIONS, body)
     assert (answered.status, answered.error["code"]) == (400, "invalid_json")
@@ -148,7 +150,10 @@ def test_unknown_fields_are_ignored_and_logged_once(server, caplog, monkeypatch)
     with caplog.at_level(logging.INFO, "speccompile"):
         plain = server.complete(max_tokens=4).json["choices"]
         for _ in range(3):
-            assert server.complete(max_tokens=4, user="me", store=True, prediction={"type": "content"}).json["choices"] == plain
+            assert (
+                server.complete(max_tokens=4, user="me", store=True, prediction={"type": "content"}).json["choices"]
+                == plain
+            )
     assert sorted(caplog.messages) == [
         f"the field {name!r} of a request is not known here, and ignored" for name in ("prediction", "store", "user")
     ]
@@ -164,7 +169,9 @@ def test_unknown_fields_are_ignored_and_logged_once(server, caplog, monkeypatch)
     {"stop": None, "stream": False, "logprobs": None, "max_tokens": 4.0},
 ])  # fmt: skip
 def test_what_changes_nothing_is_taken(server, harmless):
-    assert server.complete(**{"max_tokens": 4} | harmless).json["choices"] == server.complete(max_tokens=4).json["choices"]
+    assert (
+        server.complete(**{"max_tokens": 4} | harmless).json["choices"] == server.complete(max_tokens=4).json["choices"]
+    )
 
 
 @pytest.mark.parametrize("body", [
@@ -240,7 +247,12 @@ def test_bundles_without_a_template_or_a_tokenizer_say_so():
         assert "no chat template (hint: use /v1/completions)" in plain.chat().error["message"]
         assert plain.complete(max_tokens=2).status == 200
     with toy_server(text=False) as plain:
-        for answered in (plain.chat(), plain.complete(), plain.post("/tokenize", prompt="x"), plain.complete([1], echo=True)):
+        for answered in (
+            plain.chat(),
+            plain.complete(),
+            plain.post("/tokenize", prompt="x"),
+            plain.complete([1], echo=True),
+        ):
             assert (answered.status, "no tokenizer" in answered.error["message"]) == (400, True)
         assert plain.complete([1], stop="x").error["param"] == "stop"
         answered = plain.complete([3, 1, 4], max_tokens=3, return_token_ids=True, logprobs=0)
@@ -317,8 +329,12 @@ def test_keys_are_checked_where_requests_are_taken():
         service.error = UsageError("seen")
         clients = set()
         for key in ("one", "zwölf"):
-            service.submit = lambda prompt, client, salt, **options: clients.add((client, salt)) or Puppet.submit(service, prompt)
-            answered = running.ask("POST", COMPLETIONS, {"prompt": "x"}, Authorization=f"bearer {key.encode().decode('latin-1')}")
+            service.submit = lambda prompt, client, salt, **options: (
+                clients.add((client, salt)) or Puppet.submit(service, prompt)
+            )
+            answered = running.ask(
+                "POST", COMPLETIONS, {"prompt": "x"}, Authorization=f"bearer {key.encode().decode('latin-1')}"
+            )
             assert answered.error["message"] == "seen"
         assert len(clients) == 2
         assert all("one" not in client and salt == f"{client}:" for client, salt in clients)

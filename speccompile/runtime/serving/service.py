@@ -101,7 +101,16 @@ class Service:
                 if not row.active or request.cancelled:
                     continue
                 logprobs = None if row.logprobs is None else row.logprobs[tokens:]
-                request.put(Piece(index, "".join(row.pieces[pieces:]), row.token_ids[tokens:], logprobs, None, row.top_logprobs and row.top_logprobs[tokens:]))
+                request.put(
+                    Piece(
+                        index,
+                        "".join(row.pieces[pieces:]),
+                        row.token_ids[tokens:],
+                        logprobs,
+                        None,
+                        row.top_logprobs and row.top_logprobs[tokens:],
+                    )
+                )
                 shown[index] = (len(row.pieces), len(row.token_ids))
             if request.cancelled:
                 for row in batch.rows:
@@ -110,5 +119,14 @@ class Service:
             pieces, tokens = shown[index]
             row = batch.rows[index]
             logprobs = None if row.logprobs is None else row.logprobs[tokens:]
-            request.put(Piece(index, "".join(row.pieces[pieces:]), row.token_ids[tokens:], logprobs, generation, row.top_logprobs and row.top_logprobs[tokens:]))
+            request.put(
+                Piece(
+                    index,
+                    "".join(row.pieces[pieces:]),
+                    row.token_ids[tokens:],
+                    logprobs,
+                    generation,
+                    row.top_logprobs and row.top_logprobs[tokens:],
+                )
+            )
             self.observer.ended(generation)
