@@ -1,12 +1,15 @@
 """The window of the next round: drafts, as many as the pace asks for, or the pending token alone.
 
-While nothing is drafted the drafter falls behind. Before it drafts again it reads what it has missed: alone, from the
-text that the host has; or, where it is fused with the target or needs more of it than tokens, beside the target, which
-is given the same tokens once more and commits the same rows. A target that carries states cannot be given a token
-twice: what drafts beside it goes on reading while it rests.
+While nothing is drafted in a row the drafter falls behind there. Before it drafts again it reads what it has missed:
+alone, from the text that the host has; or, where it is fused with the target or needs more of it than tokens, beside
+the target, which is given the same tokens once more and commits the same rows. A target that carries states cannot be
+given a token twice: what drafts beside it goes on reading while it rests.
+
+All rows have one window, as wide as the pace says for all of them together. A row whose drafts are drawn always wants
+all of them, since its tokens depend on how many there are; while there is one, the others draft as much.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from time import perf_counter
 
 import numpy as np
@@ -18,14 +21,16 @@ from speccompile.runtime.generation import Row
 from speccompile.runtime.pace import Pace, Policy
 from speccompile.runtime.proposals import Proposals
 from speccompile.runtime.rounds import Forward, Rounds, aligned_parts
+from speccompile.runtime.slots import Slot, lines_of
 from speccompile.runtime.stopwatch import Stopwatch
+from speccompile.tree import chain
 
 TARGET = f"{PARTS[0]}."
 """What the names of the target's caches begin with."""
 
 
 class Drafting:
-    """window: the most tokens of the next window, 1 for no drafts."""
+    """What the slots' next windows are, and what the drafter has read of each."""
 
     def __init__(
         self,
@@ -51,7 +56,7 @@ class Drafting:
         self._learns = any(name.startswith(KEPT) for name in states)
         self._reads_alone = not self._fused and all(tensor.name != "features" for tensor in inputs)
         pairs = any(tensor.name == "pairs" for graph in manifest.graphs for tensor in graph.inputs)
-        self.overlap = int(pairs and self._fused)
+        self._pairs, self.overlap = int(pairs), int(pairs and self._fused)
         """How many tokens of a chunk of the text begin the next one. Behind a chunk the target's own guess stands in
         the place of the next token, and a drafter that pairs features with the next token would keep a wrong row."""
         self.is_told = pairs and not self._fused
@@ -65,8 +70,6 @@ class Drafting:
         self._has_graph = drafting is not None
         self._skips = not self._learns and (self._reads_alone or not self._remembers)
         """Whether the drafter need not run where the host drafts: it reads what it missed later, or never has to."""
-        self._skipped = False
-        """Whether it has missed nothing but rounds for which the host drafted."""
         self._narrows = self._is_chain or proposals is not None
         """Whether the first of the drafts are as good a window as all of them."""
         accepts = {1: 0, self._full: manifest.depth}
@@ -79,172 +82,264 @@ class Drafting:
         self._parents = rounds.engine.array("parents", (rounds.batch, self._full)) if has_parents else None
         self._proposed = np.zeros((rounds.batch, self._full), np.int64)
         """Of every row, the window that the host has written."""
-        self._pending = rounds.engine.array("window", (rounds.batch, 1))
-        self._adaptive = self._feeds_again = False
-        self.window = 1
-        self._unread: list[int] | None = None
-        """Where the drafter has to read on, in every row; None where it has missed nothing."""
-        self._lag = 0
-        """How much it has missed, in the row in which that is most."""
+        self._asked, self._is_paced = 1, False
+        """The window that the pace has asked for, and whether that is the one that is wanted."""
 
-    def begin(self, rows: Sequence[Row], *, speculative: bool, adaptive: bool) -> None:
-        """A batch begins. What is drawn depends on how many drafts there are, so the clock must not decide that."""
-        is_certain = not self._draws or all(row.sampling.temperature == 0 for row in rows)
-        self._adaptive = speculative and adaptive and is_certain and self._can_adapt
-        self.window, self._unread = self._full if speculative else 1, None
-        self._feeds_again = self._skipped = False
-        if self._adaptive:
-            self.window = self.pace.begin(max(len(row.prompt) for row in rows), max(row.room for row in rows))
+    def admit(
+        self, slot: Slot, row: Row, reuse: int, *, speculative: bool, adaptive: bool, others: Sequence[Slot]
+    ) -> None:
+        """A row begins behind its first `reuse` tokens, which the slot's caches hold."""
+        if self._parents is not None:
+            self._parents[slot.index] = chain(self._full - 1).parents  # a tree, until there are drafts
+        fixed = speculative and not (adaptive and self.is_certain(row) and self._can_adapt)
+        # Of the last token's pair, the token behind it may be another now.
+        read = min(slot.read, max(0, reuse - self._pairs)) if self._remembers else reuse
+        slot.admit(row, reuse, read, speculative=speculative, fixed=fixed)
+        if speculative and read < reuse and not self._reads_alone and self.wanted([*others, slot]) > 1:
+            slot.length = slot.given = read  # what the drafter missed it reads at once, beside the target
 
-    @property
-    def is_fused(self) -> bool:
-        """Whether the next run drafts as it verifies."""
-        return self._fused and self.window > 1
+    def is_certain(self, row: Row) -> bool:
+        """Whether a row's tokens do not depend on how many drafts there are. Of one whose drafts are drawn they do, so
+        the clock must not decide that."""
+        return not self._draws or row.sampling.temperature == 0
 
-    def claim_unread(self) -> list[int] | None:
-        """Where the target has to be given every row's text again, so that the drafter reads it too; None where it has
-        not, or reads alone, when it drafts again. The caller does it now."""
-        if self.window == 1 or self._unread is None or self._reads_alone:
-            return None
-        unread, self._unread, self._feeds_again = self._unread, None, True
-        return unread
+    def wanted(self, present: Sequence[Slot]) -> int:
+        """The most tokens of the next window, while there are these rows; 1 for no drafts."""
+        drafting = [slot for slot in present if slot.speculative]
+        self._is_paced = bool(drafting) and not any(slot.fixed for slot in drafting)
+        if not self._is_paced:
+            return self._full if drafting else 1
+        news = [slot for slot in drafting if not slot.paced]
+        if news:
+            prompt, room = (max(each) for each in zip(*((len(s.row.prompt), s.row.room) for s in news), strict=True))
+            if len(news) == len(drafting):
+                self._asked = self.pace.begin(prompt, room)
+            else:
+                self.pace.join(prompt, room)
+            for slot in news:
+                slot.paced = True
+        return self._asked
 
-    def fed(self, tokens: int, seconds: float) -> None:
-        """The target was given so many tokens of a text."""
-        if self._adaptive and self.window > 1 and not self._reads_alone:
-            self.pace.caught_up(tokens, seconds, seconds if self._feeds_again else 0.0)
-
-    def width(self, rows: Sequence[Row]) -> int:
-        """How many tokens the next window has, in the row that has most."""
-        if self.window == 1 or self._on_device:
-            return self.window
+    def width(self, decoding: Collection[Slot], wanted: int) -> int:
+        """How many tokens the next window of some rows has, in the row that has most."""
+        if wanted == 1 or not decoding:
+            return 1
+        if self._on_device:
+            return self._full
         totals = self._rounds.n_total.tolist()
-        longest = max(totals[index] for index, row in enumerate(rows) if row.active)
-        return min(self.window, longest) if self._narrows or longest == 1 else self._full
+        longest = max((totals[slot.index] for slot in decoding if slot.has_drafts), default=1)
+        return min(wanted, longest) if self._narrows or longest == 1 else self._full
 
-    def fill(self, window: Array) -> None:
-        """Put the next window, int64 [B, W], where a run of this width reads it."""
-        width = window.shape[1]
-        if self.window > 1 and width < self._full:
-            window[:] = self._drafted[:, :width]
-            np.minimum(self._rounds.n_total, width, out=self._rounds.n_total)
+    def fill(self, window: Array, width: int, decoding: Iterable[Slot]) -> None:
+        """Put the next windows of some rows, of so many tokens, into int64 [B, W], where a run reads them."""
+        totals = self._rounds.n_total
+        for slot in decoding:
+            index = slot.index
+            if width == 1 or not slot.has_drafts:
+                window[index, 0] = slot.row.token_ids[-1]
+                totals[index] = 1
+                continue
+            if window.shape[1] != self._full:
+                window[index, :width] = self._drafted[index, :width]
+            totals[index] = min(totals[index], width)
 
-    def verified(self, width: int, seconds: float, rows: Sequence[Row]) -> None:
-        """A round of decoding, in which `rows` took part, has been verified."""
-        if not self._adaptive:
+    def drafts(self, begin: Mapping[Slot, int], wanted: int) -> bool:
+        """Whether the next run, over slots from these tokens on, drafts as it verifies."""
+        return self._fused and wanted > 1 and any(
+            slot.speculative and self._is_ready(slot, start) for slot, start in begin.items()
+        )  # fmt: skip
+
+    def claim_behind(self, decoding: Sequence[Slot], present: Sequence[Slot]) -> list[Slot]:
+        """Rows of which the target has to be given a part of the text again, from `given` on, so that the drafter reads
+        it too; none where it has not, or reads alone. The caller does it now."""
+        if self._reads_alone or not self._remembers or self.wanted(present) == 1:
+            return []
+        behind = [slot for slot in decoding if slot.speculative and slot.read < slot.length]
+        for slot in decoding:
+            slot.given = slot.read if slot in behind else slot.length
+        return behind
+
+    def verified(
+        self,
+        seconds: float,
+        begin: Mapping[Slot, int],
+        decoding: Collection[Slot],
+        *,
+        width: int,
+        fed: int,
+        again: bool,
+    ) -> None:
+        """A run has been verified that began at these tokens: a round of `decoding`, and so many tokens of a text."""
+        if not self._remembers:
+            for slot in begin:
+                slot.read = slot.length
+        if not self._is_paced or not any(slot.speculative for slot in begin):
             return
-        if self.window == 1:
+        if fed:
+            if self._asked > 1 and not self._reads_alone and not decoding:
+                self.pace.caught_up(fed, seconds, seconds if again else 0.0)
+            return
+        if self._asked == 1:
             self.pace.single(seconds)
         else:
-            accepted = [row.path_lengths[-1] - 1 for row in rows if row.draft_lengths[-1]]
+            paths = [slot.row for slot in decoding]
+            accepted = [row.path_lengths[-1] - 1 for row in paths if row.draft_lengths[-1]]
             timed = width if width in self._timed else self._full  # trees of the host have as many nodes as it found
-            self.pace.verified(timed, seconds, accepted, len(rows) - len(accepted))
+            self.pace.verified(timed, seconds, accepted, len(paths) - len(accepted))
 
-    def advance(self, forward: Forward, n_path: Sequence[int], rows: Sequence[Row], fed: int) -> None:
-        """Make the next window. `rows` took tokens of this run, none in the middle of a text; fed: tokens of the text.
+    def _is_ready(self, slot: Slot, start: int) -> bool:
+        """Whether the drafter has missed nothing before a run that begins at this token."""
+        return slot.read >= start or not self._remembers
 
-        The lengths are still those before the run, and may be others afterwards.
-        """
+    def advance(
+        self, forward: Forward, begin: Mapping[Slot, int], taking: Sequence[Slot], present: Sequence[Slot], fed: int
+    ) -> None:
+        """Make the next windows behind a run over slots from these tokens on, so many of them of a text. `taking` took
+        tokens of it, the others are in the middle of a text. The counts are still those of the run, and may be others
+        afterwards."""
+        ready = [slot for slot, start in begin.items() if self._is_ready(slot, start)]
+        for slot in begin:
+            slot.has_drafts = False
         if forward.fused:
-            self._unread = None
-        elif (self._fused and self._remembers) or self._unread is not None:
-            self._fall_behind(n_path)
-        if rows and self._adaptive:
-            self.window = self.pace.choose(self._lag if self._unread is not None else 0)
-        self._skipped = self._skipped and self.window > 1
+            self._have_read(ready, taking)
+        wanted = self._choose(begin, ready, taking, present, forward.fused)
+        if wanted == 1:
+            for slot in begin:
+                slot.skipped = False
+        drafting = [slot for slot in taking if slot.speculative and slot.row.active]
         if forward.fused:
             forward.hand_over()
-        elif self.window > 1 and not self._fused:
-            if rows or self._remembers or self._learns:  # of what follows the middle of a text, nobody reads drafts
-                self._draft(forward, n_path, rows, fed)
-        elif self._adaptive and (self._keeps_up or (self._learns and not (self._fused or self._remembers))):
-            self._read(forward)
-        elif self._unread is None and self._remembers:
-            self._fall_behind(n_path)
-        # A `step` that is not behind reads the pending token alone, and drafts again.
-        if self.window == 1 or (self._fused and not forward.fused):
-            self._write_pending(forward, n_path)
+            for slot in drafting:
+                slot.has_drafts = slot in ready
+        elif wanted > 1 and not self._fused:
+            if taking or self._remembers or self._learns:  # of what follows the middle of a text, nobody reads drafts
+                self._draft(forward, begin, ready, drafting, wanted, fed)
+        elif self._rests_reading(begin):
+            self._read(forward, ready)
 
-    def _read(self, forward: Forward) -> None:
-        """Nobody reads the drafts, but what learns nothing while it rests would never pay again, and what would have to
-        be fed beside the target later must be so now."""
+    def _choose(
+        self,
+        begin: Collection[Slot],
+        ready: Collection[Slot],
+        taking: Sequence[Slot],
+        present: Sequence[Slot],
+        fused: bool,
+    ) -> int:
+        """What is wanted of the next window. The pace is asked once a round: not for a row whose text has been read
+        while others decode."""
+        wanted, decoding = self.wanted(present), [slot for slot in present if slot.decodes]
+        if not self._is_paced or not any(slot.row.active for slot in taking):
+            return wanted
+        if any(slot not in taking for slot in decoding):
+            return wanted
+        misses = self._fused and not fused and self._remembers
+        lags = [s.length - s.read for s in decoding if s.speculative and (misses or s not in ready)]
+        self.pace.load(len(decoding) if self._rounds.has_ranges else 1)
+        self._asked = self.pace.choose(self._together(lags))
+        return self._asked
+
+    def _together(self, lags: Sequence[int]) -> int:
+        """What the drafter reads of rows that miss so much: one after the other, or side by side."""
+        return sum(lags) if self._rounds.has_ranges else max(lags, default=0)
+
+    def _have_read(self, slots: Iterable[Slot], taking: Collection[Slot]) -> None:
+        """The drafter has read what the run has committed of some rows; but for the last token, in the middle of a text
+        that it is not told how to go on with."""
+        for slot in slots:
+            slot.read, slot.skipped = slot.given + (self.overlap if slot in taking else 0), False
+
+    def _rests_reading(self, slots: Iterable[Slot]) -> bool:
+        """Whether the drafter reads though nobody wants drafts: what learns nothing while it rests would never pay
+        again, and what would have to be fed beside the target later must be so now."""
+        reads = self._keeps_up or (self._learns and not (self._fused or self._remembers))
+        return reads and any(slot.speculative for slot in slots)
+
+    def _read(self, forward: Forward, ready: Iterable[Slot]) -> None:
+        """The drafter reads a run, and its drafts are left alone."""
         draft = forward.draft  # which is bound the first time
         start = perf_counter()
         draft()
+        self._have_read(ready, ())
         self._seconds["draft"] += perf_counter() - start
 
-    def _write_pending(self, forward: Forward, n_path: Sequence[int]) -> None:
-        pending = self._pending if self.window == 1 else self._drafted
-        for index, end in enumerate(n_path):
-            pending[index, 0] = forward.path[index, end]
-        self._rounds.n_total[:] = 1
-
-    def _fall_behind(self, n_path: Sequence[int]) -> None:
-        """The drafter does not read this run."""
-        if self._unread is None:
-            self._unread, self._lag = self._rounds.length.tolist(), 0
-        self._lag += max(n_path)
-
-    def _draft(self, forward: Forward, n_path: Sequence[int], rows: Sequence[Row], fed: int) -> None:
-        """Ask the host, and run the drafter's own graph, where the host has not drafted for all rows; over what it has
-        missed, where it has missed anything."""
-        if self._unread is not None and not self._reads_alone:
-            return  # the target comes first: see `claim_unread`
-        draft, read = forward.draft if self._has_graph and self._unread is None else None, 0
+    def _draft(
+        self,
+        forward: Forward,
+        begin: Mapping[Slot, int],
+        ready: Sequence[Slot],
+        drafting: Sequence[Slot],
+        wanted: int,
+        fed: int,
+    ) -> None:
+        """Ask the host, and run the drafter's own graph, where the host has not drafted for all rows; alone over what
+        it has missed of a row, where it has missed anything."""
+        late = [slot for slot in drafting if slot not in ready] if self._reads_alone else []
+        if self._has_graph and not ready and not late:
+            return  # the target comes first: see `claim_behind`
+        drafting = [slot for slot in drafting if slot in ready or slot in late]
+        has_ranges, read = self._rounds.has_ranges, fed
+        draft = forward.draft if self._has_graph and ready and (has_ranges or not late) else None
         start = perf_counter()
-        found = {} if self._proposals is None else self._propose(self._proposals, rows)
+        found = {} if self._proposals is None else self._propose(self._proposals, drafting, wanted - 1)
         if not self._has_graph or (not fed and self._skips and found and all(found.values())):
-            self._skip(n_path)
-        elif draft is not None:
-            draft()
-            read = fed
+            read = 0
+            for slot in ready:
+                slot.skipped = self._has_graph and self._remembers
         else:
-            read = 0 if self._skipped else self._lag
-            self._catch_up(rows, forward.history)
+            read = fed or self._together([slot.length - slot.read for slot in late if not slot.skipped])
+            if draft is not None:
+                self._leave_out(slot for slot in begin if slot not in ready)
+                draft()
+                self._have_read(ready, ())
+            for group in [[slot] for slot in late] if has_ranges else [[*ready, *late]] if late else []:
+                self._catch_up(group, forward.history)
+            for slot in drafting:
+                slot.has_drafts = True
         self._put(found)
         self._seconds["draft"] += perf_counter() - start
         seconds = self._watch.lap()
-        if self._adaptive and read:
+        if not self._is_paced or not any(slot.speculative for slot in begin):
+            return
+        if read:
             self.pace.caught_up(read, seconds, seconds)
-        elif self._adaptive:
+        else:
             self.pace.drafted(seconds)
 
-    def _propose(self, proposals: Proposals, rows: Sequence[Row]) -> dict[int, int]:
-        """Ask for the drafts of every active row. Returns how many each has."""
+    def _leave_out(self, slots: Iterable[Slot]) -> None:
+        """Rows that the drafter must not read of the run, because it has missed what came before."""
+        for slot in slots:
+            self._rounds.n_path[slot.index] = 0
+
+    def _propose(self, proposals: Proposals, slots: Iterable[Slot], most: int) -> dict[Slot, int]:
+        """Ask for the drafts of some rows, at most so many. Returns how many each has."""
         found = {}
-        for index, row in enumerate(rows):
-            if row.active:
-                parents = None if self._parents is None else self._parents[index]
-                found[index] = proposals.write(row.text, self._proposed[index], parents, self.window - 1)
+        for slot in slots:
+            parents = None if self._parents is None else self._parents[slot.index]
+            found[slot] = proposals.write(slot.row.text, self._proposed[slot.index], parents, most)
         return found
 
-    def _skip(self, n_path: Sequence[int]) -> None:
-        """The next window has no drafts but the host's. Where a graph drafts, it does not read this run."""
-        self._rounds.n_total[:] = 1
-        if self._has_graph and self._remembers and self._unread is None:
-            self._fall_behind(n_path)
-            self._skipped = True
-
-    def _put(self, found: Mapping[int, int]) -> None:
+    def _put(self, found: Mapping[Slot, int]) -> None:
         """Make the host's drafts the window of every row that has any, and of all where no graph has written one."""
-        for index, drafts in found.items():
+        for slot, drafts in found.items():
             if drafts or not self._has_graph:
-                self._drafted[index, : drafts + 1] = self._proposed[index, : drafts + 1]
-                self._rounds.n_total[index] = 1 + drafts
+                self._drafted[slot.index, : drafts + 1] = self._proposed[slot.index, : drafts + 1]
+                self._rounds.n_total[slot.index] = 1 + drafts
+                slot.has_drafts = True
 
-    def _catch_up(self, rows: Sequence[Row], history: int) -> None:
-        """The drafter reads what it has missed of every row's committed tokens, then the pending one, and drafts.
+    def _catch_up(self, slots: Sequence[Slot], history: int) -> None:
+        """The drafter reads what it has missed of some rows' committed tokens, then the last one, and drafts.
 
         Each run reads the token behind its part as well, as it does in a prefill, where the target has proposed it.
         """
-        rounds, texts, starts = self._rounds, [row.text for row in rows], self._unread or ()
-        pairs = zip(starts, rows, strict=False)
-        missed = [range(start, len(row) - 1) if row.active else range(0) for start, row in pairs]
-        rounds.n_path[:] = rounds.length[:] = 0
+        rounds, texts = self._rounds, [slot.row.text for slot in slots]
+        rows = lines_of(slots) if rounds.has_ranges else range(rounds.batch)
+        missed = [range(slot.read, slot.length) for slot in slots]
         for parts in aligned_parts(missed, rounds.chunk):
-            catch_up = rounds.catch_up(max(map(len, parts)), history)
-            for index, (text, part) in enumerate(zip(texts, parts, strict=True)):
-                catch_up.path[index, : len(part) + 1] = text[part.start : part.stop + 1]
-                rounds.n_path[index], rounds.length[index] = len(part), part.start
+            catch_up = rounds.catch_up(max(map(len, parts)), history, rows)
+            rounds.n_path[rows.start : rows.stop] = 0
+            for slot, text, part in zip(slots, texts, parts, strict=True):
+                catch_up.path[slot.index, : len(part) + 1] = text[part.start : part.stop + 1]
+                rounds.n_path[slot.index], rounds.length[slot.index] = len(part), part.start
             catch_up.run()
-        self._unread = None
+        for slot in slots:
+            slot.read, slot.skipped = slot.length, False

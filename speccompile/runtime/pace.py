@@ -44,6 +44,14 @@ class Policy(Protocol):
         drafter reads the prompt."""
         ...
 
+    def join(self, prompt: int, room: int) -> None:
+        """Another row begins beside those that there are."""
+        ...
+
+    def load(self, rows: int) -> None:
+        """So many rows have the rounds that follow."""
+        ...
+
     def choose(self, lag: int) -> int:
         """The most tokens of the next window; 1 for no drafts. lag: tokens that the drafter would first catch up on."""
         ...
@@ -92,6 +100,12 @@ class Pace:
             return self._width
         self._lost = max(self._lost, -max(self._most_saved, self._speed.price(prompt)))
         return self.choose(prompt)
+
+    def join(self, prompt: int, room: int) -> None:
+        self._room = max(self._room, self._taken + room)
+
+    def load(self, rows: int) -> None:
+        pass
 
     def choose(self, lag: int) -> int:
         if self._paused:

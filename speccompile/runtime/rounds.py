@@ -24,58 +24,84 @@ class Rounds:
         self.engine, self.batch, self.tokens = engine, manifest.batch_size, manifest.tokens
         self.chunk, self.decoding_catch_up = manifest.prefill_chunk, manifest.catch_up
         self.graphs = {graph.name: graph for graph in manifest.graphs}
+        self.has_ranges: bool = engine.has_ranges
+        """Whether a run may be over some rows alone."""
         counts = (self.batch,)
         self.length, self.n_path = engine.array("length", counts), engine.array("n_path", counts)
         self.n_given, self.n_total = engine.array("n_given", counts), engine.array("n_total", counts)
-        self._forwards: dict[tuple[int, int, int, bool, bool, int], Forward] = {}
-        self._catch_ups: dict[tuple[int, int], CatchUp] = {}
+        self._forwards: dict[tuple[int, int, int, bool, bool, bool, range, int], Forward] = {}
+        self._catch_ups: dict[tuple[int, int, range], CatchUp] = {}
 
     def forward(
-        self, window: int, logit_rows: int, history: int, *, fused: bool, logprobs: bool, allowed: int = 1
+        self,
+        window: int,
+        logit_rows: int,
+        history: int,
+        *,
+        fused: bool,
+        logprobs: bool,
+        rows: range | None = None,
+        fed: bool = False,
+        allowed: int = 1,
     ) -> "Forward":
-        """A run of the target at these widths. fused: of the `step` graph, which drafts as well."""
-        key = (window, logit_rows, history, fused, logprobs, allowed)
+        """A run of the target at these widths. fused: of the `step` graph, which drafts as well; rows: of the batch, by
+        default all; fed: whether it is given a text, all of which the drafter reads."""
+        key = (window, logit_rows, history, fused, logprobs, fed, range(self.batch) if rows is None else rows, allowed)
         if key not in self._forwards:
             self._forwards[key] = Forward(self, *key)
         return self._forwards[key]
 
-    def catch_up(self, tokens: int, history: int) -> CatchUp:
+    def catch_up(self, tokens: int, history: int, rows: range) -> CatchUp:
         """A run of the drafter over so many committed tokens and the next. Few widths serve all numbers of them."""
         width = min(1 << (tokens - 1).bit_length(), self.chunk)
-        if (width, history) not in self._catch_ups:
+        key = (width, history, rows)
+        if key not in self._catch_ups:
             widths = {"window": width, "catch_up": width + 1, "history": history}
             path = self.engine.array("path", (self.batch, width + 1))
-            self._catch_ups[width, history] = CatchUp(self.engine.bind("draft", widths), path)
-        return self._catch_ups[width, history]
+            self._catch_ups[key] = CatchUp(self.engine.bind("draft", widths, rows=rows), path)
+        return self._catch_ups[key]
 
 
 class Forward:
-    """The target over a window, the arrays around it, and the draft that reads its path."""
+    """The target over a window, the arrays around it, and the draft that reads its path. Arrays have a line for every
+    row of the batch."""
 
     def __init__(
-        self, rounds: Rounds, window: int, logit_rows: int, history: int, fused: bool, logprobs: bool, allowed: int
+        self,
+        rounds: Rounds,
+        window: int,
+        logit_rows: int,
+        history: int,
+        fused: bool,
+        logprobs: bool,
+        fed: bool,
+        rows: range,
+        allowed: int,
     ) -> None:
-        catch_up = rounds.decoding_catch_up if logit_rows > 1 else window + 1
+        catch_up = rounds.decoding_catch_up if logit_rows > 1 and not fed else window + 1
         widths = {"window": window, "logit_rows": logit_rows, "catch_up": catch_up, "history": history}
         widths["allowed"] = allowed
         engine, graph = rounds.engine, rounds.graphs["step" if fused else "verify"]
-        self._engine, self._widths, self.history, self.fused = engine, widths, history, fused
-        self.verify: Run = engine.bind(graph.name, widths, ("logits",) if logprobs else ())
+        self._engine, self._widths, self.history, self.fused, self.rows = engine, widths, history, fused, rows
+        self.verify: Run = engine.bind(graph.name, widths, ("logits",) if logprobs else (), rows)
         self.window = engine.array("window", (rounds.batch, window))
         self.path = engine.array("path", (rounds.batch, window + 1))
         shapes = {tensor.name: tensor.concrete_shape(widths | {BATCH: rounds.batch}) for tensor in graph.outputs}
-        drafted = [name for name in COPIED if name in shapes]
+        lines = slice(rows.start, rows.stop)
         self._copies = [
-            (engine.array(name, shapes[name]), engine.array(COPIED[name], shapes[name])) for name in drafted
+            (engine.array(name, shapes[name])[lines], engine.array(COPIED[name], shapes[name])[lines])
+            for name in COPIED
+            if name in shapes
         ]
         self._nodes = engine.array("nodes", shapes["nodes"]) if "nodes" in shapes else None
-        self.logits = engine.array("logits", shapes["logits"]) if logprobs else None
-        """float32 [B, logit_rows, V], where the run was bound with them."""
+        # An optional output is of one run: it has the lines of its rows alone.
+        self.logits = engine.array("logits", (len(rows), *shapes["logits"][1:])) if logprobs else None
+        """float32 [rows, logit_rows, V], where the run was bound with them."""
 
     @cached_property
     def draft(self) -> Run:
         """The drafter over the path of this run: it writes the window of the next round."""
-        return self._engine.bind("draft", self._widths)
+        return self._engine.bind("draft", self._widths, rows=self.rows)
 
     def hand_over(self) -> None:
         """Make what a `step` has drafted the window of the next round."""
@@ -85,7 +111,7 @@ class Forward:
     def logprobs(self, index: int, tokens: Sequence[int], n_best: int) -> Logprobs:
         """Log-probabilities of a row's new tokens of this round, and of the best ones at their places."""
         assert self.logits is not None, "the round was bound without logits"
-        logits = self.logits[index]
+        logits = self.logits[index - self.rows.start]
         places = self._nodes[index, : len(tokens)] if self._nodes is not None else slice(len(tokens))
         return find_logprobs(logits[places], tokens, n_best)
 

@@ -19,6 +19,12 @@ class ForcedPace:
     def begin(self, prompt: int, room: int) -> int:
         return self.choose(prompt)
 
+    def join(self, prompt: int, room: int) -> None:
+        assert prompt > 0 < room
+
+    def load(self, rows: int) -> None:
+        assert rows > 0
+
     def choose(self, lag: int) -> int:
         wanted = next(self._wanted)
         self.lags.append(lag)

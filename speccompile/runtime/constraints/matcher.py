@@ -68,7 +68,9 @@ class Matcher:
 
     def _mask(self) -> Mask:
         self._inner.unsafe_compute_mask_ptr(self._bits.ctypes.data, self._bits.nbytes)
-        found: Mask = np.unpackbits(self._bits.view(np.uint8), count=self._vocabulary.size, bitorder="little").view(bool)
+        found: Mask = np.unpackbits(self._bits.view(np.uint8), count=self._vocabulary.size, bitorder="little").view(
+            bool
+        )
         known, ends = self._vocabulary.known, self._vocabulary.ends
         found[list(known - ends if self._inner.is_accepting() else known)] = False
         return found
