@@ -67,8 +67,6 @@ class ToyEngine:
         self._arrays: dict[tuple[str, tuple[int, ...]], Array] = {}
         self.carried_to: dict[int, int] = {}
         """Of each row, how many tokens the target's state has read, where it carries one."""
-        self.features: dict[int, list[int]] = {}
-        """What the last run of the target has left for the drafter, of each of its rows."""
 
     def array(self, buffer: str, shape: tuple[int, ...]) -> Array:
         if buffer.endswith(".rows"):
@@ -97,7 +95,6 @@ class ToyEngine:
             self.into_next, self.wants_logits = graph == "step", "logits" in optional
             self.lines = lines
             if verify in row_steps:
-                self.features.clear()
                 counts = zip(self._counts("n_given").tolist(), self._counts("length").tolist(), strict=True)
                 self.verified.append(list(counts)[lines.start : lines.stop])
                 if "history" in self.inputs:
@@ -110,6 +107,10 @@ class ToyEngine:
 
     def _counts(self, name: str) -> Array:
         return self.array(name, (self.batch,))
+
+    def _features(self, row: int, width: int) -> Array:
+        """What a run of the target leaves for the drafter's: it has lines for the run's rows alone."""
+        return self.array("features", (len(self.lines), width, 1))[row - self.lines.start, :, 0]
 
     def _per_draft(self, name: str, row: int, *more: int) -> Array:
         return self.array(name, (self.batch, self.tokens, *more))[row]
@@ -137,7 +138,7 @@ class ToyEngine:
             padding = [UNDEFINED] * (widths["logit_rows"] - len(nodes))
             self.array("nodes", (self.batch, widths["logit_rows"]))[row] = nodes + padding
         if "features" in self._dtypes:
-            self.features[row] = path
+            self._features(row, width)[: len(path)] = path
 
     def _walk(
         self, row: int, before: list[int], given: list[int], drafted: list[int], widths: Mapping[str, int]
@@ -214,7 +215,7 @@ class ToyEngine:
         path = self.array("path", (self.batch, widths["window"] + 1))[row].tolist()
         n_path, length = int(self._counts("n_path")[row]), int(self._counts("length")[row])
         if "features" in self._dtypes:
-            assert self.features[row][:n_path] == path[:n_path]
+            assert self._features(row, widths["window"])[:n_path].tolist() == path[:n_path]
         if self.into_next and self._is_behind(row, length, path[0]):  # a step drafts for all rows, whoever wants it
             self._drafted("next_window", self.tokens + 1)[row] = UNDEFINED
             self._drafted("next_total")[row] = 1 + self.tokens
@@ -266,13 +267,12 @@ class ToyEngine:
     def _is_behind(self, row: int, length: int, token: int) -> bool:
         """Whether the drafter has not read all that came before, or the token behind it."""
         text = self._committed("target", row, length)
-        following = self.caches["drafter.next"][row, :length].tolist()
         try:
-            return self._committed("drafter", row, length) != text or (
-                "pairs" in self.inputs and following != [*text, token][1:]
-            )
+            if self._committed("drafter", row, length) != text:
+                return True
         except AssertionError:
             return True
+        return "pairs" in self.inputs and self.caches["drafter.next"][row, :length].tolist() != [*text, token][1:]
 
     def _drafted(self, name: str, *shape: int) -> Array:
         """What is drafted, under its own name or where the next round reads it."""
