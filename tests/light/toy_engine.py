@@ -229,7 +229,8 @@ class ToyEngine:
             self.caches["drafter.next"][row, length : length + n_path] = path[1 : n_path + 1]
         start = max(0, n_path - (widths["catch_up"] - 1))
         text = self._committed("drafter", row, length + start) + path[start : n_path + 1] if n_path else path[:1]
-        committed = self._committed("target", row, length + n_path if n_path else 0)
+        # On a device the graphs share no more than the contract says.
+        committed = self._committed("target", row, length + n_path) if n_path and "target" in self.caches else []
         assert text[: len(committed)] == committed, "the drafter has read another text than the target"
         is_plain = self.tree == "chain" and not self.sample
         guessed = drafts(text, self.tokens) if is_plain else self._draft_tree(row, text, widths)
