@@ -215,7 +215,7 @@ class Drafting:
             if taking or self._remembers or self._learns:  # of what follows the middle of a text, nobody reads drafts
                 self._draft(forward, begin, ready, drafting, wanted, fed)
         elif self._rests_reading(begin):
-            self._read(forward, ready)
+            self._read(forward, begin, ready)
 
     def _choose(
         self,
@@ -254,10 +254,11 @@ class Drafting:
         reads = self._keeps_up or (self._learns and not (self._fused or self._remembers))
         return reads and any(slot.speculative for slot in slots)
 
-    def _read(self, forward: Forward, ready: Iterable[Slot]) -> None:
+    def _read(self, forward: Forward, begin: Iterable[Slot], ready: Collection[Slot]) -> None:
         """The drafter reads a run, and its drafts are left alone."""
         draft = forward.draft  # which is bound the first time
         start = perf_counter()
+        self._leave_out(slot for slot in begin if slot not in ready)
         draft()
         self._have_read(ready, ())
         self._seconds["draft"] += perf_counter() - start
@@ -291,7 +292,8 @@ class Drafting:
                 self._leave_out(slot for slot in begin if slot not in ready)
                 draft()
                 self._have_read(ready, ())
-            for group in [[slot] for slot in late] if has_ranges else [[*ready, *late]] if late else []:
+            whole = [slot for slot in (*ready, *late) if slot.row.active]  # they read side by side
+            for group in [[slot] for slot in late] if has_ranges else [whole] if late else []:
                 self._catch_up(group, forward.history)
             for slot in drafting:
                 slot.has_drafts = True

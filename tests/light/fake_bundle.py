@@ -85,10 +85,10 @@ def toy_tokenizer() -> Tokenizer:
     return tokenizer
 
 
-def toy_bundle(text: Text | None = None, **changes: object) -> Bundle:
-    """A bundle that lies in no folder."""
+def toy_bundle(text: Text | None = None, *, ranges: bool = False, **changes: object) -> Bundle:
+    """A bundle that lies in no folder. ranges: its engine may run some rows alone."""
     made = toy_manifest(**changes)  # type: ignore[arg-type]
-    return Bundle(made, ToyEngine(made), made.engines[0], text, None)
+    return Bundle(made, ToyEngine(made, has_ranges=ranges), made.engines[0], text, None)
 
 
 def write_toy_bundle(output: Path, *, tokenizer: bool = True, chat: bool = True, **changes: object) -> Path:

@@ -30,6 +30,8 @@ UNWRITTEN = -1
 UNDEFINED = 10**9
 
 STATIC = from_branching([2, 2, 1])
+CACHES = ("target", "drafter", "drafter.next")
+"""Tokens; the last, those behind each one, of a drafter that keeps them beside the next one."""
 DYNAMIC = (from_branching([2, 2]), from_paths([[0], [1], [2], [0, 0], [1, 0], [0, 0, 0]]))
 """What the drafter of dynamic trees chooses from."""
 
@@ -46,7 +48,9 @@ class ToyEngine:
 
     threads = 1
 
-    def __init__(self, manifest: Manifest) -> None:
+    def __init__(self, manifest: Manifest, *, has_ranges: bool = False) -> None:
+        """has_ranges: a run may be over some rows alone."""
+        self.has_ranges, self.lines = has_ranges, range(manifest.batch_size)
         self.batch, self.tokens = manifest.batch_size, manifest.tokens
         self.tree, self.sample = manifest.tree, manifest.sample
         self.graphs = {graph.name for graph in manifest.graphs}
@@ -58,15 +62,15 @@ class ToyEngine:
         self.histories: list[list[list[int]]] = []
         """Of each verify of a bundle that samples."""
         rows = manifest.max_length + max(manifest.prefill_chunk, self.tokens + 1) + self.tokens + 1
-        self.caches = {name: np.full((self.batch, rows), UNWRITTEN) for name in ("target", "drafter")}
+        self.caches = {name: np.full((self.batch, rows), UNWRITTEN) for name in CACHES}
         self._dtypes = buffer_dtypes(manifest.graphs)
         self._arrays: dict[tuple[str, tuple[int, ...]], Array] = {}
         self.carried_to: dict[int, int] = {}
         """Of each row, how many tokens the target's state has read, where it carries one."""
-        self.paired_with: dict[int, tuple[int, int]] = {}
-        """Of each row, how many tokens a drafter has that keeps them beside the next one, and the last one's next."""
 
     def array(self, buffer: str, shape: tuple[int, ...]) -> Array:
+        if buffer.endswith(".rows"):
+            return self.caches[buffer.removesuffix(".rows")]
         return self._arrays.setdefault((buffer, shape), np.zeros(shape, self._dtypes[buffer]))
 
     def has(self, graph: str) -> bool:
@@ -78,26 +82,35 @@ class ToyEngine:
     def address(self, buffer: str) -> int:
         return self.caches[buffer].ctypes.data
 
-    def bind(self, graph: str, widths: Mapping[str, int], optional: Sequence[str] = ()) -> Run:
+    def bind(
+        self, graph: str, widths: Mapping[str, int], optional: Sequence[str] = (), rows: range | None = None
+    ) -> Run:
+        lines = range(self.batch) if rows is None else rows
+        assert self.has_ranges or len(lines) == self.batch
         verify, draft = self._verify_row, self._draft_row
         row_steps = {"verify": [verify], "draft": [draft], "step": [verify, draft]}[graph]
 
         def run() -> None:
             self.runs.append(graph)
             self.into_next, self.wants_logits = graph == "step", "logits" in optional
+            self.lines = lines
             if verify in row_steps:
-                rows = zip(self._counts("n_given").tolist(), self._counts("length").tolist(), strict=True)
-                self.verified.append(list(rows))
+                counts = zip(self._counts("n_given").tolist(), self._counts("length").tolist(), strict=True)
+                self.verified.append(list(counts)[lines.start : lines.stop])
                 if "history" in self.inputs:
                     self.histories.append(self.array("history", (self.batch, widths["history"])).tolist())
             for row_step in row_steps:
-                for row in range(self.batch):
+                for row in lines:
                     row_step(row, widths)
 
         return run
 
     def _counts(self, name: str) -> Array:
         return self.array(name, (self.batch,))
+
+    def _features(self, row: int, width: int) -> Array:
+        """What a run of the target leaves for the drafter's: it has lines for the run's rows alone."""
+        return self.array("features", (len(self.lines), width, 1))[row - self.lines.start, :, 0]
 
     def _per_draft(self, name: str, row: int, *more: int) -> Array:
         return self.array(name, (self.batch, self.tokens, *more))[row]
@@ -110,6 +123,7 @@ class ToyEngine:
         bonus, nodes = 0, [0]
         if given:
             assert given <= total <= width, "more tokens than the window holds"
+            assert UNDEFINED not in window[:total], "drafts of a drafter that was behind"
             assert total - given < widths["logit_rows"], "more drafts than logits"
             before = self._committed("target", row, length)
             if "target.state.0" in self._dtypes and length:
@@ -124,7 +138,7 @@ class ToyEngine:
             padding = [UNDEFINED] * (widths["logit_rows"] - len(nodes))
             self.array("nodes", (self.batch, widths["logit_rows"]))[row] = nodes + padding
         if "features" in self._dtypes:
-            self.array("features", (self.batch, width, 1))[row, : len(path), 0] = path
+            self._features(row, width)[: len(path)] = path
 
     def _walk(
         self, row: int, before: list[int], given: list[int], drafted: list[int], widths: Mapping[str, int]
@@ -191,7 +205,7 @@ class ToyEngine:
         return self.array(name, (self.batch, self.tokens + 1))
 
     def _write_logits(self, row: int, text: list[int], tree: Tree, drafted: list[int], logit_rows: int) -> None:
-        logits = self.array("logits", (self.batch, logit_rows, VOCABULARY))[row]
+        logits = self.array("logits", (len(self.lines), logit_rows, VOCABULARY))[row - self.lines.start]
         logits[:] = np.nan
         for node, lineage in enumerate(tree.lineages):
             logits[node] = logits_after(text + [drafted[above - 1] for above in lineage[1:]])
@@ -201,13 +215,23 @@ class ToyEngine:
         path = self.array("path", (self.batch, widths["window"] + 1))[row].tolist()
         n_path, length = int(self._counts("n_path")[row]), int(self._counts("length")[row])
         if "features" in self._dtypes:
-            assert self.array("features", (self.batch, widths["window"], 1))[row, :n_path, 0].tolist() == path[:n_path]
+            assert self._features(row, widths["window"])[:n_path].tolist() == path[:n_path]
+        if self.into_next and self._is_behind(row, length, path[0]):  # a step drafts for all rows, whoever wants it
+            self._drafted("next_window", self.tokens + 1)[row] = UNDEFINED
+            self._drafted("next_total")[row] = 1 + self.tokens
+            return
         if "pairs" in self.inputs and n_path:
-            read, following = self.paired_with.get(row, (0, 0))
-            assert not length or (read, following) == (length, path[0]), "a row was paired with a wrong token"
-            self.paired_with[row] = length + n_path, path[n_path]
+            following = [*self._committed("target", row, length)[1:], path[0]] if length else []
+            assert self.caches["drafter.next"][row, :length].tolist() == following, (
+                "a row was paired with a wrong token"
+            )
+            self.caches["drafter.next"][row, length:] = UNWRITTEN
+            self.caches["drafter.next"][row, length : length + n_path] = path[1 : n_path + 1]
         start = max(0, n_path - (widths["catch_up"] - 1))
         text = self._committed("drafter", row, length + start) + path[start : n_path + 1] if n_path else path[:1]
+        # On a device the graphs share no more than the contract says.
+        committed = self._committed("target", row, length + n_path) if n_path and "target" in self.caches else []
+        assert text[: len(committed)] == committed, "the drafter has read another text than the target"
         is_plain = self.tree == "chain" and not self.sample
         guessed = drafts(text, self.tokens) if is_plain else self._draft_tree(row, text, widths)
         # Tokens of a tree do not lie in a line: they are caught up with when it is known which were accepted.
@@ -240,6 +264,16 @@ class ToyEngine:
                 weights[place] = 0
                 guessed.append(ids[place])
         return guessed
+
+    def _is_behind(self, row: int, length: int, token: int) -> bool:
+        """Whether the drafter has not read all that came before, or the token behind it."""
+        text = self._committed("target", row, length)
+        try:
+            if self._committed("drafter", row, length) != text:
+                return True
+        except AssertionError:
+            return True
+        return "pairs" in self.inputs and self.caches["drafter.next"][row, :length].tolist() != [*text, token][1:]
 
     def _drafted(self, name: str, *shape: int) -> Array:
         """What is drafted, under its own name or where the next round reads it."""

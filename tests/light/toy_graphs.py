@@ -47,7 +47,9 @@ def toy_graphs(
     drafted += make.drawn("next_", kept) if sample else []
     if not fused:
         drafted = [Tensor(t.name, t.dtype, t.shape, COPIED[t.name], t.role) for t in drafted]
-    draft = Graph("draft", (*read, make.cache("drafter")), (*drafted, make.cache("drafter", ".out")))
+    caches = ["drafter", *(["drafter.next"] if pairs else [])]
+    read, drafted = [*read, *map(make.cache, caches)], [*drafted, *(make.cache(each, ".out") for each in caches)]
+    draft = Graph("draft", tuple(read), tuple(drafted))
     return (_step(verify, draft), verify) if fused else (verify, draft)
 
 
