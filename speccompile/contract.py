@@ -8,10 +8,10 @@ them once, and then only runs graphs and reads counts and tokens.
 Sizes that vary from run to run are written as names (window, logit_rows, catch_up, history, and "window+1" for one
 more); everything else is a number.
 
-B, the rows of a batch, is such a name too, batch, in a bundle for more than one row: the first size of everything that
-has a line for each row, states included. A run may be over some rows alone, as a range of them. It then reads and writes
-the lines of these rows, where they lie; links and optional outputs, which are of one run, have as many lines as it has
-rows. In a bundle for one row, and for an engine that takes no ranges, B is a number: see `with_batch`.
+B, the rows of a batch, is such a name too, batch, in a bundle for more than one row: the first size of everything
+that has a line for each row, states included. A run may be over some rows alone, as a range of them. It then reads and
+writes the lines of these rows, where they lie; links and optional outputs, which are of one run, have as many lines as
+it has rows. In a bundle for one row, and for an engine that takes no ranges, B is a number: see `with_batch`.
 
 One round, in the order of its graphs; a bundle without drafts has the first alone:
 

@@ -111,7 +111,7 @@ def _lowered(
 ) -> Lowered:
     numbers = {part: numbers_of(form, precision, part) for part in precision.words()}
     dtypes = {part: each.compute for part, each in numbers.items()}
-    graphs = tuple(form.contract(graph, dtypes) for graph in round_graphs(plan, parts))
+    graphs = tuple(form.contract(graph, dtypes, plan.batch_size) for graph in round_graphs(plan, parts))
     words = [each.name.partition(".")[0] for each in numbers.values()]
     suffix = [] if set(words) == {"float32"} else words[:1] if len(set(words)) == 1 else words
     return Lowered(".".join([form.name, *suffix]), form, precision, graphs, shares_weights(plan), in_place)

@@ -86,7 +86,8 @@ def _measure(plan: Plan, engines: Sequence[ProofEngine], folder: Path, texts: li
     for (form, numbers), engine in {_target(each.lowered): each for each in engines}.items():
         with step(f"measuring quality: {form.name} in {numbers.name}"):
             (verify,) = (graph for graph in engine.entry.graphs if graph.name == "verify")
-            logits = quality.engine_logits(engine.open(folder, "verify"), verify, texts, plan.prefill_chunk)
+            running = engine.open(folder, "verify")
+            logits = quality.engine_logits(running, verify, texts, plan.prefill_chunk, plan.batch_size)
             found = quality.predictions(logits, texts, size, f"{form.name} in {numbers.name}")
             release()
         names = [each.name for each in plan.engines if _planned_target(each) == (form, numbers)]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from speccompile.cli.heads import hit_rows, hit_title
-from speccompile.contract import Buffer, buffers
+from speccompile.contract import BATCH, Buffer, buffers
 from speccompile.errors import BundleError
 
 if TYPE_CHECKING:
@@ -83,8 +83,9 @@ def command(folder: Path, as_json: bool, no_verify: bool) -> None:
         click.echo("\n".join(_lines(bundle, verified=not no_verify)))
 
 
-def size_in_bytes(buffer: Buffer) -> int | str:
-    """A number, or a product where a width varies from run to run. Raises BundleError for a dtype of unknown size."""
+def size_in_bytes(buffer: Buffer, rows: int = 1) -> int | str:
+    """A number, or a product where a width varies from run to run; of a batch of so many rows, which all lie in memory.
+    Raises BundleError for a dtype of unknown size."""
     if buffer.dtype not in DTYPE_BYTES:
         known = ", ".join(DTYPE_BYTES)
         raise BundleError(
@@ -93,8 +94,8 @@ def size_in_bytes(buffer: Buffer) -> int | str:
         )
     fixed, widths = DTYPE_BYTES[buffer.dtype], []
     for size in buffer.shape:
-        if isinstance(size, int):
-            fixed *= size
+        if not isinstance(size, str) or size == BATCH:
+            fixed *= rows if size == BATCH else int(size)
         else:
             widths.append(f"({size})" if "+" in size else size)
     return "*".join([str(fixed), *widths]) if widths else fixed
@@ -105,7 +106,10 @@ def _as_object(bundle: "OpenedBundle", *, verified: bool) -> dict[str, Any]:
         "digest": bundle.hashes.digest,
         "verified": verified,
         "manifest": bundle.manifest.to_json(),
-        "buffers": [asdict(b) | {"bytes": size_in_bytes(b)} for b in buffers(bundle.manifest.graphs)],
+        "buffers": [
+            asdict(each) | {"bytes": size_in_bytes(each, bundle.manifest.batch_size)}
+            for each in buffers(bundle.manifest.graphs)
+        ],
         "files": {path: {"blake3": file.blake3, "bytes": file.size} for path, file in bundle.hashes.files.items()},
         "lock": bundle.lock,
         "here": {name: found and _exactness(found) for name, found in _found_here(bundle).items()},
@@ -222,14 +226,16 @@ def _tensor_cells(tensor: "Tensor | Buffer") -> tuple[str, str, str]:
 
 def _buffer_rows(manifest: "Manifest") -> list[tuple[str, ...]]:
     """Every buffer, then what those of fixed size take in each engine, whose caches may hold smaller numbers."""
+    batch = manifest.batch_size
     rows: list[tuple[str, ...]] = [
-        (*_tensor_cells(buffer), _size(size_in_bytes(buffer))) for buffer in buffers(manifest.graphs)
+        (*_tensor_cells(buffer), _size(size_in_bytes(buffer, batch))) for buffer in buffers(manifest.graphs)
     ]
-    return rows + [(f"fixed sizes, {each.name}", "", "", _size(_fixed_bytes(each.graphs))) for each in manifest.engines]
+    fixed = ((each.name, _fixed_bytes(each.graphs, batch)) for each in manifest.engines)
+    return rows + [(f"fixed sizes, {name}", "", "", _size(size)) for name, size in fixed]
 
 
-def _fixed_bytes(graphs: Sequence["Graph"]) -> int:
-    return sum(size for buffer in buffers(graphs) if isinstance(size := size_in_bytes(buffer), int))
+def _fixed_bytes(graphs: Sequence["Graph"], rows: int) -> int:
+    return sum(size for buffer in buffers(graphs) if isinstance(size := size_in_bytes(buffer, rows), int))
 
 
 def _quality_title(quality: dict[str, Any]) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 
-from speccompile.contract import KEPT, Graph, Tensor, is_carried
+from speccompile.contract import KEPT, Graph, Tensor, is_carried, with_batch
 from speccompile.diagnose.quiet import quiet
 from speccompile.diagnose.windows import Array, Window, meaningful, windows
 from speccompile.errors import EngineError, ProofError
@@ -81,7 +81,7 @@ def _compare(
 ) -> dict[str, Any]:
     from polygraphy.comparator import Comparator
 
-    checker = _Checker(tolerance, exact=exact)
+    checker, graph = _Checker(tolerance, exact=exact), with_batch(graph, len(script.texts))
     with quiet():
         fed = list(windows(graph, script, drafts=exact))
         expected, states = _reference(reference, graph, fed)

@@ -11,6 +11,7 @@ from onnx_ir.passes import common
 from speccompile.contract import Graph
 from speccompile.errors import BuildError
 from speccompile.lower.forms import NATIVE, Form, Numbers
+from speccompile.lower.passes.fix_batch import fix_batch
 from speccompile.lower.passes.reduce_precision import reduce_precision
 from speccompile.lower.passes.transposed_weights import transposed_weights
 from speccompile.lower.quantize import QuantizeReport, join, quantize
@@ -171,10 +172,13 @@ def _content(tensor: ir.ExternalTensor) -> bytes:
 
 
 def write_lowered(model: ir.Model, graph: Graph, folder: Path, engine: str, form: Form) -> dict[str, int]:
-    """Lower a neutral graph, loaded from `folder`, for an engine. It reads the same weights.
+    """Lower a neutral graph, loaded from `folder`, for an engine; graph: its contract. It reads the same weights.
 
     Returns how often each pass fired.
     """
+    (length,) = (tensor for tensor in graph.inputs if tensor.name == "length")
+    if isinstance(rows := length.shape[0], int):
+        fix_batch(model, rows)
     fired = form.lower(model)
     ir.save(model, folder / engine_file(graph, engine))
     return fired

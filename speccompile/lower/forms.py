@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
-from speccompile.contract import Graph, with_cache_dtypes, with_float_states
+from speccompile.contract import Graph, with_batch, with_cache_dtypes, with_float_states
 from speccompile.lower import masked, onnxruntime
 from speccompile.recipe.plan import EnginePlan, PrecisionPlan
 
@@ -18,16 +18,18 @@ NATIVE = "native"
 
 @dataclass(frozen=True)
 class Form:
-    """One way of lowering. weights: how quantized weights are written; compute: the dtype beside quantized weights."""
+    """One way of lowering. weights: how quantized weights are written; compute: the dtype beside quantized weights.
+    has_ranges: whether a run may be over some rows of a batch alone."""
 
     name: str
     lower: Callable[[ir.Model], dict[str, int]]
     weights: str
     compute: str
+    has_ranges: bool = False
 
-    def contract(self, graph: Graph, dtypes: Mapping[str, str]) -> Graph:
-        """What a lowered graph takes and gives. dtypes: part -> what it computes in."""
-        typed = with_cache_dtypes(graph, dtypes)
+    def contract(self, graph: Graph, dtypes: Mapping[str, str], rows: int = 1) -> Graph:
+        """What a lowered graph takes and gives. dtypes: part -> what it computes in; rows: of a batch."""
+        typed = with_cache_dtypes(graph if self.has_ranges else with_batch(graph, rows), dtypes)
         return with_float_states(typed) if self.lower is masked.lower else typed
 
     def compute_dtype(self, word: str) -> str:
@@ -35,7 +37,7 @@ class Form:
         return word if word in FLOATS and self.weights != NATIVE else self.compute
 
 
-CPU = Form("onnxruntime-cpu", onnxruntime.lower, NATIVE, "float32")
+CPU = Form("onnxruntime-cpu", onnxruntime.lower, NATIVE, "float32", has_ranges=True)
 CUDA = Form("onnxruntime-cuda", masked.lower, "matmul_nbits", "float16")
 TENSORRT = Form("tensorrt", masked.lower, "qdq", "float16")
 

@@ -74,6 +74,15 @@ Graph Graph::from_json(const Json& data) { return {data["name"].text(), tensors(
 const Tensor* Graph::input(const std::string& name) const { return named(inputs, name); }
 const Tensor* Graph::output(const std::string& name) const { return named(outputs, name); }
 
+std::vector<Graph> with_batch(std::vector<Graph> graphs, int64_t rows) {
+  for (Graph& graph : graphs)
+    for (std::vector<Tensor>* tensors : {&graph.inputs, &graph.outputs})
+      for (Tensor& tensor : *tensors)
+        for (Dimension& size : tensor.shape)
+          if (size.width == kBatch) size = {rows, ""};
+  return graphs;
+}
+
 bool is_carried(const std::string& buffer) {
   const std::string dotted = "." + buffer + ".";
   return dotted.find(".conv.") != std::string::npos || dotted.find(".state.") != std::string::npos;

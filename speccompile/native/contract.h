@@ -19,6 +19,9 @@ constexpr const char* kKept = "kept.";
 // them where they are read when the graph has run.
 constexpr const char* kNext = "next.";
 
+// The name of the size that counts the rows of a batch. This runtime has no runs over some rows alone: see `with_batch`.
+constexpr const char* kBatch = "batch";
+
 using Shape = std::vector<int64_t>;
 using Widths = std::map<std::string, int64_t>;
 
@@ -52,6 +55,9 @@ struct Graph {
   const Tensor* input(const std::string& name) const;
   const Tensor* output(const std::string& name) const;
 };
+
+// The graphs with the number of rows in the place of its name: every run is over all of them.
+std::vector<Graph> with_batch(std::vector<Graph> graphs, int64_t rows);
 
 // Whether a buffer is a state that is carried from token to token, "target.conv.0", "drafter.1.state.3": it has no row for every
 // token, so a token must not be given to it twice.

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from speccompile.contract import BATCH, PARTS, Graph, carries
+from speccompile.contract import BATCH, PARTS, Graph, carries, with_batch
 from speccompile.errors import ProofError
 from speccompile.progress import counted
 from speccompile.prove.feeds import make_input
@@ -76,15 +76,16 @@ def agreement(found: Predictions, float32: Predictions) -> dict[str, float]:
     }
 
 
-def engine_logits(engine: Engine, verify: Graph, texts: Texts, chunk: int) -> Iterator[Block]:
-    """The engine's logits of every position, teacher-forced through `verify`, as many texts at once as it has rows.
+def engine_logits(engine: Engine, verify: Graph, texts: Texts, chunk: int, rows: int = 1) -> Iterator[Block]:
+    """The engine's logits of every position, teacher-forced through `verify`, as many texts at once as it has rows, or
+    `rows` where any number will do.
 
     A chain's window holds one given token, and text in the place of drafts: whatever is accepted of it, all rows are
     committed as they stand, and the host moves `length` past them. Where drafts are a tree, a window has the logits of
     one of its given tokens alone, the last: windows of one token. So has a target that carries states, which move on by
     what is accepted alone.
     """
-    (logits,) = (tensor for tensor in verify.outputs if tensor.name == "logits")
+    (logits,) = (tensor for tensor in with_batch(verify, rows).outputs if tensor.name == "logits")
     batch, _, vocabulary_size = logits.shape
     assert isinstance(batch, int)
     assert isinstance(vocabulary_size, int)

@@ -47,8 +47,8 @@ class Engine(Protocol):
     def bind(
         self, graph: str, widths: Mapping[str, int], optional: Sequence[str] = (), rows: range | None = None
     ) -> Run:
-        """Bind a graph to its buffers at these widths, the batch by default the bundle's, and return what runs it, to its
-        end.
+        """Bind a graph to its buffers at these widths, the batch by default the bundle's, and return what runs it, to
+        its end.
 
         `optional` names the optional outputs that are wanted; they are found under their names with `array`. rows: of
         the batch, one or more in a row, all by default. The run reads and writes no line of another row. Raises

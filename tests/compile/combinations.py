@@ -125,7 +125,9 @@ class Combination:
         """Whether its drafts come true now and then: random heads know nothing of their target."""
         return self.drafter not in ("none", *HEADS) and "+" not in self.pair
 
-    def recipe(self, parameters: Mapping[str, float], engine: Mapping[str, Any]) -> dict[str, Any]:
+    def recipe(
+        self, parameters: Mapping[str, float], engine: Mapping[str, Any], batch_size: int = BATCH_SIZE
+    ) -> dict[str, Any]:
         fused = self.exact and (self.drafter, self.tree) in FUSED and (not self.pair or self.drafter == "layer_skip")
         drafter = {
             "kind": self.drafter,
@@ -145,7 +147,7 @@ class Combination:
             "decoding": self.decoding,
             "graphs": "fused" if fused else "separate",
             "verify": {"method": self.method, **parameters},
-            "cache": {"max_length": MAX_LENGTH, "batch_size": BATCH_SIZE, "prefill_chunk": 16},
+            "cache": {"max_length": MAX_LENGTH, "batch_size": batch_size, "prefill_chunk": 16},
             "engines": [engine],
         }
 
@@ -230,17 +232,24 @@ class Workshop:
                 save(_model(drafter, 0.2, 1), folder / "other", tokenizer=False)  # the last, which is looked for
         return folder
 
-    def bundle(self, combination: Combination, **parameters: float) -> Path:
+    def bundle(self, combination: Combination, *, batch_size: int = BATCH_SIZE, **parameters: float) -> Path:
         """The bundle for ONNX Runtime, with the method's loose parameters, or others."""
-        return self._built(combination, parameters or LOOSE[combination.method], {"backend": "onnxruntime"})
+        loose = parameters or LOOSE[combination.method]
+        return self._built(combination, loose, {"backend": "onnxruntime"}, batch_size)
 
     def engines(self, combination: Combination) -> Path:
         """The bundle for TensorRT-RTX."""
         return self._built(combination, LOOSE[combination.method], combination.tensorrt())
 
-    def _built(self, combination: Combination, parameters: Mapping[str, float], engine: Mapping[str, Any]) -> Path:
+    def _built(
+        self,
+        combination: Combination,
+        parameters: Mapping[str, float],
+        engine: Mapping[str, Any],
+        batch_size: int = BATCH_SIZE,
+    ) -> Path:
         models = self.models(combination.where.architecture)
-        recipe = combination.recipe(parameters, engine)
+        recipe = combination.recipe(parameters, engine, batch_size)
         folder = models / f"{combination}-{_digest(recipe)}"
         with once(folder) as is_new:
             if is_new:

@@ -22,7 +22,7 @@ import torch
 from transformers import AutoModelForCausalLM, DynamicCache, PreTrainedModel
 
 from speccompile.bundle.manifest import EngineEntry
-from speccompile.contract import Graph
+from speccompile.contract import BATCH, Graph
 from speccompile.errors import UnsupportedModelError
 from speccompile.lower.export import Exported, export_draft, export_verify
 from speccompile.lower.files import engine_file, neutral_file, write_lowered, write_neutral
@@ -135,7 +135,9 @@ def windows(batch: int, max_length: int) -> Iterator[tuple[int, list[int]]]:
 def run_windows(session: ort.InferenceSession, graph: Graph, texts: list[list[int]], fed: list[Any]) -> tuple[Any, ...]:
     """Logits of every token, row by row, and the caches in the end. Checks the round's own outputs on the way."""
     names = [tensor.name for tensor in graph.outputs]
-    states = {t.name: np.zeros(t.concrete_shape({}), t.dtype) for t in graph.inputs if t.role == "state"}
+    states = {
+        t.name: np.zeros(t.concrete_shape({BATCH: len(texts)}), t.dtype) for t in graph.inputs if t.role == "state"
+    }
     length, logits = np.zeros(len(texts), np.int64), [[] for _ in texts]
 
     def run(width: int, counts: list[int], n_given: np.ndarray, n_rows: int) -> dict[str, np.ndarray]:

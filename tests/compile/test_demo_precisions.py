@@ -95,7 +95,7 @@ def difference(got: np.ndarray, expected: np.ndarray) -> float:
 def target_logits(bundle: Bundle, both: Sequence[Sequence[int]], width: int) -> np.ndarray:
     """float32 [n, V] after each of the n tokens of the first text, fed in windows of this width."""
     fed = [[*text, 0] for text in both]
-    found = dict(quality.engine_logits(bundle.engine, bundle.manifest.graphs[0], fed, width))
+    found = dict(quality.engine_logits(bundle.engine, bundle.manifest.graphs[0], fed, width, BATCH))
     return np.concatenate([found[start] for start in sorted(found) if start < len(both[0])])
 
 
@@ -135,7 +135,7 @@ def test_logits_do_not_depend_on_the_drafts_beside_them(bundle):
 def read(bundle: Bundle, path: Sequence[int], n_path: int, length: int, catch_up: int) -> dict[str, np.ndarray]:
     """One run of the drafter over a path in the first row: what it drafts, and from what; what its caches then hold."""
     engine, draft, width = bundle.engine, bundle.manifest.graphs[1], len(path) - 1
-    widths = {"window": width, "catch_up": catch_up, "history": 1}
+    widths = {"batch": BATCH, "window": width, "catch_up": catch_up, "history": 1}
     run = engine.bind("draft", widths)
     rows = np.array([path, [0] * (width + 1)])
     values = {"path": rows, "n_path": [n_path, 0], "length": [length, 0]}
@@ -203,7 +203,7 @@ def target() -> PreTrainedModel:
 def said(engine: Engine, verify: Graph) -> quality.Predictions:
     """Of four passages."""
     some = texts()[:4]
-    return quality.predictions(quality.engine_logits(engine, verify, some, 128), some, VOCABULARY, "the engine")
+    return quality.predictions(quality.engine_logits(engine, verify, some, 128, BATCH), some, VOCABULARY, "the engine")
 
 
 @cache

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -13,12 +13,13 @@ import pytest
 import torch
 
 from speccompile.bundle.manifest import EngineEntry
-from speccompile.contract import Graph, with_cache_dtypes, with_float_states
+from speccompile.contract import Graph, with_batch, with_cache_dtypes, with_float_states
 from speccompile.engines import Limits, make_settings, process
 from speccompile.families.prompt_lookup.drafter import PromptLookup
 from speccompile.lower import masked, neutral
 from speccompile.lower.export import Exported, export_draft, export_verify
 from speccompile.lower.files import neutral_file, write_neutral
+from speccompile.lower.passes.fix_batch import fix_batch
 from speccompile.lower.passes.reduce_precision import reduce_precision
 from speccompile.models.load import load_model
 from speccompile.models.probe import probe
@@ -164,24 +165,31 @@ def export_case(name: str, folder: Path, export: Callable[[Path], Exported]) -> 
     return Case(folder, exported.graph)
 
 
+def fixed(exported: Exported, batch: int) -> Exported:
+    """As engines on a GPU get it."""
+    fix_batch(exported.model, batch)
+    return replace(exported, graph=with_batch(exported.graph, batch))
+
+
 def verify(batch: int) -> Callable[[Path], Exported]:
-    return lambda path: export_verify(Verify(probe(load_model(path, LENGTH), CacheShape(batch, ROWS, LENGTH))))
+    shape = CacheShape(batch, ROWS, LENGTH)
+    return lambda path: fixed(export_verify(Verify(probe(load_model(path, LENGTH), shape))), batch)
 
 
 def draft(batch: int) -> Callable[[Path], Exported]:
     shape = CacheShape(batch, ROWS, LENGTH)
-    return lambda path: export_draft(
-        FixedDrafter(DecoderReader(probe(load_model(path, LENGTH), shape)), chain(2)), batch
+    return lambda path: fixed(
+        export_draft(FixedDrafter(DecoderReader(probe(load_model(path, LENGTH), shape)), chain(2)), batch), batch
     )
 
 
 def lookup(batch: int) -> Callable[[Path], Exported]:
-    return lambda path: export_draft(PromptLookup(chain(4), 3, batch, ROWS), batch)
+    return lambda path: fixed(export_draft(PromptLookup(chain(4), 3, batch, ROWS), batch), batch)
 
 
 def suffix(batch: int) -> Callable[[Path], Exported]:
     drafter = suffix_chain(4, batch=batch, rows=ROWS, lane=64)
-    return lambda path: export_draft(drafter, batch)
+    return lambda path: fixed(export_draft(drafter, batch), batch)
 
 
 CASES: dict[str, tuple[str, Callable[[Path], Exported]]] = {

@@ -47,7 +47,7 @@ def test_perplexity_is_that_of_transformers(workshop, way):
     folder = workshop.models(way.where.architecture) / "target"
     model = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager").eval()
     verify = next(graph for graph in bundle.manifest.graphs if graph.name == "verify")
-    logits = engine_logits(bundle.engine, verify, texts(), bundle.manifest.prefill_chunk)
+    logits = engine_logits(bundle.engine, verify, texts(), bundle.manifest.prefill_chunk, bundle.manifest.batch_size)
     found = predictions(logits, texts(), bundle.manifest.vocabulary_size, "the engine")
     assert found.perplexity == pytest.approx(own_perplexity(model), rel=1e-4)
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from speccompile.contract import is_carried
+from speccompile.contract import BATCH, is_carried
 from speccompile.runtime import Bundle
 from speccompile.runtime.bundle import Batch
 from tests import zoo
@@ -44,7 +44,8 @@ def continuation(workshop):
 def states(bundle: Bundle) -> dict[str, np.ndarray]:
     """Copies of all that is carried, [B, ..]."""
     outputs = [tensor for graph in bundle.manifest.graphs for tensor in graph.outputs if is_carried(tensor.buffer)]
-    found = {each.buffer: bundle.engine.array(each.buffer, each.concrete_shape({})).copy() for each in outputs}
+    sizes = {BATCH: bundle.manifest.batch_size}
+    found = {each.buffer: bundle.engine.array(each.buffer, each.concrete_shape(sizes)).copy() for each in outputs}
     assert {name.partition(".")[0] for name in found} == {"target", "drafter"}
     return found
 

@@ -133,7 +133,5 @@ def test_an_engine_without_ranges_says_so(tmp_path):
     device = Adding(FakeCuda(), Graph("draft", (state,), (replace(state, name="length.out"),)))
     assert not device.has_ranges
     device.bind("draft", {}, rows=range(ROWS))
-    with pytest.raises(
-        EngineError, match=r"a run over range\(0, 1\): this engine runs all 3 rows of the batch at once"
-    ):
+    with pytest.raises(EngineError, match="this engine runs all 3 rows of the batch at once"):
         device.bind("draft", {}, rows=range(1))

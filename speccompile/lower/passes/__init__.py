@@ -118,6 +118,18 @@ def stand_in(old: ir.Value, new: ir.Value) -> None:
     ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
 
 
+SAME = 0
+"""A Reshape's word for the size that is there."""
+
+
+def size_or_same(value: ir.Value | None, axis: int) -> int:
+    """What a Reshape is told of an axis that it keeps in its place: the number, where the trace knows one."""
+    assert value is not None
+    assert value.shape is not None
+    size = value.shape[axis]
+    return size if isinstance(size, int) else SAME
+
+
 def static_size(value: ir.Value | None, axis: int) -> int:
     """The size along an axis that the trace knows to be a number. Raises TypeError when it does not."""
     assert value is not None

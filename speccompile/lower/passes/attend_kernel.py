@@ -4,11 +4,8 @@ import onnx_ir as ir
 
 from speccompile.lower import neutral
 from speccompile.lower.native import DOMAIN
-from speccompile.lower.passes import Nodes, replace_each, stand_in, static_size
+from speccompile.lower.passes import Nodes, replace_each, size_or_same, stand_in, static_size
 from speccompile.lower.passes.matching import made_by
-
-SAME = 0
-"""A Reshape's word for the size that is there."""
 
 HEADS_LAST = (0, 2, 1, 3)
 """[B, heads, T, D] -> [B, T, heads, D], and back."""
@@ -35,15 +32,14 @@ def _attend(nodes: Nodes, node: ir.Node) -> ir.Value:
     query, *rest = node.inputs
     assert query is not None
     assert query.shape is not None
-    heads, batch = static_size(query, 1), query.shape[0]
-    rows = batch if isinstance(batch, int) else SAME
+    batch, heads = size_or_same(query, 0), static_size(query, 1)
     width = static_size(node.inputs[1 if neutral.is_latent(node.op_type) else 2], 3)
     turned = nodes("Transpose", query, perm=HEADS_LAST)
-    flat = nodes("Reshape", turned, nodes.integers(rows, -1, heads * static_size(query, 3)))
+    flat = nodes("Reshape", turned, nodes.integers(batch, -1, heads * static_size(query, 3)))
     settings = {name: node.attributes[name].value for name in ("scale", "softcap", "window")}
     context = nodes(node.op_type, flat, *rest, domain=DOMAIN, **settings)
-    context.type, context.shape = query.type, ir.Shape([batch, query.shape[2], heads * width])
-    by_head = nodes("Reshape", context, nodes.integers(rows, -1, heads, width))
+    context.type, context.shape = query.type, ir.Shape([query.shape[0], query.shape[2], heads * width])
+    by_head = nodes("Reshape", context, nodes.integers(batch, -1, heads, width))
     return nodes("Transpose", by_head, perm=HEADS_LAST)
 
 

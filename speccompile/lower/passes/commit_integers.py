@@ -3,7 +3,7 @@
 import onnx_ir as ir
 
 from speccompile.lower import neutral
-from speccompile.lower.passes import Nodes, static_size
+from speccompile.lower.passes import Nodes, size_or_same, static_size
 
 
 def commit_integers(model: ir.Model) -> int:
@@ -27,18 +27,20 @@ def _widen(graph: ir.Graph, node: ir.Node) -> None:
     old = node.outputs[0]
     assert buffer is not None
     assert rows is not None
-    batch, size = static_size(buffer, 0), static_size(buffer, 1)
+    batch, size = size_or_same(buffer, 0), static_size(buffer, 1)
+    assert buffer.shape is not None
+    rows_of = buffer.shape[0]
     nodes = Nodes()
     column = nodes("Reshape", nodes("Cast", rows, to=int(ir.DataType.FLOAT)), nodes.integers(batch, 1, -1, 1))
     commit = ir.node("Commit", [buffer, column, length], {"axis": 2}, domain=neutral.DOMAIN)
     nodes.nodes.append(commit)
     updated = commit.outputs[0]
     tokens = nodes("Cast", nodes("Reshape", updated, nodes.integers(batch, size)), to=int(ir.DataType.INT64))
-    tokens.type, tokens.shape = ir.TensorType(ir.DataType.INT64), ir.Shape([batch, size])
+    tokens.type, tokens.shape = ir.TensorType(ir.DataType.INT64), ir.Shape([rows_of, size])
     graph.insert_before(node, nodes.nodes)
     graph.outputs[list(graph.outputs).index(old)] = updated
     updated.name, old.name = old.name, None
     for cache in (buffer, updated):
-        cache.type, cache.shape = ir.TensorType(ir.DataType.FLOAT), ir.Shape([batch, 1, size, 1])
+        cache.type, cache.shape = ir.TensorType(ir.DataType.FLOAT), ir.Shape([rows_of, 1, size, 1])
     ir.convenience.replace_all_uses_with(old, tokens)
     graph.remove(node, safe=True)

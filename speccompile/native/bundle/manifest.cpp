@@ -215,7 +215,6 @@ void check_shapes(const std::vector<Graph>& graphs, int64_t widest, const std::s
 
 // Python needs no such checks: its integers have no end, and numpy refuses what is no shape.
 void check_sizes(const Manifest& manifest, const std::string& file) {
-  check_size(file + ": batch_size", manifest.batch_size, 1);
   check_size(file + ": max_length", manifest.max_length, 1);
   check_size(file + ": prefill_chunk", manifest.prefill_chunk, 1);
   check_size(file + ": tokens", manifest.tokens, 0, kMostTokens);
@@ -275,6 +274,9 @@ Manifest Manifest::from_json(const Json& data, const std::string& file) {
   const Json& written = fields.take("buffers", Type::kList);
   fields.finish();
   if (written != buffers_of(manifest.graphs)) refuse(file + ": buffers are not those of its graphs");
+  check_size(file + ": batch_size", manifest.batch_size, 1);
+  manifest.graphs = with_batch(std::move(manifest.graphs), manifest.batch_size);
+  for (EngineEntry& engine : manifest.engines) engine.graphs = with_batch(std::move(engine.graphs), manifest.batch_size);
   check_sizes(manifest, file);
   manifest.json = data;
   return manifest;

@@ -23,7 +23,8 @@ constexpr const char* kChat = "tokenizer/chat.json";
 
 using Names = std::vector<std::pair<std::string, std::string>>;  // graph -> path, or part -> word, in the file's order
 
-// One engine of the bundle. build: null but for the TensorRT backends.
+// One engine of the bundle. Its graphs, as the manifest's own, have the number of rows where the file says "batch": what a row
+// has is read and written in runs over all rows alone. build: null but for the TensorRT backends.
 struct EngineEntry {
   std::string name, backend, provider;
   Names files, precision;

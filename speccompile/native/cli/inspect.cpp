@@ -51,7 +51,7 @@ Json as_object(const OpenedBundle& bundle, bool is_verified, const std::string& 
                                         {"dtype", each["dtype"]},
                                         {"shape", each["shape"]},
                                         {"role", each["role"]},
-                                        {"bytes", size_in_bytes(each)}}));
+                                        {"bytes", size_in_bytes(each, bundle.manifest.batch_size)}}));
   Json files{Json::Object{}};
   for (const auto& [path, file] : bundle.hashes.files)
     files.set(path, Json(Json::Object{{"blake3", file.blake3}, {"bytes", file.size}}));
@@ -73,7 +73,7 @@ void inspect(const Arguments& given) {
 
 }  // namespace
 
-Json size_in_bytes(const Json& buffer) {
+Json size_in_bytes(const Json& buffer, int64_t rows) {
   int64_t bytes = 0;
   std::string known, widths;
   for (const Size& each : kSizes) {
@@ -86,8 +86,8 @@ Json size_in_bytes(const Json& buffer) {
                     ", expected one of " + known,
                 "upgrade speccompile");
   for (const Json& size : buffer["shape"].list()) {
-    if (size.is_integer())
-      bytes *= size.integer();
+    if (size.is_integer() || size.text() == kBatch)
+      bytes *= size.is_integer() ? size.integer() : rows;
     else
       widths += size.text().find('+') == std::string::npos ? "*" + size.text() : "*(" + size.text() + ")";
   }

@@ -8,8 +8,8 @@
 namespace spc::cli {
 
 // Of a buffer in the manifest: a number, or a product where a width varies from run to run. Throws Error(kBundle) for a
-// dtype of unknown size.
-Json size_in_bytes(const Json& buffer);
+// dtype of unknown size. rows: of the batch, which all lie in memory.
+Json size_in_bytes(const Json& buffer, int64_t rows);
 // The lines that people read, from the object of --json.
 std::string describe(const Json& object);
 

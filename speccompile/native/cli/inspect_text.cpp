@@ -142,14 +142,14 @@ std::vector<Cells> tensor_rows(const Json& graph) {
 }
 
 // Bytes of an engine's buffers of fixed size, each shape once.
-int64_t fixed_bytes(const Json& graphs) {
+int64_t fixed_bytes(const Json& graphs, int64_t rows) {
   std::set<std::string> known;
   int64_t bytes = 0;
   for (const Json& graph : graphs.list()) {
     for (const char* side : {"inputs", "outputs"}) {
       for (const Json& tensor : graph[side].list()) {
         const bool is_new = known.insert(Json(Json::List{tensor["buffer"], tensor["dtype"], tensor["shape"]}).dump()).second;
-        if (is_new) bytes += size_in_bytes(tensor).integer();
+        if (is_new) bytes += size_in_bytes(tensor, rows).integer();
       }
     }
   }
@@ -162,8 +162,9 @@ std::vector<Cells> buffer_rows(const Json& object) {
     rows.push_back(tensor_cells(buffer));
     rows.back().push_back(size_text(buffer["bytes"]));
   }
+  const int64_t batch = object["manifest"]["batch_size"].integer();
   for (const Json& engine : object["manifest"]["engines"].list())
-    rows.push_back({"fixed sizes, " + engine["name"].text(), "", "", size_text(Json(fixed_bytes(engine["graphs"])))});
+    rows.push_back({"fixed sizes, " + engine["name"].text(), "", "", size_text(Json(fixed_bytes(engine["graphs"], batch)))});
   return rows;
 }
 

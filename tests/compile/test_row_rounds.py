@@ -1,0 +1,45 @@
+"""Every drafter's rounds over some rows of a batch: bit for bit what these rows get beside others, and in a bundle for
+one row; and nothing of another row is touched."""
+
+import pytest
+
+from speccompile.bundle import open_bundle
+from speccompile.contract import BATCH, buffers
+from tests.compile.combinations import ON_STATES, every, is_tried
+from tests.compile.row_rounds import differing, is_shared, play, shares_a_table
+
+BATCH_SIZE = 3
+
+
+def _one_of_each():
+    """Of every drafter the last combination that its table has, which samples where it can, and all on states."""
+    exact = [each for each in every() if each.exact and is_tried(each)]
+    return [*{each.drafter: each for each in exact}.values(), *ON_STATES]
+
+
+CASES = _one_of_each()
+
+
+@pytest.fixture(scope="module")
+def bundle(workshop):
+    return lambda combination, batch_size: workshop.bundle(combination, batch_size=batch_size)
+
+
+@pytest.mark.parametrize("combination", CASES, ids=str)
+def test_rows_get_alone_what_they_get_beside_others(bundle, combination):
+    folder = bundle(combination, BATCH_SIZE)
+    manifest = open_bundle(folder, verify=False).manifest
+    alone = shares_a_table(manifest.graphs)
+    assert all(each.shape[:1] == (BATCH,) for each in buffers(manifest.graphs) if is_by_row(each))
+    whole = play(folder, range(BATCH_SIZE))
+    assert whole.others == []
+    for rows in (range(2), range(1, 2), range(2, 3)):
+        some = play(folder, rows, windows=whole.windows)
+        assert some.others == []
+        assert [differing(some, whole, row, verified_alone=alone) for row in rows] == [[]] * len(rows)
+    single = play(bundle(combination, 1), range(1), first=1, windows=whole.windows)
+    assert differing(single, whole, 1, verified_alone=alone) == []
+
+
+def is_by_row(buffer) -> bool:
+    return buffer.name not in ("logit_rows", "catch_up", "pairs") and not is_shared(buffer.name)
