@@ -83,7 +83,8 @@ def serve(
         server.run([listening])
     if failures:
         raise failures[0]
-    model.close(0)
+    if not server.force_exit:
+        model.close(0)
 
 
 class _Server(uvicorn.Server):

@@ -148,6 +148,7 @@ class Puppet:
         self.requests: list[Request] = []
         self.asked: list[dict[str, Any]] = []
         self.error: Exception | None = None
+        self.failure: Exception | None = None
         self.came = threading.Semaphore(0)
         """Released for every request."""
 
