@@ -15,8 +15,7 @@ class Model:
 
     def __init__(self, name: str, limits: Limits | None = None) -> None:
         self.name, self.limits, self.created = name, limits or Limits(), int(time.time())
-        self.failure: Exception | None = None
-        """What the bundle could not be opened for."""
+        self._unopened: Exception | None = None
         self.draining = False
         self._opened: _Opened | None = None
 
@@ -25,12 +24,17 @@ class Model:
         try:
             self.begin(Bundle.open(folder, engine=engine, threads=threads, verify=verify))
         except Exception as error:
-            self.failure = error
+            self._unopened = error
             raise
 
     def begin(self, bundle: Bundle) -> None:
         """Serve a bundle that is open. From now on nobody else may use it."""
         self._opened = _Opened(bundle, self.name, self.limits)
+
+    @property
+    def failure(self) -> Exception | None:
+        """Why the bundle could not be opened, or what its engine has failed with."""
+        return self._unopened if self._opened is None else self._opened.service.failure
 
     @property
     def status(self) -> str:
@@ -48,6 +52,9 @@ class Model:
 
     @property
     def service(self) -> Service:
+        """Raises RefusedError with 503 where its engine has failed, too."""
+        if self._opened is not None and self.failure is not None:
+            raise self._refusal(f"its engine has failed: {self.failure}")
         return self._open.service
 
     @property
@@ -67,12 +74,12 @@ class Model:
     @property
     def _open(self) -> "_Opened":
         if self._opened is None:
-            why = f"it could not be opened: {self.failure}" if self.failure else "it is being opened"
-            raise RefusedError(
-                f"the model is not ready: {why}", status=503, kind=UNAVAILABLE, code=self.status,
-                headers={"Retry-After": "1"},
-            )  # fmt: skip
+            raise self._refusal(f"it could not be opened: {self.failure}" if self.failure else "it is being opened")
         return self._opened
+
+    def _refusal(self, why: str) -> RefusedError:
+        message, headers = f"the model is not ready: {why}", {"Retry-After": "1"}
+        return RefusedError(message, status=503, kind=UNAVAILABLE, code=self.status, headers=headers)
 
 
 class _Opened:

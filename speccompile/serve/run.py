@@ -83,7 +83,8 @@ def serve(
         server.run([listening])
     if failures:
         raise failures[0]
-    model.close(0)
+    if not server.force_exit:
+        model.close(0)
 
 
 class _Server(uvicorn.Server):
@@ -103,9 +104,9 @@ class _Server(uvicorn.Server):
         if self.should_exit:
             self.force_exit = True
             return
-        LOGGER.info("finishing what was asked; another signal ends at once")
+        super().handle_exit(sig, frame)  # first: another signal may come in the middle of what follows
         threading.Thread(target=self._drain, name="speccompile-drain", daemon=True).start()
-        super().handle_exit(sig, frame)
+        LOGGER.info("finishing what was asked; another signal ends at once")
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 import uvicorn
 
+from speccompile.errors import UsageError
 from speccompile.runtime import Bundle
 from speccompile.runtime.serving import Limits, Request
 from speccompile.runtime.text import Text
@@ -147,6 +148,7 @@ class Puppet:
         self.requests: list[Request] = []
         self.asked: list[dict[str, Any]] = []
         self.error: Exception | None = None
+        self.failure: Exception | None = None
         self.came = threading.Semaphore(0)
         """Released for every request."""
 
@@ -171,3 +173,16 @@ def puppet_server(settings: Settings | None = None, **changes: Any) -> Iterator[
     model.begin(bundle)
     with serving(model, settings) as running:
         yield running, puppet
+
+
+def asked(
+    running: Running, puppet: Puppet, path: str = "/v1/completions", **body: Any
+) -> tuple[list[int], dict[str, Any]]:
+    """What the service is asked for a body; no answer is waited for."""
+    puppet.error = UsageError("seen")
+    given = {"prompt": "def"} if path == "/v1/completions" else {"messages": [{"role": "user", "content": "def"}]}
+    seen = []
+    puppet.submit = lambda prompt, **options: seen.append((prompt, options)) or Puppet.submit(puppet, prompt)
+    assert running.ask("POST", path, given | body).error["message"] == "seen"
+    (found,) = seen
+    return found

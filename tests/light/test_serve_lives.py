@@ -129,3 +129,13 @@ def test_a_bundle_that_cannot_be_opened_is_told(tmp_path):
     with serving(model) as running:
         assert running.ask("GET", "/health").json == {"status": "failed"}
         assert "it could not be opened" in running.complete().error["message"]
+
+
+def test_an_engine_that_has_failed_is_told(puppet):
+    running, service = puppet
+    service.failure = EngineError("out of memory")
+    health = running.ask("GET", "/health")
+    assert (health.status, health.json) == (503, {"status": "failed"})
+    answered = running.complete()
+    assert (answered.status, answered.error["code"]) == (503, "failed")
+    assert "its engine has failed: out of memory" in answered.error["message"]

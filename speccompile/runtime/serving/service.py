@@ -54,6 +54,11 @@ class Service:
         return len(self._waiting)
 
     @property
+    def failure(self) -> Exception | None:
+        """What the engine has failed with: the service has ended then, and takes no more requests."""
+        return None
+
+    @property
     def running(self) -> int:
         """Sequences that have a row."""
         return self._running
