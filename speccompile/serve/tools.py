@@ -176,16 +176,22 @@ def _written(family: Family, text: str) -> tuple[str, list[Any]]:
     else:
         said, _, rest = text.partition(begin) if begin and begin in text else ("", "", text)
         parts = [rest]
-    values = [_value(part) for part in parts]
+    values = [value for part in parts for value in _values(part)]
     flat = [each for value in values for each in (value if isinstance(value, list) else [value])]
     return said.strip(), flat
 
 
-def _value(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return None
+def _values(text: str) -> list[Any]:
+    """JSON values, one behind the other; None for what is none."""
+    decoder, found = json.JSONDecoder(), []
+    while text := text.strip():
+        try:
+            value, end = decoder.raw_decode(text)
+        except ValueError:
+            return [*found, None]
+        found.append(value)
+        text = text[end:]
+    return found
 
 
 def _call(value: Any, family: Family, names: set[str]) -> Call | None:
