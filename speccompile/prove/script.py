@@ -240,10 +240,8 @@ def _window(
 
 def allowed_width(graphs: Iterable[Graph], step: int) -> int:
     """How wide a window's `allowed` is: all tokens in every other one, else 1, which is everything."""
-    sizes = [
-        size for graph in graphs for t in graph.outputs if t.name == "logits" and isinstance(size := t.shape[2], int)
-    ]
-    return sizes[0] if sizes and step % 2 else 1
+    sizes = [tensor.shape[2] for graph in graphs for tensor in graph.outputs if tensor.name == "logits"]
+    return int(sizes[0]) if sizes and step % 2 else 1
 
 
 def _pairs(graphs: Iterable[Graph]) -> bool:

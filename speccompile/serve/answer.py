@@ -10,6 +10,7 @@ from speccompile.runtime.serving import Piece
 from speccompile.serve.ask import Asked
 from speccompile.serve.refusal import unfinished
 from speccompile.serve.tokens import TokenTexts
+from speccompile.serve.tools import to_json
 from speccompile.serve.usage import final_usage, metrics, usage
 
 if TYPE_CHECKING:
@@ -68,12 +69,17 @@ class Answer:
             parts: dict[str, Any] = {"logprobs": self._logprobs(index, tokens)}
             if self.asked.token_ids:
                 parts["token_ids"] = piece.token_ids
-            written = {"delta": {"content": piece.text}} if self.asked.chat else {"text": piece.text}
+            said = "" if self.asked.tools else piece.text  # it may become a call, which is only seen at its end
+            written = {"delta": {"content": said}} if self.asked.chat else {"text": said}
             chunks.append(self._chunk(index, written | parts))
         if ended is not None:
             _check_finished(ended)
+            last, reason = self._said(ended)
+            if self.asked.tools:
+                calls = [{"index": number} | call for number, call in enumerate(last.get("tool_calls", ()))]
+                chunks.append(self._chunk(index, {"delta": last | ({"tool_calls": calls} if calls else {})}))
             nothing: dict[str, Any] = {"delta": {}} if self.asked.chat else {"text": ""}
-            chunks.append(self._chunk(index, nothing | {"finish_reason": finish_reason(ended)}))
+            chunks.append(self._chunk(index, nothing | {"finish_reason": reason}))
         return chunks
 
     def closing(self, generations: Sequence[Generation]) -> list[dict[str, Any]]:
@@ -99,14 +105,22 @@ class Answer:
 
     def _choice(self, index: int, generation: Generation) -> dict[str, Any]:
         tokens = (generation.token_ids, generation.logprobs, generation.top_logprobs)
-        choice: dict[str, Any] = {"index": index, "finish_reason": finish_reason(generation)}
+        said, reason = self._said(generation)
+        choice: dict[str, Any] = {"index": index, "finish_reason": reason}
         choice["logprobs"] = self._logprobs(index, tokens)
-        text = generation.text or ""
         if self.asked.token_ids:
             choice["token_ids"] = generation.token_ids
         if self.asked.chat:
-            return choice | {"message": {"role": "assistant", "content": text, "refusal": None}}
-        return choice | {"text": self._echo(index) + text}
+            return choice | {"message": {"role": "assistant", "refusal": None} | said}
+        return choice | {"text": self._echo(index) + said["content"]}
+
+    def _said(self, generation: Generation) -> tuple[dict[str, Any], str]:
+        """What a message says and calls, and why it ended."""
+        text, reason = generation.text or "", finish_reason(generation)
+        said, calls = self.asked.tools.read(text) if self.asked.tools else (text, [])
+        if not calls:
+            return {"content": text}, reason
+        return {"content": said or None, "tool_calls": [to_json(call) for call in calls]}, "tool_calls"
 
     def _ending(self, generations: Sequence[Generation]) -> dict[str, Any]:
         """Usage; and, of a single sequence, how it went."""

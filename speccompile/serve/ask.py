@@ -9,6 +9,7 @@ from speccompile.serve.fields import CHAT, COMPLETION, read
 from speccompile.serve.refusal import RefusedError
 from speccompile.serve.schema import shown
 from speccompile.serve.structure import constraint_of
+from speccompile.serve.tools import Tools
 
 if TYPE_CHECKING:
     from speccompile.runtime import Bundle
@@ -26,7 +27,8 @@ class Asked:
     prompts: token ids of each; options: of `Service.submit`, the same for all; sequences: of each prompt. stream: send
     pieces as they come; usage: at the end of the stream, or with every piece (`continuous_usage`). logprobs: how many
     tokens each place shows beside the one that came, None for no log-probabilities. echo: texts in front of the
-    answers, one for each prompt. token_ids: whether they are sent. salt: of what is kept of the prompts.
+    answers, one for each prompt. token_ids: whether they are sent. salt: of what is kept of the prompts. tools: that an
+    answer may call.
     """
 
     chat: bool
@@ -40,6 +42,7 @@ class Asked:
     echo: list[str] | None = None
     token_ids: bool = False
     salt: str = ""
+    tools: Tools | None = None
 
     @property
     def choices(self) -> int:
@@ -55,12 +58,27 @@ def read_chat(body: Any, bundle: "Bundle") -> Asked:
     top = fields.get("top_logprobs")
     if top is not None and not fields.get("logprobs"):
         raise RefusedError(f"top_logprobs: received {top} without logprobs", param="top_logprobs", hint="set logprobs")
-    prompt = prompts.chat_prompt(fields, bundle)
+    tools = Tools.of(fields, bundle)
+    prompt = prompts.chat_prompt(fields, bundle, tools)
     prompts.check_length(prompt, bundle, "messages")
     room = bundle.manifest.max_length - len(prompt)
     most = int(fields.get("max_completion_tokens", fields.get("max_tokens", room)))
     logprobs = int(top or 0) if fields.get("logprobs") else None
-    return Asked(True, [prompt], _options(fields, bundle, most, logprobs), logprobs=logprobs, **_common(fields))
+    options = _options(fields, bundle, most, logprobs)
+    if tools is not None:
+        options |= _call(tools, options, bundle)
+    return Asked(True, [prompt], options, logprobs=logprobs, tools=tools, **_common(fields))
+
+
+def _call(tools: Tools, options: dict[str, Any], bundle: "Bundle") -> dict[str, Any]:
+    """The option by which a call is certain, where it must be. Raises RefusedError beside another form."""
+    if "constraint" in options:
+        raise RefusedError(
+            "tools: received them beside another form of the answer, expected one of them", param="tools",
+            code="unsupported_parameter", hint="set tool_choice to none, or leave the form out",
+        )  # fmt: skip
+    constraint = tools.constraint(bundle)
+    return {} if constraint is None else {"constraint": constraint}
 
 
 def read_completion(body: Any, bundle: "Bundle") -> Asked:

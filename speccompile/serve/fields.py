@@ -54,6 +54,32 @@ COMMON: dict[str, Schema] = {
     "return_token_ids": _field("boolean", "Token ids of the prompt and of every choice."),
 }  # fmt: skip
 
+_FORM: dict[str, Schema] = {
+    "response_format": _field(
+        "object", "The form of the answer, which a bundle with constraints: true imposes: text, json_object, or a "
+        "schema at json_schema.schema.", required=["type"],
+        properties={"type": {"enum": ["text", "json_object", "json_schema"]}, "json_schema": _field("object", "")}),
+    "structured_outputs": _field(
+        "object", "The same, as vLLM has it: one of json, regex, choice, grammar (Lark, or GBNF), json_object."),
+    "guided_json": {"description": "The older name of structured_outputs.json.", "type": ["object", "string", "null"]},
+    "guided_regex": _field("string", "Of structured_outputs.regex."),
+    "guided_grammar": _field("string", "Of structured_outputs.grammar."),
+    "guided_choice": _field("array", "Of structured_outputs.choice.", items={"type": "string"}),
+}  # fmt: skip
+
+_NAME = {"type": "string", "minLength": 1, "maxLength": 256}
+_FUNCTION = {"type": "object", "required": ["name"], "properties": {"name": _NAME, "parameters": _field("object", "")}}
+_TOOL = {"type": "object", "required": ["type", "function"],
+         "properties": {"type": {"enum": ["function"]}, "function": _FUNCTION}}  # fmt: skip
+_TOOLS: dict[str, Schema] = {
+    "tools": _field("array", "Functions that the model may call.", items=_TOOL, maxItems=128),
+    "tool_choice": {
+        "description": "auto, none, required, or a function: the last two need a bundle with constraints: true.",
+        "anyOf": [{"enum": ["none", "auto", "required", None]}, {**_TOOL}],
+    },
+    "parallel_tool_calls": _field("boolean", "false: one call at most."),
+}
+
 _PART = {"type": "object", "required": ["type", "text"],
          "properties": {"type": {"enum": ["text"]}, "text": {"type": "string"}}}  # fmt: skip
 _MESSAGE = {
@@ -73,7 +99,7 @@ _CONVERSATION: dict[str, Schema] = {
 CHAT: Schema = {
     "type": "object",
     "required": ["messages"],
-    "properties": _CONVERSATION | COMMON | {
+    "properties": _CONVERSATION | COMMON | _FORM | _TOOLS | {
         "max_completion_tokens": _field("integer", "New tokens at most; by default what the model has room for.",
                                         minimum=1),
         "logprobs": _field("boolean", "The log-probability of every token, at temperature 1."),
@@ -86,7 +112,7 @@ _IDS = _list({"type": "integer", "minimum": 0}, minItems=1)
 COMPLETION: Schema = {
     "type": "object",
     "required": ["prompt"],
-    "properties": COMMON | {
+    "properties": COMMON | _FORM | {
         "prompt": {
             "description": "A text, token ids, or a list of either.",
             "anyOf": [{"type": "string", "minLength": 1}, _list({"type": "string", "minLength": 1}, minItems=1,
@@ -143,9 +169,6 @@ UNSUPPORTED: dict[str, Schema] = {
 """Fields that others know -> what of them changes nothing here. Anything else is refused: an answer that left them out
 would be wrong without a word."""
 
-STRUCTURE = ("response_format", "structured_outputs", "tools", "tool_choice", "parallel_tool_calls")
-"""Fields that `structure` reads."""
-
 
 def read(body: Any, schema: Schema) -> dict[str, Any]:
     """The fields that were given. Raises RefusedError for one that is wrong, or known and not supported."""
@@ -157,7 +180,7 @@ def read(body: Any, schema: Schema) -> dict[str, Any]:
                 code="unsupported_parameter", hint="leave it out",
             )  # fmt: skip
     check(body, schema)
-    known = {*schema["properties"], *UNSUPPORTED, *STRUCTURE}
+    known = {*schema["properties"], *UNSUPPORTED}
     _log_unknown(body, known)
     return {name: value for name, value in body.items() if value is not None and name in known}
 

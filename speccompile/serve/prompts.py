@@ -6,14 +6,16 @@ from typing import TYPE_CHECKING, Any
 from speccompile.errors import PromptError
 from speccompile.runtime.chat import apply_chat_template
 from speccompile.serve.refusal import RefusedError
+from speccompile.serve.tools import Tools, told
 
 if TYPE_CHECKING:
     from speccompile.runtime import Bundle
     from speccompile.runtime.text import Text
 
 
-def chat_prompt(body: dict[str, Any], bundle: "Bundle") -> list[int]:
-    """Token ids of a conversation, written in the bundle's chat template. Raises RefusedError."""
+def chat_prompt(body: dict[str, Any], bundle: "Bundle", tools: Tools | None = None) -> list[int]:
+    """Token ids of a conversation, written in the bundle's chat template, which is told of tools. Raises RefusedError.
+    """
     text = text_of(bundle)
     if bundle.chat_template is None:
         raise RefusedError("this model has no chat template", param="messages", hint="use /v1/completions")
@@ -25,9 +27,9 @@ def chat_prompt(body: dict[str, Any], bundle: "Bundle") -> list[int]:
             "continue_final_message: received true, and add_generation_prompt is true as well, expected one of them",
             param="continue_final_message",
         )
-    messages = [_plain(message, index) for index, message in enumerate(body["messages"])]
+    messages = told([_plain(message, index) for index, message in enumerate(body["messages"])])
     try:
-        variables = body.get("chat_template_kwargs")
+        variables = body.get("chat_template_kwargs", {}) | ({} if tools is None else {"tools": tools.given})
         written = apply_chat_template(template, messages, special_tokens, opening, variables)
         if going_on:
             written = _until_end_of(str(messages[-1]["content"]).strip(), written)

@@ -174,7 +174,7 @@ REFUSED = [
     ("regex", "(", "llguidance does not take it"),
     ("regex", "a(?=b)", "look-around"),
     ("regex", "", "received '', expected a text"),
-    ("regex", "()", "no text of one token or more can meet"),
+    ("regex", "()", "no text can meet but an empty one"),
     ("grammar", "start: nobody", "unknown name"),
     ("grammar", 7, "received 7, expected a text"),
     ("choice", [], "expected one text or more, none of them empty"),

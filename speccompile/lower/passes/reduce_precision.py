@@ -15,9 +15,9 @@ from speccompile.weights.graph import Made, identity
 _FLOAT32 = ir.DataType.FLOAT
 _LOW_OPS = {*ATTENDS, "Commit", "Conv", "Einsum", "Gemm", "MatMul", "MatMulNBits"}
 _FULL_OPS = {
-    "Allow", "ArgMax", "Cos", "CumSum", "Draw", "Exp", "LayerNormalization", "Log", "LogSoftmax", "LpNormalization", "Nucleus",
-    "Pow", "RMSNormalization", "Reciprocal", "ReduceL2", "ReduceMax", "ReduceMean", "ReduceSum", "Sin", "Softmax",
-    "Sqrt", "TopK",
+    "Allow", "ArgMax", "Cos", "CumSum", "Draw", "Exp", "LayerNormalization", "Log", "LogSoftmax", "LpNormalization",
+    "Nucleus", "Pow", "RMSNormalization", "Reciprocal", "ReduceL2", "ReduceMax", "ReduceMean", "ReduceSum", "Sin",
+    "Softmax", "Sqrt", "TopK",
 }  # fmt: skip
 _LOOKUPS = {"DequantizeLinear", "Gather", "GatherElements", "GatherND"}  # of an embedding, of quantized activations
 _SHAPES = {"ConstantOfShape", "Expand", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"}

@@ -26,8 +26,8 @@ _LONGEST = 300
 
 @dataclass(frozen=True)
 class Constraint:
-    """What some rows may say. kind: of `KINDS`; text: as it was written; tokenizer: the hash of the one that it was made
-    for; compiled: a matcher at the beginning, which rows copy."""
+    """What some rows may say. kind: of `KINDS`; text: as it was written; tokenizer: the hash of the one that it was
+    made for; compiled: a matcher at the beginning, which rows copy."""
 
     kind: str
     text: str
@@ -65,6 +65,12 @@ class Grammars:
                 hint="add the tokenizer to the target's folder and build again",
             )
         return _open(self._path, self._manifest.vocabulary_size, list(self._manifest.eos_token_ids))
+
+    def special(self, text: str) -> int | None:
+        """The special token that is written like this, None where there is none."""
+        tokens = self._tokenizer.tokenize_str(text, parse_special=True)
+        is_one = len(tokens) == 1 and self._tokenizer.is_special_token(tokens[0])
+        return int(tokens[0]) if is_one else None
 
     def of_prompts(self, given: Any, prompts: int) -> "list[Constraint | None]":
         """The constraint of each of some prompts: `given` is one for all, or a sequence. Raises UsageError."""
@@ -119,7 +125,7 @@ class Grammars:
         matcher = Matcher(LLMatcher(tokenizer, grammar, log_level=0), vocabulary)
         if not matcher.allows_any():
             raise UsageError(
-                f"constraint {kind}: received one that no text of one token or more can meet, expected one that some can",
+                f"constraint {kind}: received one that no text can meet but an empty one, expected one that some can",
                 hint="allow at least one character",
             )
         return Constraint(kind, text if isinstance(text, str) else json.dumps(text), self._hash, matcher)
