@@ -96,9 +96,7 @@ def run(batch: "Batch", answers: "Answers", *, as_json: bool) -> None:
     try:
         batch.run(answers)
     except KeyboardInterrupt:
-        LOGGER.warning(
-            "interrupted: answers are kept in %s; the same command goes on from there", batch.output
-        )
+        LOGGER.warning("interrupted: answers are kept in %s; the same command goes on from there", batch.output)
     finally:
         if account.seconds:  # else it was refused before any work
             _tell(account, batch.output, as_json=as_json)
