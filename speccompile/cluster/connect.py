@@ -8,6 +8,12 @@ from typing import Any
 
 from speccompile.errors import EngineError, UsageError
 
+SETTINGS = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",  # a machine that does other things too takes longer than Ray expects
+}
+"""Of clusters that are started here, unless the environment says otherwise."""
+
 
 @contextmanager
 def connected(address: str | None = None) -> Iterator[None]:
@@ -26,7 +32,8 @@ def connected(address: str | None = None) -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    for name, value in SETTINGS.items():
+        os.environ.setdefault(name, value)
     with _own_signals():
         _init(ray, address)
     try:

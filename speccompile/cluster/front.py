@@ -3,9 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from ray.serve.exceptions import BackPressureError
-
-from speccompile.cluster.routing import key_of
+from speccompile.cluster.affinity import key_of
 from speccompile.serve.body import Json
 from speccompile.serve.refusal import NOT_FOUND, UNAVAILABLE, RefusedError
 
@@ -18,10 +16,11 @@ _PLAIN = ("type", "asgi", "http_version", "method", "scheme", "path", "raw_path"
 
 
 class Front:
-    """An ASGI application over a handle of the replicas. body: bytes of a request at most."""
+    """An ASGI application over a handle of the replicas. body: bytes of a request at most. busy: what the handle raises
+    when too many requests wait."""
 
-    def __init__(self, handle: Any, body: int) -> None:
-        self._handle, self._body = handle.options(stream=True), body
+    def __init__(self, handle: Any, body: int, busy: type[Exception]) -> None:
+        self._handle, self._body, self._busy = handle.options(stream=True), body, busy
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -39,7 +38,7 @@ class Front:
         try:
             async for message in answer:
                 await send(message)
-        except BackPressureError as error:
+        except self._busy as error:
             refused = RefusedError(
                 f"the replicas are busy: {error}",
                 status=503,

@@ -42,9 +42,12 @@ def answers(lines: Sequence[Line], opening: Opening, *, rows: int, replicas: int
     context.enable_progress_bars = context.print_on_execution_start = False
     together = max(4 * rows, math.ceil(len(lines) / _MOST_PARTS))
     parts = ray.data.from_items([asdict(line) for line in lines], override_num_blocks=math.ceil(len(lines) / together))
+    actors = ActorPoolStrategy(
+        size=replicas, max_tasks_in_flight_per_actor=_AT_ONCE, max_concurrent_calls_per_actor=_AT_ONCE,
+        enable_true_multi_threading=True,
+    )  # fmt: skip
     answered = parts.map_batches(
-        Actor, fn_constructor_args=(opening,), batch_size=None, batch_format="pandas", max_concurrency=_AT_ONCE,
-        compute=ActorPoolStrategy(size=replicas, max_tasks_in_flight_per_actor=_AT_ONCE),
+        Actor, fn_constructor_args=(opening,), batch_size=None, batch_format="pandas", compute=actors,
         num_cpus=opening.threads, num_gpus=gpus,
     )  # fmt: skip
     for found in answered.iter_rows():

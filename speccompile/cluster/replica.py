@@ -20,9 +20,11 @@ class Replica:
     def __init__(
         self, folder: str, name: str, limits: Limits, settings: Settings, engine: str | None, threads: int, verify: bool
     ) -> None:
-        self._model = Model(name, limits)
+        self._begin(Model(name, limits), settings)
         self._model.open(Path(folder), engine=engine, threads=threads, verify=verify)
-        self._app = make_app(self._model, settings)
+
+    def _begin(self, model: Model, settings: Settings) -> None:
+        self._model, self._app = model, make_app(model, settings)
 
     async def ask(self, key: str, scope: dict[str, Any], body: bytes) -> AsyncIterator[Message]:
         """The messages that the application sends for a request. key: for the router. Whoever stops listening, as when

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from ray import serve
+from ray.exceptions import RayError
 from ray.serve.config import RequestRouterConfig
+from ray.serve.exceptions import BackPressureError
 
 from speccompile.cluster.front import Front
 from speccompile.cluster.replica import Replica
@@ -71,11 +73,11 @@ class Served:
 def serving(served: Served, replicas: Replicas, host: str, port: int) -> Iterator[tuple[str, Callable[[], object]]]:
     """Deploy it; its address, when every replica answers, and what waits for an interrupt. It ends with the block.
     Raises EngineError where a replica cannot begin."""
-    serve.start(http_options={"host": host, "port": port})
     try:
+        serve.start(http_options={"host": host, "port": port})
         serve.run(application(served, replicas), name=NAME, route_prefix="/")
         yield f"http://{host}:{port}", threading.Event().wait
-    except RuntimeError as error:
+    except (RuntimeError, RayError) as error:
         raise EngineError(
             f"the replicas could not be started: {error}",
             hint="see whether `speccompile generate` runs the bundle, and the cluster has so many processors",
@@ -89,7 +91,7 @@ def application(served: Served, replicas: Replicas) -> serve.Application:
     most = served.settings.body
 
     def build_front() -> Front:
-        return Front(serve.get_deployment_handle(Replica.__name__, app_name=NAME), most)
+        return Front(serve.get_deployment_handle(Replica.__name__, app_name=NAME), most, BackPressureError)
 
     router = RequestRouterConfig(request_router_class=PrefixRouter, request_router_kwargs={"rows": served.rows})
     replica = serve.deployment(
