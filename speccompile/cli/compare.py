@@ -11,6 +11,7 @@ from speccompile.errors import SpeccompileError
 
 if TYPE_CHECKING:
     from speccompile.compare.report import Comparison
+    from speccompile.pool import Pool
 
 PATH = click.Path(path_type=Path)
 
@@ -33,8 +34,15 @@ PATH = click.Path(path_type=Path)
 @click.option("--no-cache", is_flag=True, help="Build every step anew, and keep none of them.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--html", metavar="FILE", type=PATH, help="Write a page with plots.")
+@click.pass_obj
 def command(
-    recipe: Path, overrides: tuple[str, ...], no_cache: bool, as_json: bool, html: Path | None, **options: Any
+    pool: "Pool | None",
+    recipe: Path,
+    overrides: tuple[str, ...],
+    no_cache: bool,
+    as_json: bool,
+    html: Path | None,
+    **options: Any,
 ) -> None:
     """Measure every way of drafting that RECIPE's models allow beside autoregressive decoding, on the same prompts.
 
@@ -103,13 +111,14 @@ def command(
     from speccompile.compare.page import write_page
     from speccompile.compare.run import Job, Options
     from speccompile.compare.table import write_table
+    from speccompile.pool import HERE
 
     if html is not None:
         check_page(html)
     sampling = {name: options.pop(name) for name in NAMES}
     job = Job.read(recipe, overrides, Options(**options, sampling=sampling, remember=not no_cache))
     try:
-        found = job.run()
+        found = job.run(pool=pool or HERE)
     except KeyboardInterrupt:
         raise SpeccompileError(
             f"interrupted: what was measured is kept in {job.store.folder}", hint="the same command goes on from there"

@@ -16,6 +16,8 @@ COMMANDS = {
     "plan": ("speccompile.cli.plan:command", "Show what build would do, with every default decided."),
     "generate": ("speccompile.cli.generate:command", "Generate text with a bundle."),
     "serve": ("speccompile.cli.serve:command", "Serve a bundle behind OpenAI's API."),
+    "batch": ("speccompile.cli.batch:command", "Answer a file of requests in OpenAI's batch format."),
+    "ray": ("speccompile.cli.ray:command", "Serve, answer files, build and measure on a Ray cluster."),
     "prove": ("speccompile.cli.prove:command", "Prove a bundle again, on other prompts."),
     "bench": ("speccompile.cli.bench:command", "Measure speculative beside autoregressive decoding."),
     "tune": ("speccompile.cli.tune:command", "Choose how a recipe drafts by what it costs and accepts here."),

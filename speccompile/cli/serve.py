@@ -107,7 +107,7 @@ def command(
     manifest = open_bundle(folder, verify=False).manifest  # what is no bundle is refused before anything listens
     limits = _limits(waiting, waiting_tokens, waiting_seconds, request_seconds, client_rows, not no_reuse)
     model = Model(name or manifest.name, limits)
-    found = Keys(_keys(keys, key_file))
+    found = Keys(api_keys(keys, key_file))
     settings = Settings(found, body_bytes, origins, speculative=not autoregressive)
     listening, address = listen(Place(host, port, unix))
     click.echo(address)
@@ -139,7 +139,7 @@ def _limits(
     return Limits(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
 
 
-def _keys(given: tuple[str, ...], file: Path | None) -> tuple[str, ...]:
+def api_keys(given: tuple[str, ...], file: Path | None) -> tuple[str, ...]:
     """All that were given, in any of three ways. Raises UsageError for an empty one, or a file without any."""
     from speccompile.serve.keys import read_keys
 

@@ -2,9 +2,12 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    from speccompile.pool import Pool
 
 
 class Counts(click.ParamType):
@@ -56,7 +59,10 @@ class Counts(click.ParamType):
 )
 @click.option("--check", is_flag=True, help="Build the choice, run it as bench does, and compare.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def command(recipe: Path, overrides: tuple[str, ...], file: Path | None, as_json: bool, **options: Any) -> None:
+@click.pass_obj
+def command(
+    pool: "Pool | None", recipe: Path, overrides: tuple[str, ...], file: Path | None, as_json: bool, **options: Any
+) -> None:
     """Choose how RECIPE drafts: how many drafts or which tree, in which precision, on how many threads.
 
     RECIPE is a recipe.yaml or the folder that holds one. What drafts, and all else, stays as it is. Bundles are built
@@ -121,6 +127,7 @@ def command(recipe: Path, overrides: tuple[str, ...], file: Path | None, as_json
       speccompile tune recipes/demo --precision int8 --tree '[2,2,1]' --tree eagle-25 --json
       speccompile tune recipes/demo --write tuned.yaml --check
     """
+    from speccompile.pool import HERE
     from speccompile.tune import Job, Options, write_table
     from speccompile.tune.table import settings_line
     from speccompile.tune.write import check_new, write_recipe
@@ -131,7 +138,7 @@ def command(recipe: Path, overrides: tuple[str, ...], file: Path | None, as_json
     from speccompile.models.load import quiet_transformers  # imports torch: all above must answer at once
 
     quiet_transformers()
-    found = job.run()
+    found = job.run(pool=pool or HERE)
     click.echo(write_table(found), err=True)
     click.echo(json.dumps(found.to_json(), indent=2, ensure_ascii=False) if as_json else settings_line(found))
     if file is not None:

@@ -15,7 +15,8 @@ from speccompile.compare.store import Store
 from speccompile.compare.ways import AUTOREGRESSIVE, Way, check_ground, default_ways, read_ways
 from speccompile.errors import SpeccompileError, UsageError
 from speccompile.families.head import HeadPlan
-from speccompile.progress import LOGGER, step
+from speccompile.pool import HERE, Pool, Task
+from speccompile.progress import LOGGER
 from speccompile.recipe import ModelPlan, Plan
 from speccompile.shortage import lowest_limit
 from speccompile.system import processor
@@ -68,23 +69,22 @@ class Job:
         plain = Way(AUTOREGRESSIVE, source.none_settings())
         return cls(source, options, (plain, *ways), tuple(questions), Store(output))
 
-    def run(self, measure: Measure = measure_way, build: Build | None = None) -> Comparison:
+    def run(self, measure: Measure = measure_way, build: Build | None = None, pool: Pool = HERE) -> Comparison:
         """Build and measure every way, as far as that has not been done, and report.
 
         Every pass goes through all ways, and each runs beside autoregression, question by question: what else the
-        machine does meets all alike. A way that cannot be built or measured is reported with the reason. Raises what
-        autoregression raises.
+        machine does meets all alike. pool: where that is done, with this comparison's folder and models. A way that
+        cannot be built or measured is reported with the reason. Raises what autoregression raises.
         """
 
         def build_it(way: Way, plan: Plan, output: Path) -> None:
             build_way(self.source, way, output, remember=self.options.remember)
 
-        work = _Work(self, measure, build or build_it)
+        work = _Work(self, measure, build or build_it, pool)
         with self.store.opened(self._key()):
             work.plan()
             for number in range(1, self.options.repeats + 1):
-                for way in self.ways[:: 1 if number % 2 else -1]:
-                    work.do(way, number)
+                work.do(self.ways[:: 1 if number % 2 else -1], number)
             comparison = self._report(work.refused)
             self.store.finish(comparison.to_json())
         return comparison
@@ -146,8 +146,8 @@ class Job:
 class _Work:
     """Ways, each built when it is first measured. refused: those that could not be, and why."""
 
-    def __init__(self, job: Job, measure: Measure, build: Build) -> None:
-        self._job, self._measure, self._build = job, measure, build
+    def __init__(self, job: Job, measure: Measure, build: Build, pool: Pool) -> None:
+        self._job, self._measure, self._build, self._pool = job, measure, build, pool
         self._plans: dict[Way, Plan] = {}
         self.refused: dict[str, Refusal] = {}
 
@@ -162,20 +162,37 @@ class _Work:
                 drafter = plan.drafter.to_json()
                 self._job.store.claim(way, {"settings": way.settings, "drafter": drafter, "models": _models(plan)})
 
-    def do(self, way: Way, number: int) -> None:
-        """One pass of one way, unless it was done or cannot be."""
-        if way.name in self.refused or self._job.store.has(way, number):
+    def do(self, ways: Sequence[Way], number: int) -> None:
+        """One pass of each way, unless it was done or cannot be."""
+        wanted = self._possible([way for way in ways if not self._job.store.has(way, number)])
+        if not wanted:
             return
         plain = self._job.ways[0]
-        try:
-            bundle = self._built(way)
-            baseline = None if way is plain else _baseline(bundle, self._built(plain))
-            with step(f"measuring {way.name}, pass {number} of {self._job.options.repeats}"):
-                found = self._measure(self._pass(way, bundle, baseline, number))
-        except SpeccompileError as error:
-            self._refuse(way, error)
-        else:
-            self._job.store.add(way, number, found)
+        missing = [way for way in dict.fromkeys((plain, *wanted)) if not self._job.store.bundle(way).is_dir()]
+        builds = [self._building(way) for way in missing]  # where there is a bundle, it is whole
+        for place, built in self._pool.run(builds):
+            if isinstance(built, SpeccompileError):
+                self._refuse(missing[place], built)
+        wanted = self._possible(wanted)
+        for place, found in self._pool.run([self._measuring(way, number) for way in wanted]):
+            if isinstance(found, SpeccompileError):
+                self._refuse(wanted[place], found)
+            else:
+                self._job.store.add(wanted[place], number, found)
+
+    def _possible(self, ways: Sequence[Way]) -> list[Way]:
+        return [way for way in ways if way.name not in self.refused]
+
+    def _building(self, way: Way) -> Task[None]:
+        folder = self._job.store.bundle(way).absolute()
+        return Task(f"building {way.name}", self._build, (way, self._plans[way], folder))
+
+    def _measuring(self, way: Way, number: int) -> Task[Pass]:
+        store, plain = self._job.store, self._job.ways[0]
+        bundle = store.bundle(way)
+        baseline = None if way is plain else _baseline(bundle, store.bundle(plain))
+        about = f"measuring {way.name}, pass {number} of {self._job.options.repeats}"
+        return Task(about, self._measure, (self._pass(way, bundle, baseline, number),), alone=True)
 
     def _refuse(self, way: Way, error: SpeccompileError) -> None:
         """Without autoregression there is nothing to compare with."""
@@ -194,13 +211,6 @@ class _Work:
             number=number,
             options=self._job.pass_options(),
         )
-
-    def _built(self, way: Way) -> Path:
-        folder = self._job.store.bundle(way)
-        if not folder.is_dir():  # where there is one, it is whole
-            with step(f"building {way.name}"):
-                self._build(way, self._plans[way], folder)
-        return folder
 
 
 def _baseline(bundle: Path, plain: Path) -> Path | None:

@@ -18,7 +18,7 @@ from speccompile import __version__
 from speccompile.errors import SpeccompileError
 from speccompile.serve import prompts
 from speccompile.serve.answer import Answer
-from speccompile.serve.ask import Asked, Read, read_chat, read_completion, submit
+from speccompile.serve.ask import Asked, Read, check_model, read_chat, read_completion, submit
 from speccompile.serve.body import Json, parse, read_body
 from speccompile.serve.fields import DETOKENIZE, TOKENIZE, read
 from speccompile.serve.keys import Keys
@@ -111,7 +111,7 @@ class _Api:
 
     async def model(self, http: HttpRequest) -> Response:
         self._client(http)
-        self._check_name(http.path_params["name"])
+        check_model(http.path_params["name"], self._model.name)
         return Json(self._described())
 
     async def tokenize(self, http: HttpRequest) -> Response:
@@ -142,15 +142,8 @@ class _Api:
         """A body that names this model, or none."""
         body = parse(data)
         if isinstance(body, dict) and isinstance(name := body.get("model"), str):
-            self._check_name(name)
+            check_model(name, self._model.name)
         return body
-
-    def _check_name(self, name: str) -> None:
-        if name != self._model.name:
-            raise RefusedError(
-                f"the model {name[:80]!r} does not exist: expected {self._model.name!r}", status=404, kind=NOT_FOUND,
-                param="model", code="model_not_found",
-            )  # fmt: skip
 
     def _described(self) -> dict[str, Any]:
         model = {"id": self._model.name, "object": "model", "created": self._model.created, "owned_by": "speccompile"}

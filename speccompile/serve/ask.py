@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from speccompile.serve import prompts
 from speccompile.serve.fields import CHAT, COMPLETION, read
-from speccompile.serve.refusal import RefusedError
+from speccompile.serve.refusal import NOT_FOUND, RefusedError
 from speccompile.serve.schema import shown
 from speccompile.serve.structure import constraint_of
 from speccompile.serve.tools import Tools
@@ -50,6 +50,15 @@ class Asked:
 
 
 Read = Callable[[Any, "Bundle"], Asked]
+
+
+def check_model(name: str, served: str) -> None:
+    """Raises RefusedError for the name of another model."""
+    if name != served:
+        raise RefusedError(
+            f"the model {name[:80]!r} does not exist: expected {served!r}", status=404, kind=NOT_FOUND,
+            param="model", code="model_not_found",
+        )  # fmt: skip
 
 
 def read_chat(body: Any, bundle: "Bundle") -> Asked:

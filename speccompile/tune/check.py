@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from speccompile.bench import measure
@@ -37,17 +38,18 @@ def check(
     source: Source,
     choice: Candidate,
     autoregressive: Candidate,
-    folder: Path,
     prompts: Sequence[str | list[int]],
     generating: dict[str, Any],
 ) -> Check:
-    """Build the choice in `folder` and run it as `speccompile bench --fixed-draft-length` does, both ways in turns."""
+    """Build the choice and run it as `speccompile bench --fixed-draft-length` does, both ways in turns."""
     from speccompile.builder import build  # imports torch
 
-    with step(f"building {choice.drafter} to check it"):
-        build(source.planned(*choice.settings), folder / "check", prove=False)
-    bundle = Bundle.open(folder / "check", engine=source.engine.name, threads=choice.threads, verify=False)
-    cases = measure(bundle, prompts, repeats=REPEATS, adaptive=False, **generating)
+    with TemporaryDirectory(prefix="speccompile-tune-") as work:
+        folder = Path(work) / "check"
+        with step(f"building {choice.drafter} to check it"):
+            build(source.planned(*choice.settings), folder, prove=False)
+        bundle = Bundle.open(folder, engine=source.engine.name, threads=choice.threads, verify=False)
+        cases = measure(bundle, prompts, repeats=REPEATS, adaptive=False, **generating)
     theirs = make_way([case.autoregressive for case in cases]).decode_tokens_per_second
     ours = make_way([case.speculative for case in cases]).decode_tokens_per_second if choice.drafts else theirs
     expected, predicted = choice.tokens_per_second, choice.tokens_per_second / autoregressive.tokens_per_second

@@ -12,7 +12,7 @@ from speccompile.progress import counted, step
 from speccompile.recipe.plan import LayersPlan
 from speccompile.tune.elimination import ATTENTION, MLP, Elimination, Judged, PassCosts, halves_of
 from speccompile.tune.space import Shape
-from speccompile.tune.trial import Trials
+from speccompile.tune.trial import Trials, Wanted
 
 if TYPE_CHECKING:
     from speccompile.builder.agreement import Agreement
@@ -114,7 +114,7 @@ class _Measured:
         wide = self._widths[-1] > self._trials.source.plan.prefill_chunk
         settings = ["graphs=separate", layers_setting(layers)]
         settings += [f"cache.prefill_chunk={self._widths[-1]}"] if wide else []
-        trial = self._trials.try_shape(Shape(drafts=MEASURED), self._widths, settings, accepting=False)
+        (trial,) = self._trials.try_all([Wanted(Shape(drafts=MEASURED), self._widths, settings, accepting=False)])
         return trial.costs[None, self.threads]
 
     def halves(self, whole: Costs) -> PassCosts:

@@ -4,11 +4,11 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from speccompile.bundle.prompts import read_prompts
 from speccompile.errors import UsageError
+from speccompile.pool import HERE, Pool, Task, run_all
 from speccompile.system import available_cores
 from speccompile.tune.check import Check, check
 from speccompile.tune.halves import KIND, SECONDS, LayerSearch, search_layers
@@ -122,26 +122,25 @@ class Job:
         wanted, words = shapes(source, options.drafts, options.trees), precisions(source, options.precisions)
         return cls(source, options, tuple(wanted), tuple(words), tuple(_prompts(source, options.prompts)))
 
-    def run(self) -> Tuning:
-        """Build bundles in a temporary folder, without their proof, and measure them. Raises what a build raises."""
+    def run(self, pool: Pool = HERE) -> Tuning:
+        """Build bundles in temporary folders, without their proof, and measure them. pool: where; machines must have
+        the recipe and its models at the same places. Raises what a build raises."""
         options, plan = self.options, self.source.plan
         new_tokens = options.max_new_tokens or plan.prove.max_new_tokens
         generating: dict[str, Any] = {"max_new_tokens": new_tokens, "temperature": options.temperature}
         generating |= {"seed": 0} if options.temperature else {}
         threads = options.threads or usual_threads()
-        with TemporaryDirectory(prefix="speccompile-tune-") as folder:
-            trials = Trials(
-                self.source, Path(folder), self.prompts, self.precisions, threads, options.repeats, generating
-            )
-            layers = self._search_layers(trials)
-            search = Search(trials, self.shapes)
-            search.run()
-            best = choose(search.candidates)
-            checked = None
-            if options.check:
-                choice = best[0]
-                plain = next(each for each in best if not each.drafts and each.threads == choice.threads)
-                checked = check(trials.source, choice, plain, Path(folder), self.prompts, generating)
+        trials = Trials(self.source, self.prompts, self.precisions, threads, options.repeats, generating, pool=pool)
+        layers = self._search_layers(trials)
+        search = Search(trials, self.shapes)
+        search.run()
+        best = choose(search.candidates)
+        checked = None
+        if options.check:
+            choice = best[0]
+            plain = next(each for each in best if not each.drafts and each.threads == choice.threads)
+            arguments = (trials.source, choice, plain, self.prompts, generating)
+            (checked,) = run_all(pool, [Task(f"checking {choice.drafter}", check, arguments, alone=True)])
         assert trials.context is not None, "something was measured"
         return Tuning(
             plan.name, self.source.engine.name, len(self.prompts), new_tokens, options.temperature, trials.context,

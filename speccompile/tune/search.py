@@ -1,11 +1,11 @@
 """Everything that is tried, in the order in which bundles are built for it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from speccompile.tune.predict import Candidate, Line, autoregressive, chain_costs, draft_line, speculative
 from speccompile.tune.rounds import Windows, shortened
 from speccompile.tune.space import Shape
-from speccompile.tune.trial import Trials
+from speccompile.tune.trial import Trial, Trials, Wanted
 
 
 class Search:
@@ -20,25 +20,32 @@ class Search:
         """Of chains, by precision and threads: seconds of a draft."""
 
     def run(self) -> None:
-        chains = [shape.drafts for shape in self._wanted if shape.drafts and self._trials.source.is_chain]
+        chains = sorted(shape.drafts for shape in self._wanted if shape.drafts and self._trials.source.is_chain)
+        others = [shape for shape in self._wanted if shape.drafts not in chains]
+        wanted = [*self._ends(chains), *map(Wanted, others)]
+        found = {each.shape: trial for each, trial in zip(wanted, self._trials.try_all(wanted), strict=True)}
         if chains:
-            self._try_chains(sorted(chains))
-        for shape in self._wanted:
-            if shape.drafts not in chains:
-                self._try_alone(shape)
+            self._add_chains(chains, {drafts: found[Shape(drafts=drafts)] for drafts in (chains[-1], chains[0])})
+        for shape in others:
+            self._add_alone(shape, found[shape])
         for threads in self._trials.threads:
             plain, settings = self._trials.plain[threads], self._trials.source.none_settings()
             self.candidates.append(autoregressive(plain, threads, settings))
 
-    def _try_chains(self, chains: Sequence[int]) -> None:
-        widths = [drafts + 1 for drafts in chains]
-        longest = chains[-1]
+    def _ends(self, chains: Sequence[int]) -> list[Wanted]:
+        """The longest chain, and the shortest."""
+        if not chains:
+            return []
+        longest, widths = chains[-1], [drafts + 1 for drafts in chains]
         wide = longest + 1 > self._trials.source.plan.prefill_chunk
         settings = [f"cache.prefill_chunk={longest + 1}"] if wide else []  # so that either bundle takes every width
-        ends = {
-            drafts: self._trials.try_shape(Shape(drafts=drafts), widths, settings, accepting=drafts == longest)
+        return [
+            Wanted(Shape(drafts=drafts), widths, settings, accepting=drafts == longest)
             for drafts in dict.fromkeys((longest, chains[0]))
-        }
+        ]
+
+    def _add_chains(self, chains: Sequence[int], ends: Mapping[int, Trial]) -> None:
+        longest = chains[-1]
         manifest, rounds = ends[longest].manifest, ends[longest].rounds
         fused = any(graph.name == "step" for graph in manifest.graphs)
         for precision, threads in ends[longest].costs:
@@ -61,8 +68,7 @@ class Search:
                     )
                 )
 
-    def _try_alone(self, shape: Shape) -> None:
-        trial = self._trials.try_shape(shape, [], [], accepting=True)
+    def _add_alone(self, shape: Shape, trial: Trial) -> None:
         manifest = trial.manifest
         self.candidates += [
             speculative(

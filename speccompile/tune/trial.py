@@ -1,15 +1,16 @@
 """Bundles built to be measured: one for each shape of the drafts, and in it an engine for each precision."""
 
-import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean, median
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from speccompile.bench.costs import Costs, any_width, measure_costs
 from speccompile.bundle.manifest import Manifest
 from speccompile.errors import PromptError
+from speccompile.pool import HERE, Pool, Task, run_all
 from speccompile.progress import step
 from speccompile.recipe import Plan
 from speccompile.runtime import Bundle, Generation
@@ -29,12 +30,22 @@ class Trial:
     costs: dict[tuple[str | None, int], Costs]
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """A bundle to try. widths: of windows to time, beside those of decoding. settings: others of the recipe. accepting:
+    whether to see what it accepts, which the first one must."""
+
+    shape: Shape
+    widths: Sequence[int] = ()
+    settings: Sequence[str] = ()
+    accepting: bool = True
+
+
 @dataclass
 class Trials:
-    """Where bundles are built and measured. `folder` must be there; whoever made it removes it."""
+    """Where bundles are built and measured: in a temporary folder each, without their proof."""
 
     source: Source
-    folder: Path
     prompts: Sequence[str | list[int]]
     precisions: Sequence[str | None]
     threads: Sequence[int]
@@ -48,18 +59,29 @@ class Trials:
     texts: list[tuple[int, list[int]]] = field(default_factory=list)
     """Of the first of them: how many tokens the prompt has, and all tokens."""
 
-    def try_shape(self, shape: Shape, widths: Sequence[int], settings: Sequence[str], *, accepting: bool) -> Trial:
-        """Build a bundle with this shape and measure it.
+    pool: Pool = HERE
+    """Where that is done."""
 
-        widths: of windows to time, beside those of decoding. settings: others of the recipe. accepting: whether to see
-        what it accepts, which the first trial must. Raises what the build raises, and PromptError for prompts that the
-        bundle cannot take.
-        """
+    def try_all(self, wanted: Sequence[Wanted]) -> list[Trial]:
+        """Build each and measure it; the first of all before the others, which are measured as it was. Raises what a
+        build raises, and PromptError for prompts that the bundles cannot take."""
+        if self.context is None and len(wanted) > 1:
+            return [*self.try_all(wanted[:1]), *self.try_all(wanted[1:])]
+        apart = replace(self, pool=HERE)  # what machines have a task for needs no others
+        tasks = [Task(f"trying {each.shape.label}", _try, (apart, each), alone=True) for each in wanted]
+        found = run_all(self.pool, tasks)
+        if self.context is None:
+            first = found[0][1]
+            self.context, self.plain, self.texts = first.context, first.plain, first.texts
+        return [trial for trial, _ in found]
+
+    def try_one(self, wanted: Wanted, folder: Path) -> Trial:
+        """Build it in this folder and measure it, here. Raises as `try_all`."""
         from speccompile.builder import build  # imports torch
 
-        bundle_folder = self.folder / "bundle"
+        shape, bundle_folder = wanted.shape, folder / "bundle"
         with step(f"building {shape.label}"):
-            build(self._plan(shape, settings), bundle_folder, prove=False)
+            build(self._plan(shape, wanted.settings), bundle_folder, prove=False)
         rounds: dict[str | None, list[Rounds]] = {}
         costs: dict[tuple[str | None, int], Costs] = {}
         for precision in self.precisions:
@@ -69,14 +91,13 @@ class Trials:
                 manifest = bundle.manifest
                 if threads not in self.plain:
                     self.plain[threads] = self._generate(bundle, f"no drafts, threads {threads}", autoregressive=True)
-                if accepting and precision not in rounds:
+                if wanted.accepting and precision not in rounds:
                     found = self._generate(bundle, f"{shape.label}, {name}", adaptive=False)
                     rounds[precision] = [rounds_of(each) for each in found]
-                wanted = {1, manifest.tokens + 1, *widths}
+                widths = {1, manifest.tokens + 1, *wanted.widths}
                 if shape.tree is not None and any_width(manifest):  # as many nodes as the host found
-                    wanted |= {drafts + 1 for each in rounds[precision] for drafts in each.drafts}
-                costs[precision, threads] = self._measure(bundle, wanted, threads)
-        shutil.rmtree(bundle_folder)
+                    widths |= {drafts + 1 for each in rounds[precision] for drafts in each.drafts}
+                costs[precision, threads] = self._measure(bundle, widths, threads)
         return Trial(manifest, rounds, costs)
 
     def _plan(self, shape: Shape, settings: Sequence[str]) -> Plan:
@@ -126,6 +147,12 @@ class Trials:
         costs = measure_costs(bundle, sorted(widths), context=self.context, repeats=self.repeats)
         plain = median(one.verify_seconds / one.rounds for one in self.plain[threads])
         return costs.scaled(plain / costs.verify[1])
+
+
+def _try(trials: Trials, wanted: Wanted) -> tuple[Trial, Trials]:
+    """What it showed, and the trials with what the first one decides."""
+    with TemporaryDirectory(prefix="speccompile-tune-") as folder:
+        return trials.try_one(wanted, Path(folder)), trials
 
 
 def mean_context(generations: Sequence[Generation], capacity: int) -> int:

@@ -56,8 +56,21 @@ def test_help_lists_the_commands_in_order_and_imports_nothing_heavy(capsys):
     with pytest.raises(SystemExit) as leaving:
         main(["--help"])
     assert leaving.value.code == 0
-    names = [line.split()[0] for line in capsys.readouterr().out.partition("Commands:")[2].splitlines()[1:15]]
-    commands = ["build", "plan", "generate", "prove", "bench", "tune", "train", "index", "compare"]
+    names = [line.split()[0] for line in capsys.readouterr().out.partition("Commands:")[2].splitlines()[1:18]]
+    commands = [
+        "build",
+        "plan",
+        "generate",
+        "serve",
+        "batch",
+        "ray",
+        "prove",
+        "bench",
+        "tune",
+        "train",
+        "index",
+        "compare",
+    ]
     commands += ["finish", "triton", "inspect", "cache", "doctor"]
     assert names == commands
     heavy = {"numpy", "pydantic", "yaml", "onnxruntime", "onnx", "torch", "transformers", "tokenizers"}

@@ -24,12 +24,13 @@ class Toy:
         self.source = SimpleNamespace(plan=SimpleNamespace(prefill_chunk=prefill_chunk))
         self.asked, self.noise = [], noise
 
-    def try_shape(self, shape, widths, settings, *, accepting):
-        assert not accepting
-        self.asked.append((shape.drafts, tuple(widths), tuple(settings)))
-        attention, mlp = next(counts for layers, counts in KNOWN.items() if layers_setting(layers) in settings)
+    def try_all(self, wanted):
+        (one,) = wanted
+        assert not one.accepting
+        self.asked.append((one.shape.drafts, tuple(one.widths), tuple(one.settings)))
+        attention, mlp = next(counts for layers, counts in KNOWN.items() if layers_setting(layers) in one.settings)
         draft = MEASURED * (BASE + ATTENTION * attention + MLP * mlp) + self.noise * len(self.asked)
-        return SimpleNamespace(costs={(None, 1): Costs(VERIFY, draft, 0.05), (None, 2): Costs({}, 99.0, 99.0)})
+        return [SimpleNamespace(costs={(None, 1): Costs(VERIFY, draft, 0.05), (None, 2): Costs({}, 99.0, 99.0)})]
 
 
 KNOWN = {

@@ -1,0 +1,113 @@
+"""`speccompile batch`: a file of requests in OpenAI's format, and one for the answers."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from speccompile.progress import LOGGER, step
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from speccompile.batch.lines import Line
+    from speccompile.batch.results import Result
+    from speccompile.batch.run import Account, Answers, Batch
+
+PATH = click.Path(path_type=Path)
+
+
+@click.command("batch")
+@click.argument("folder", metavar="BUNDLE", type=PATH)
+@click.argument("source", metavar="IN.jsonl", type=PATH)
+@click.argument("output", metavar="OUT.jsonl", type=PATH)
+@click.option("--served-model-name", "name", metavar="NAME", help="What bodies call it; by default the bundle's name.")
+@click.option("--autoregressive", is_flag=True, help="One token a round, for requests that do not ask for drafts.")
+@click.option("--engine", metavar="NAME", help="Engine of the bundle; by default the first that can run here.")
+@click.option("--threads", type=click.IntRange(min=1), help="Threads; by default one a core that this process may use.")
+@click.option("--no-verify", is_flag=True, help="Do not compare the files with their recorded hashes.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def command(
+    folder: Path,
+    source: Path,
+    output: Path,
+    name: str | None,
+    autoregressive: bool,
+    engine: str | None,
+    threads: int | None,
+    no_verify: bool,
+    as_json: bool,
+) -> None:
+    """Answer the requests of IN.jsonl with BUNDLE, side by side in its rows, into OUT.jsonl.
+
+    Lines are as OpenAI's batches have them; bodies and answers are those of `speccompile serve`, without streams:
+
+    \b
+      {"custom_id": "1", "method": "POST", "url": "/v1/chat/completions",
+       "body": {"messages": [{"role": "user", "content": "Hello"}]}}
+      {"id": "batch_req_..", "custom_id": "1", "error": null, "response":
+       {"status_code": 200, "request_id": "req_..", "body": {..}}}
+
+    url is /v1/chat/completions or /v1/completions. A file with a line that is no such request, or that has the
+    custom_id of another, is refused before any work, with the lines' numbers. A body that cannot be answered gets a
+    line with its status, as 400, and the others go on. Answers come in the order in which they end: requests whose
+    prompts begin alike are asked one after the other, so that the rows read that beginning once.
+
+    The same command goes on where it was stopped: lines of OUT.jsonl that are whole and have status 200 are not asked
+    again, a torn last line is dropped, failed ones are asked again. What was done is kept, however the run ends.
+
+    The last line on stderr says done + failed + skipped = given; skipped are those that were done before. The exit
+    code is 1 when any has failed.
+
+    \b
+    The JSON object has the keys
+      given, done, failed, skipped, left
+                   requests; left: of a run that was stopped
+      prompt_tokens, cached_tokens, new_tokens
+                   of those that are done now; cached: of prompts, that a row
+                   had already
+      seconds, tokens_per_second
+                   of this run; new tokens
+
+    \b
+    Examples:
+      speccompile batch build/demo requests.jsonl answers.jsonl
+      speccompile batch build/demo requests.jsonl answers.jsonl --json | jq .failed
+      jq -r '[.custom_id, .response.body.choices[0].message.content] | @tsv' answers.jsonl
+    """
+    from speccompile.batch.run import Batch
+
+    def answers(lines: "Sequence[Line]") -> "Iterator[Result]":
+        from speccompile.batch.answers import Desk
+        from speccompile.runtime import Bundle
+
+        with step(f"opening {folder}"):
+            bundle = Bundle.open(folder, engine=engine, threads=threads, verify=not no_verify)
+        with Desk.over(bundle, name or bundle.manifest.name, speculative=not autoregressive) as desk:
+            yield from desk.answers(lines)
+
+    run(Batch.read(source, output), answers, as_json=as_json)
+
+
+def run(batch: "Batch", answers: "Answers", *, as_json: bool) -> None:
+    """Run it, tell the account, and leave with 1 where it was stopped or requests have failed."""
+    account = batch.account
+    try:
+        batch.run(answers)
+    except KeyboardInterrupt:
+        LOGGER.warning("interrupted: answers are kept in %s; the same command goes on from there", batch.output)
+    finally:
+        if account.seconds:  # else it was refused before any work
+            _tell(account, batch.output, as_json=as_json)
+    if account.failed or account.left:
+        click.get_current_context().exit(1)
+
+
+def _tell(account: "Account", output: Path, *, as_json: bool) -> None:
+    """Warnings, as they are the result: they come with --quiet as well."""
+    if account.failed:
+        LOGGER.warning("requests have failed: %s says why; the same command asks them again", output)
+    LOGGER.warning("%s", account)
+    if as_json:
+        click.echo(json.dumps(account.to_json(), indent=2))

@@ -1,0 +1,26 @@
+"""Which replica a prompt belongs to."""
+
+import json
+from collections.abc import Sequence
+from hashlib import sha256
+
+BEGINNING = 256
+"""Letters of a prompt that decide: more than most turns, fewer than most prompts of systems."""
+
+
+def key_of(body: bytes) -> str:
+    """What a request's prompt begins with, "" where it has none. Later turns of a conversation have the same."""
+    try:
+        data = json.loads(body)
+    except (ValueError, RecursionError):
+        return ""  # the replica says what is wrong
+    if not isinstance(data, dict):
+        return ""
+    prompt = data.get("prompt", data.get("messages"))
+    return (prompt if isinstance(prompt, str) else json.dumps(prompt, ensure_ascii=False))[:BEGINNING] if prompt else ""
+
+
+def ranked(key: str, names: Sequence[str]) -> list[str]:
+    """The names in an order that the key decides, and that one more or less of them hardly changes (rendezvous
+    hashing)."""
+    return sorted(names, key=lambda name: sha256(f"{name}\n{key}".encode("utf-8", "backslashreplace")).digest())

@@ -1,0 +1,64 @@
+"""A cluster of Ray: one that is there, or one of this machine alone that is started and ended."""
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from speccompile.errors import EngineError, UsageError
+
+SETTINGS = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",  # a machine that does other things too takes longer than Ray expects
+}
+"""Of clusters that are started here, unless the environment says otherwise."""
+
+
+@contextmanager
+def connected(address: str | None = None) -> Iterator[None]:
+    """Be connected meanwhile; a process that is connected already stays so.
+
+    address: of a cluster, as `ray start --head` prints it, or "auto"; None for $RAY_ADDRESS, else a cluster of this
+    machine. Raises UsageError without the package ray, EngineError for a cluster that does not answer.
+    """
+    try:
+        import ray
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"received an installation without {error.name}, expected the extra 'ray', which this command needs",
+            hint="pip install 'speccompile[ray]'",
+        ) from None
+    if ray.is_initialized():
+        yield
+        return
+    for name, value in SETTINGS.items():
+        os.environ.setdefault(name, value)
+    with _own_signals():
+        _init(ray, address)
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _init(ray: Any, address: str | None) -> None:
+    local = address is None and "RAY_ADDRESS" not in os.environ
+    try:
+        ray.init(address=address, logging_level="warning", **({"include_dashboard": False} if local else {}))
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        raise EngineError(
+            f"--address: received {address or os.environ.get('RAY_ADDRESS')}, expected a Ray cluster that answers: "
+            f"{error}",
+            hint="start one with `ray start --head`, or leave --address out for one on this machine",
+        ) from error
+
+
+@contextmanager
+def _own_signals() -> Iterator[None]:
+    """Ray ends a process on SIGTERM without letting anybody clean up."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

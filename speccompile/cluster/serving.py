@@ -1,0 +1,107 @@
+"""Replicas of one bundle behind one address."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ray import serve
+from ray.exceptions import RayError
+from ray.serve.config import RequestRouterConfig
+from ray.serve.exceptions import BackPressureError
+
+from speccompile.cluster.front import Front
+from speccompile.cluster.replica import Replica
+from speccompile.cluster.routing import PrefixRouter
+from speccompile.errors import EngineError
+from speccompile.runtime.serving import Limits
+from speccompile.serve.app import Settings
+
+NAME = "speccompile"
+"""Of the application in the cluster."""
+
+
+@dataclass(frozen=True)
+class Replicas:
+    """How many, and what each takes. least, most, target: for Ray's autoscaling, which keeps so many requests in each
+    replica; None for a fixed `count`. threads: of an engine, which are the processors that Ray keeps for it. grace:
+    seconds that its requests get to finish when it ends."""
+
+    count: int = 1
+    least: int | None = None
+    most: int | None = None
+    target: float | None = None
+    threads: int = 1
+    gpus: float = 0.0
+    grace: float = 30.0
+
+    def options(self, rows: int) -> dict[str, Any]:
+        """Of a deployment. rows: of the bundle."""
+        found: dict[str, Any] = {
+            "max_ongoing_requests": 2 * rows,  # one more for each row, so that none waits for the next
+            "ray_actor_options": {"num_cpus": self.threads, "num_gpus": self.gpus},
+            "graceful_shutdown_timeout_s": self.grace,
+            "max_constructor_retry_count": 2,
+        }
+        if self.most is None:
+            return found | {"num_replicas": self.count}
+        scaling: dict[str, Any] = {
+            "min_replicas": self.least or 1,
+            "initial_replicas": max(self.count, self.least or 1),
+        }
+        scaling |= {"max_replicas": self.most, "target_ongoing_requests": self.target or float(rows)}
+        return found | {"autoscaling_config": scaling}
+
+
+@dataclass(frozen=True)
+class Served:
+    """What each replica opens and how it answers. waiting: requests that may wait for a replica, of all clients."""
+
+    folder: Path
+    name: str
+    rows: int
+    limits: Limits
+    settings: Settings
+    waiting: int = 64
+    engine: str | None = None
+    verify: bool = True
+
+
+@contextmanager
+def serving(served: Served, replicas: Replicas, host: str, port: int) -> Iterator[tuple[str, Callable[[], object]]]:
+    """Deploy it; its address, when every replica answers, and what waits for an interrupt. It ends with the block.
+    Raises EngineError where a replica cannot begin."""
+    try:
+        serve.start(http_options={"host": host, "port": port})
+        serve.run(application(served, replicas), name=NAME, route_prefix="/")
+        yield f"http://{host}:{port}", threading.Event().wait
+    except (RuntimeError, RayError) as error:
+        raise EngineError(
+            f"the replicas could not be started: {error}",
+            hint="see whether `speccompile generate` runs the bundle, and the cluster has so many processors",
+        ) from error
+    finally:
+        serve.shutdown()
+
+
+def application(served: Served, replicas: Replicas) -> serve.Application:
+    """What `serve.run` takes."""
+    most = served.settings.body
+
+    def build_front() -> Front:
+        return Front(serve.get_deployment_handle(Replica.__name__, app_name=NAME), most, BackPressureError)
+
+    router = RequestRouterConfig(request_router_class=PrefixRouter, request_router_kwargs={"rows": served.rows})
+    replica = serve.deployment(
+        Replica, name=Replica.__name__, request_router_config=router, max_queued_requests=served.waiting,
+        **replicas.options(served.rows),
+    ).bind(
+        str(served.folder.resolve()), served.name, served.limits, served.settings, served.engine, replicas.threads,
+        served.verify,
+    )  # fmt: skip
+    front = serve.deployment(
+        serve.ingress(build_front)(), name="Front", max_ongoing_requests=10_000, ray_actor_options={"num_cpus": 0}
+    )
+    return front.bind(replica)

@@ -1,0 +1,374 @@
+"""`speccompile batch` on toy bundles: OpenAI's batch format in, and out."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from itertools import islice
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+from openai.types.chat import ChatCompletion
+from openai.types.completion import Completion
+
+from speccompile.batch.answers import Desk
+from speccompile.batch.lines import CHAT, COMPLETIONS, ordered, read_lines
+from speccompile.batch.results import Result, Results
+from speccompile.batch.run import Batch
+from speccompile.cli import main
+from speccompile.errors import EngineError, UsageError
+from speccompile.runtime import Bundle
+from speccompile.runtime.text import Text
+from tests.light.fake_bundle import toy_manifest, write_toy_bundle
+from tests.light.toy_engine import ToyEngine
+from tests.light.toy_models import autoregressive
+
+ROWS = {"batch_size": 3}
+
+
+def line(custom_id: object, body: object, url: str = COMPLETIONS, **changes: object) -> dict:
+    return {"custom_id": custom_id, "method": "POST", "url": url, "body": body} | changes
+
+
+def completion(number: int, **fields: object) -> dict:
+    return line(f"r{number}", {"prompt": [number, 7, number + 1], "max_tokens": 5, "return_token_ids": True} | fields)
+
+
+def write(path: Path, *lines: object) -> Path:
+    path.write_text("".join((each if isinstance(each, str) else json.dumps(each)) + "\n" for each in lines))
+    return path
+
+
+def read(path: Path) -> dict[str, dict]:
+    """Answers by custom_id, each of which must be there once."""
+    answers = [json.loads(text) for text in path.read_text().splitlines()]
+    assert len({each["custom_id"] for each in answers}) == len(answers)
+    return {each["custom_id"]: each for each in answers}
+
+
+def statuses(path: Path) -> dict[str, int]:
+    return {name: each["response"]["status_code"] for name, each in read(path).items()}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return write_toy_bundle(tmp_path_factory.mktemp("built") / "toy", **ROWS)
+
+
+@pytest.fixture
+def toys():
+    """The toy engine in ONNX Runtime's place."""
+    with patch("speccompile.runtime.onnxruntime.OnnxRuntimeEngine", lambda *_: ToyEngine(toy_manifest(**ROWS))):
+        yield
+
+
+@pytest.fixture
+def run(toys, capsys):
+    """Run `speccompile batch`: exit code, stdout and stderr."""
+
+    def invoke(*arguments) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as leaving:
+            main(["-q", "batch", *map(str, arguments)])
+        return (leaving.value.code, *capsys.readouterr())
+
+    return invoke
+
+
+def test_every_request_gets_the_tokens_that_it_gets_alone(folder, run, tmp_path):
+    source = write(tmp_path / "in.jsonl", *map(completion, range(10)))
+    assert run(folder, source, tmp_path / "out.jsonl") == (0, "", "10 done + 0 failed + 0 skipped = 10 given\n")
+    for name, answer in read(tmp_path / "out.jsonl").items():
+        number = int(name[1:])
+        assert answer["error"] is None
+        assert answer["id"].startswith("batch_req_")
+        assert set(answer["response"]) == {"status_code", "request_id", "body"}
+        body = answer["response"]["body"]
+        Completion.model_validate(body, strict=True)
+        assert body["choices"][0]["token_ids"] == autoregressive([number, 7, number + 1], 5)
+
+
+def test_conversations_are_answered_as_the_server_answers_them(folder, run, tmp_path):
+    body = {"model": "demo", "messages": [{"role": "user", "content": "def"}], "max_tokens": 6}
+    source = write(tmp_path / "in.jsonl", line("a", body, CHAT), "", line("b", body | {"logprobs": True}, CHAT))
+    assert run(folder, source, tmp_path / "out.jsonl", "--json")[0] == 0
+    answers = read(tmp_path / "out.jsonl")
+    text = Text(folder / "tokenizer" / "tokenizer.json")
+    prompt = text.encode("<s>def!", special_tokens=False)
+    expected = text.decode([*prompt, *autoregressive(prompt, 6)]).removeprefix("def!")
+    for answer in answers.values():
+        found = ChatCompletion.model_validate(answer["response"]["body"])
+        assert found.choices[0].message.content == expected
+    assert len(answers["b"]["response"]["body"]["choices"][0]["logprobs"]["content"]) == 6
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "param"),
+    [
+        ({"temperature": 1}, 400, "temperature"),
+        ({"max_tokens": 0}, 400, "max_tokens"),
+        ({"model": "gpt-4"}, 404, "model"),
+        ({"stream": True}, 400, "stream"),
+        ({"prompt": [999999]}, 400, "prompt"),
+        ({"prompt": [1] * 200}, 400, "prompt"),
+    ],
+)
+def test_a_wrong_body_gets_a_line_of_its_own_and_is_asked_again(folder, run, tmp_path, fields, status, param):
+    wrong = completion(2, **fields)
+    source = write(tmp_path / "in.jsonl", completion(1), wrong, completion(3))
+    code, out, err = run(folder, source, tmp_path / "out.jsonl", "--json")
+    assert code == 1
+    assert "out.jsonl says why; the same command asks them again" in err
+    assert err.endswith("2 done + 1 failed + 0 skipped = 3 given\n")
+    account = json.loads(out)
+    assert [account[name] for name in ("given", "done", "failed", "skipped", "left")] == [3, 2, 1, 0, 0]
+    assert (account["prompt_tokens"], account["new_tokens"]) == (6, 10)
+    assert statuses(tmp_path / "out.jsonl") == {"r1": 200, "r2": status, "r3": 200}
+    error = read(tmp_path / "out.jsonl")["r2"]["response"]["body"]["error"]
+    assert (error["param"], bool(error["message"])) == (param, True)
+
+    write(source, completion(1), completion(2), completion(3))
+    assert run(folder, source, tmp_path / "out.jsonl")[::2] == (0, "1 done + 0 failed + 2 skipped = 3 given\n")
+    assert statuses(tmp_path / "out.jsonl") == {"r1": 200, "r2": 200, "r3": 200}
+
+
+def test_bodies_call_the_bundle_by_the_name_that_is_given(folder, run, tmp_path):
+    source = write(tmp_path / "in.jsonl", completion(1, model="gpt-4"))
+    assert run(folder, source, tmp_path / "out.jsonl", "--served-model-name", "gpt-4")[0] == 0
+    assert read(tmp_path / "out.jsonl")["r1"]["response"]["body"]["model"] == "gpt-4"
+
+
+def test_drafts_may_be_left_out(folder, run, tmp_path):
+    source = write(tmp_path / "in.jsonl", completion(1), completion(2, speculative=True))
+    assert run(folder, source, tmp_path / "out.jsonl", "--autoregressive")[0] == 0
+    bodies = {name: each["response"]["body"] for name, each in read(tmp_path / "out.jsonl").items()}
+    assert bodies["r1"]["metrics"]["speculative_decoding"] is None
+    assert bodies["r2"]["metrics"]["speculative_decoding"] is not None
+
+
+def test_several_prompts_and_choices_of_a_line_come_in_their_order(folder, run, tmp_path):
+    prompts = [[number, 3] for number in range(8)]
+    source = write(tmp_path / "in.jsonl", line("a", {"prompt": prompts, "max_tokens": 4, "return_token_ids": True}))
+    assert run(folder, source, tmp_path / "out.jsonl")[0] == 0
+    choices = read(tmp_path / "out.jsonl")["a"]["response"]["body"]["choices"]
+    assert [each["token_ids"] for each in choices] == [autoregressive(prompt, 4) for prompt in prompts]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ("{", r"line 2: received no JSON: "),
+        ("[" * 100_000, r"line 2: received JSON that is nested too deeply"),
+        ("[1]", r"line 2: received \[1\], expected an object"),
+        (line(7, {}), r"line 2: custom_id: received 7, expected a text"),
+        (line("", {}), r'line 2: custom_id: received "", expected a text'),
+        ({"method": "POST"}, r"line 2: custom_id: received nothing, expected a text"),
+        (line("r1", {}), r'line 2: custom_id: received "r1", which line 1 has already'),
+        (line("a", {}, method="GET"), r'line 2: method: received "GET", expected POST'),
+        (line("a", {}, "/v1/embeddings"), r'url: received "/v1/embeddings", expected /v1/chat/completions or /v1/com'),
+        (line("a", "x" * 99), r'line 2: body: received "x{59}\.\., expected an object'),
+    ],
+)
+def test_a_line_that_is_no_request_refuses_the_file_before_any_work(folder, run, tmp_path, wrong, message):
+    source = write(tmp_path / "in.jsonl", completion(1), wrong, completion(3))
+    code, out, err = run(folder, source, tmp_path / "out.jsonl")
+    assert (code, out, (tmp_path / "out.jsonl").exists()) == (2, "", False)
+    with pytest.raises(UsageError, match=message):
+        read_lines(source)
+    assert "in.jsonl: received 1 lines that are no requests:" in err
+    assert "hint: write each as" in err
+
+
+def test_bytes_that_are_no_text_are_named_and_many_wrong_lines_are_counted(tmp_path):
+    (tmp_path / "in.jsonl").write_bytes(b'{"custom_id": "\xff"}\n' + b"1\n" * 13)
+    with pytest.raises(
+        UsageError, match=r"(?s)received 14 lines .*line 1: received no JSON: 'utf-8'.*and 4 more"
+    ) as it:
+        read_lines(tmp_path / "in.jsonl")
+    assert "line 10:" in str(it.value)
+    assert "line 11:" not in str(it.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"), [(b"\n \n", "received a file without lines"), (None, "No such file or directory")]
+)
+def test_files_without_requests_are_refused(tmp_path, content, message):
+    if content is not None:
+        (tmp_path / "in.jsonl").write_bytes(content)
+    with pytest.raises(UsageError, match=message):
+        Batch.read(tmp_path / "in.jsonl", tmp_path / "out.jsonl")
+
+
+def test_answers_never_go_into_the_file_of_requests(tmp_path):
+    source = write(tmp_path / "in.jsonl", completion(1))
+    with pytest.raises(UsageError, match="received the file of the requests, expected another one"):
+        Batch.read(source, tmp_path / "." / "in.jsonl")
+
+
+def test_a_byte_order_mark_and_windows_ends_are_no_part_of_lines(tmp_path):
+    text = "\ufeff" + "\r\n".join(json.dumps(completion(number)) for number in range(2)) + "\r\n"
+    (tmp_path / "in.jsonl").write_text(text, newline="")
+    assert [each.custom_id for each in read_lines(tmp_path / "in.jsonl")] == ["r0", "r1"]
+
+
+def test_prompts_that_begin_alike_are_neighbours(tmp_path):
+    said = ["ab", "zz", "abc", "zzz", "abd"]
+    chats = [line(each, {"messages": [{"role": "user", "content": each}]}, CHAT) for each in said]
+    mixed = [*chats, line("t", {"prompt": "zz", "tools": None}), line("u", {"messages": [], "tools": [{}]}, CHAT)]
+    lines = read_lines(write(tmp_path / "in.jsonl", *mixed))
+    assert [each.custom_id for each in ordered(lines)] == ["ab", "abc", "abd", "zz", "zzz", "u", "t"]
+
+
+def test_two_for_each_row_are_asked_at_once_and_no_more_is_read(folder, toys):
+    asked = []
+
+    def lines():
+        for each in map(completion, range(100)):
+            asked.append(each["custom_id"])
+            yield next(iter(read_lines_of(each)))
+
+    bundle = Bundle.open(folder)
+    with Desk.over(bundle, "demo") as desk:
+        answers = desk.answers(lines())
+        assert [each.status for each in islice(answers, 4)] == [200] * 4
+        assert len(asked) <= 4 + 2 * ROWS["batch_size"]
+        answers.close()
+    assert bundle.generate([1, 2], max_new_tokens=3).token_ids == autoregressive([1, 2], 3)
+
+
+def read_lines_of(data: dict):
+    from speccompile.batch.lines import Line
+
+    yield Line(1, data["custom_id"], data["url"], json.dumps(data["body"]).encode())
+
+
+@pytest.mark.parametrize("torn", [b"", b"{", b'{"custom_id": "r2", "response"', None])
+def test_a_torn_last_line_is_dropped_and_only_the_rest_is_asked(folder, run, tmp_path, torn):
+    """None: all but the end of the last line was written: it is whole."""
+    source = write(tmp_path / "in.jsonl", *map(completion, range(4)))
+    output = tmp_path / "out.jsonl"
+    assert run(folder, source, output)[0] == 0
+    lines = output.read_bytes().splitlines()
+    kept = lines[:2] if torn is not None else lines[:3]
+    output.write_bytes(b"\n".join(lines[:2]) + b"\n" + (lines[2] if torn is None else torn))
+    code, _, err = run(folder, source, output)
+    assert (code, err) == (0, f"{4 - len(kept)} done + 0 failed + {len(kept)} skipped = 4 given\n")
+    assert output.read_bytes().splitlines()[: len(kept)] == kept
+    assert statuses(output) == {f"r{number}": 200 for number in range(4)}
+    before = output.read_bytes()
+    assert run(folder, source, output)[::2] == (0, "0 done + 0 failed + 4 skipped = 4 given\n")
+    assert output.read_bytes() == before
+
+
+def test_answers_of_others_are_taken_by_their_custom_id(folder, run, tmp_path):
+    source = write(tmp_path / "in.jsonl", *map(completion, range(3)))
+    theirs = {"id": "x", "custom_id": "r1", "response": {"status_code": 200, "body": {}}, "error": None}
+    expired = {"id": "y", "custom_id": "r2", "response": None, "error": {"code": "batch_expired", "message": ""}}
+    output = write(tmp_path / "out.jsonl", theirs, "", expired, theirs | {"custom_id": "gone"})
+    assert run(folder, source, output)[::2] == (0, "2 done + 0 failed + 1 skipped = 3 given\n")
+    assert set(read(output)) == {"r0", "r1", "r2", "gone"}
+    assert read(output)["r1"] == theirs
+
+
+def test_a_request_that_has_changed_since_is_refused(folder, run, tmp_path):
+    source, output = write(tmp_path / "in.jsonl", completion(1)), tmp_path / "out.jsonl"
+    assert run(folder, source, output)[0] == 0
+    write(source, completion(1, max_tokens=9))
+    before = output.read_bytes()
+    code, _, err = run(folder, source, output)
+    assert code == 2
+    assert "out.jsonl line 1: received an answer to another request with custom_id 'r1' than line 1 asks now" in err
+    assert "given" not in err
+    assert output.read_bytes() == before
+
+
+@pytest.mark.parametrize("content", ["hello\nyou\n", '{"a": 1}\n{', "[1]\n"])
+def test_a_file_that_holds_other_things_is_left_alone(tmp_path, content):
+    lines = read_lines(write(tmp_path / "in.jsonl", completion(1)))
+    (tmp_path / "out.jsonl").write_text(content)
+    opened = Results.opened(tmp_path / "out.jsonl", lines)
+    with pytest.raises(UsageError, match=r"out\.jsonl line 1: received a line that is no answer"), opened:
+        pass
+    assert (tmp_path / "out.jsonl").read_text() == content
+
+
+def test_a_file_that_cannot_be_written_is_refused(tmp_path):
+    opened = Results.opened(tmp_path / "none" / "out.jsonl", [])
+    with pytest.raises(UsageError, match="expected a file that can be written: No such file"), opened:
+        pass
+
+
+@pytest.mark.parametrize("failed", [False, True], ids=["as it is", "rewritten"])
+def test_one_process_at_a_time_fills_a_file(tmp_path, failed):
+    lines = read_lines(write(tmp_path / "in.jsonl", completion(1)))
+    output = tmp_path / "out.jsonl"
+    if failed:
+        with Results.opened(output, lines) as results:
+            results.add(Result(lines[0], 500, {}))
+    with Results.opened(output, lines) as results:
+        assert results.done == frozenset()
+        other = Results.opened(output, lines)
+        with pytest.raises(UsageError, match="expected a file that no other process fills"), other:
+            pass
+        results.add(Result(lines[0], 200, {"text": "\ud800 größe"}))
+    assert read(output)["r1"]["response"]["body"] == {"text": "\ud800 größe"}
+    assert sorted(tmp_path.iterdir()) == [tmp_path / "in.jsonl", output]
+
+
+def test_an_engine_that_fails_ends_the_run_and_what_was_done_is_kept(tmp_path):
+    batch = Batch.read(write(tmp_path / "in.jsonl", *map(completion, range(3))), tmp_path / "out.jsonl")
+
+    def answers(lines):
+        yield Result(lines[0], 200, {"usage": {"prompt_tokens": 3, "completion_tokens": 1,
+                                               "prompt_tokens_details": {"cached_tokens": 0}}})  # fmt: skip
+        raise EngineError("the service has ended: no memory")
+
+    with pytest.raises(EngineError, match="the service has ended"):
+        batch.run(answers)
+    assert str(batch.account) == "1 done + 0 failed + 0 skipped + 2 left = 3 given"
+    assert statuses(tmp_path / "out.jsonl") == {"r0": 200}
+
+
+STOPPED = """
+import os, signal, sys
+from unittest.mock import patch
+from speccompile.batch.results import Results
+from speccompile.cli import main
+from tests.light.fake_bundle import toy_manifest
+from tests.light.toy_engine import ToyEngine
+
+add, written = Results.add, []
+
+def and_stop(self, result):
+    add(self, result)
+    written.append(result)
+    if len(written) == 3:
+        os.kill(os.getpid(), int(sys.argv[1]))
+
+with (
+    patch("speccompile.runtime.onnxruntime.OnnxRuntimeEngine", lambda *_: ToyEngine(toy_manifest(batch_size=3))),
+    patch.object(Results, "add", and_stop),
+):
+    main(sys.argv[2:])
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_whatever_stops_it_keeps_what_is_done(folder, run, tmp_path, number):
+    source, output = write(tmp_path / "in.jsonl", *map(completion, range(20))), tmp_path / "out.jsonl"
+    arguments = [str(int(number)), "-q", "batch", folder, source, output, "--json"]
+    stopped = subprocess.run(
+        [sys.executable, "-c", STOPPED, *map(str, arguments)], cwd=Path(__file__).resolve().parents[2],
+        capture_output=True, text=True, env=os.environ | {"PYTHONPATH": "."}, check=False,
+    )  # fmt: skip
+    if number == signal.SIGKILL:
+        assert stopped.returncode == -number
+    else:
+        assert stopped.returncode == 1
+        assert "interrupted: answers are kept in " in stopped.stderr
+        assert stopped.stderr.endswith("3 done + 0 failed + 0 skipped + 17 left = 20 given\n")
+        assert json.loads(stopped.stdout)["left"] == 17
+    assert len(read(output)) == 3
+    assert run(folder, source, output)[::2] == (0, "17 done + 0 failed + 3 skipped = 20 given\n")
+    assert len(read(output)) == 20
