@@ -10,7 +10,6 @@ from speccompile.runtime.engine import Array, Engine, Run
 from speccompile.runtime.logprobs import Logprobs, find_logprobs
 
 
-
 class CatchUp(NamedTuple):
     """A run of the drafter alone. path int64 [B, W + 1]: what it reads."""
 

@@ -227,7 +227,9 @@ def test_constrained_rows_have_the_distribution_of_the_masked_target(name, sampl
     drafts = drawn(tree, sampling) if is_drawn else Drafts(best(tree), None, None)
     tokens, counts = run(acceptance, tree, sampling, drafts, follow)
     before = np.concatenate([np.full((ROUNDS, 1), ROOT), tokens[:, :-1]], 1)
-    assert all(follow[before[counts > depth, depth], tokens[counts > depth, depth]].all() for depth in range(tree.depth))
+    assert all(
+        follow[before[counts > depth, depth], tokens[counts > depth, depth]].all() for depth in range(tree.depth)
+    )
     found = p_values(tree, sampling, tokens, counts, follow)
     assert min(found) > 1e-3 / len(found)
     assert not is_drawn or max(counts) > 1

@@ -265,7 +265,10 @@ def test_rows_that_are_free_allow_everything_beside_those_that_are_not(grammars,
     told = manifest().__class__(**(vars(manifest()) | {"batch_size": 3, "tokens": 2}))
     engine = Buffers()
     masks = Masks(engine, told)
-    free, bound = Row([5], 9, 99, [END], None), Row([5], 9, 99, [END], None, constraint=grammars.constraint("choice", "a"))
+    free, bound = (
+        Row([5], 9, 99, [END], None),
+        Row([5], 9, 99, [END], None, constraint=grammars.constraint("choice", "a")),
+    )
     window = np.array([[7, 8, 9]] * 3)
     assert (masks.width({0: free}), masks.width({0: free, 2: bound})) == (1, SIZE)
     masks.write({0: free}, window, [1] * 3, [3] * 3, 3)
