@@ -25,7 +25,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast,
 ROOT = Path(__file__).resolve().parents[1]
 VOCABULARY, SEQUENCE, BATCH, POSITIONS = 4096, 256, 16, 2048
 PEAK_RATE, SMALLEST = 2e-3, {"min_lr_rate": 0.05}
-PROMPTS = 12288
+PROMPTS = 24576
 END = "<|endoftext|>"
 # Tables rather than programs: they would teach the models nothing that looks like Python.
 LEFT_OUT = {"site-packages", "pydoc_data", "encodings", "__pycache__", "data", "turtledemo"}
