@@ -16,7 +16,7 @@ import numpy as np
 from speccompile.bench.ways import Way
 from speccompile.bench.weights import WeightReads, weight_reads
 from speccompile.bundle.manifest import EngineEntry, Manifest
-from speccompile.contract import Graph
+from speccompile.contract import Graph, with_batch
 from speccompile.progress import step
 from speccompile.runtime.engine import numpy_dtype
 from speccompile.system import physical_memory
@@ -117,11 +117,11 @@ def _weight_bytes(manifest: Manifest, graph: str, reads: WeightReads, window: in
 def _cache_bytes(manifest: Manifest, graph: Graph) -> int:
     """Of one committed token: its rows in every cache that the graph reads, in a drafter once for every depth."""
     found = 0
-    for tensor in graph.inputs:
+    for tensor in with_batch(graph, manifest.batch_size).inputs:
         if tensor.role == "state" and len(tensor.shape) == 4 and tensor.dtype.startswith(("float", "bfloat")):
-            heads, _, size = (int(number) for number in tensor.shape[1:])
+            batch, heads, _, size = (int(number) for number in tensor.shape)
             passes = manifest.depth if tensor.buffer.startswith("drafter.") else 1
-            found += passes * prod((manifest.batch_size, heads, size)) * numpy_dtype(tensor.dtype).itemsize
+            found += passes * prod((batch, heads, size)) * numpy_dtype(tensor.dtype).itemsize
     return found
 
 

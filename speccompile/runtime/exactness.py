@@ -68,7 +68,8 @@ def _some(numbers: Sequence[int]) -> str:
 
 
 def compare_windows(engine: Engine, manifest: Manifest) -> Exactness:
-    """Give the target the same tokens in windows of every width that decoding uses, from the same committed ones.
+    """Give the target the same tokens in windows of every width that decoding uses, from the same committed ones, in
+    all rows of the batch at once, and in windows of one, row by row where rows may be run alone.
 
     A chain's row i must have the logits of token i. In a tree all drafts are one token, so a node's logits must be
     those behind some number of them: how deep it stands. Before every window the states are what they are behind the
@@ -92,7 +93,7 @@ def compare_windows(engine: Engine, manifest: Manifest) -> Exactness:
 
     commit_prefix()
     text = tokens[:, prefix:]
-    single = np.concatenate([_read(rounds, text[:, i : i + 1], prefix + i, "verify") for i in range(depth + 1)], 1)
+    single = np.concatenate([_read_alone(rounds, text[:, i : i + 1], prefix + i) for i in range(depth + 1)], 1)
     has_all_widths = is_chain or takes_proposals(manifest.graphs, manifest.tokens)
     widths = range(2, manifest.tokens + 2) if has_all_widths else [manifest.tokens + 1]
     differing, largest = [], 0.0
@@ -127,17 +128,23 @@ def _deep_tree(nodes: int, depth: int) -> list[int]:
     return [-1, *[0] * at_root, *[1, *range(at_root + 1, nodes)][: depth - 1]]
 
 
-def _read(rounds: Rounds, window: Array, length: int, graph: str, given: int = 1) -> Array:
-    """Logits [B, rows, V] of a window int64 [B, W]: of its last token where all are given, else of every token.
+def _read_alone(rounds: Rounds, window: Array, length: int) -> Array:
+    """Logits [B, 1, V] of single tokens int64 [B, 1], of each row in a run of its own where an engine has such."""
+    runs = [range(row, row + 1) for row in range(rounds.batch)] if rounds.has_ranges else [range(rounds.batch)]
+    return np.concatenate([_read(rounds, window, length, "verify", rows=rows) for rows in runs])
 
-    graph: that decoding would run, where the bundle has it.
+
+def _read(rounds: Rounds, window: Array, length: int, graph: str, given: int = 1, rows: range | None = None) -> Array:
+    """Logits [rows, n, V] of a window int64 [B, W]: of its last token where all are given, else of every token.
+
+    graph: that decoding would run, where the bundle has it. rows: of the batch, by default all.
     """
     width = window.shape[1]
-    rows = 1 if given > 1 or width == 1 else width
+    n_logits = 1 if given > 1 or width == 1 else width
     fused = graph == "step" and "step" in rounds.graphs
-    forward = rounds.forward(width, rows, 1, fused=fused, logprobs=True)
+    forward = rounds.forward(width, n_logits, 1, fused=fused, logprobs=True, rows=rows)
     if any(tensor.name == "uniforms" for tensor in rounds.graphs["verify"].inputs):
-        rounds.engine.array("uniforms", (rounds.batch, rows))[:] = NEUTRAL["uniforms"]
+        rounds.engine.array("uniforms", (rounds.batch, n_logits))[:] = NEUTRAL["uniforms"]
     forward.window[:] = window
     rounds.n_given[:], rounds.n_total[:], rounds.length[:] = given, width, length
     forward.verify()

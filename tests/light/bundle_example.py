@@ -6,7 +6,7 @@ from pathlib import Path
 from speccompile import contract
 from speccompile.bundle import BundleWriter, EngineEntry, Manifest
 from speccompile.bundle.manifest import FORMAT, TensorRTBuild
-from speccompile.contract import Graph, Tensor, with_cache_dtypes
+from speccompile.contract import BATCH, Graph, Tensor, with_batch, with_cache_dtypes
 
 LOCK = {"versions": {"torch": "2.13.0"}, "inputs": {"target": {"model.safetensors": "ab12"}}}
 PROOF = {"speculative": {"prompts": 3, "equal": 3}, "prompts": ["def", "größe", "你好"]}
@@ -19,6 +19,19 @@ def verify_graph() -> Graph:
     path = Tensor("path", "int64", (1, "window+1"), "path", "io")
     committed = Tensor("target.key.0.out", "float32", (1, 2, 32, 4), "target.key.0", "state")
     return Graph("verify", (window, cache), (path, committed))
+
+
+def several_rows() -> dict[str, object]:
+    """Of a bundle for three rows, which engines on a processor may run apart: changes of `manifest`."""
+
+    def named(tensor: Tensor) -> Tensor:
+        return replace(tensor, shape=(BATCH, *tensor.shape[1:]))
+
+    verify = verify_graph()
+    graph = Graph("verify", tuple(map(named, verify.inputs)), tuple(map(named, verify.outputs)))
+    files = {"verify": "graphs/verify.onnx"}
+    engines = (cpu_entry((graph,), files), cpu_entry((with_batch(graph, 3),), files, "at once"))
+    return {"batch_size": 3, "graphs": (graph,), "engines": engines}
 
 
 def manifest(**changes: object) -> Manifest:

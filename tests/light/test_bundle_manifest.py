@@ -4,13 +4,20 @@ import pytest
 
 from speccompile.bundle import Manifest
 from speccompile.bundle.manifest import canonical_json
+from speccompile.contract import has_ranges
 from speccompile.errors import BundleError
-from tests.light.bundle_example import manifest
+from tests.light.bundle_example import manifest, several_rows
 
 
 def test_a_manifest_survives_its_file():
     written = canonical_json(manifest().to_json())
     assert Manifest.from_json(json.loads(written)) == manifest()
+
+
+def test_a_bundle_for_several_rows_has_a_name_for_their_number():
+    several = manifest(**several_rows())
+    assert Manifest.from_json(json.loads(canonical_json(several.to_json()))) == several
+    assert [has_ranges(each.graphs) for each in several.engines] == [True, False]
 
 
 def test_equal_data_gives_equal_bytes():

@@ -34,6 +34,11 @@ def test_buffers_have_their_bytes():
     assert list(map(size_in_bytes, found)) == ["8*window", "8*(window+1)", "16*(window+1)", 4 * 1 * 2 * 32 * 4]
 
 
+def test_all_rows_of_a_batch_lie_in_memory():
+    cache, window = Buffer("cache", "float32", ("batch", 2, 32, 4), "state"), Buffer("a", "int64", ("batch", "b"), "io")
+    assert [size_in_bytes(each, 3) for each in (cache, window)] == [4 * 3 * 2 * 32 * 4, "24*b"]
+
+
 def test_a_dtype_without_a_size_is_refused():
     odd = Buffer("window", "float5", (1,), "io")
     message = r"manifest\.json: buffer 'window' has dtype 'float5', expected one of float16, bfloat16, float32, int64"
