@@ -183,16 +183,22 @@ class Speed:
         self.load(1)
 
     def load(self, rows: int) -> bool:
-        """The rounds that follow have so many rows. Returns whether those before had another number of them. What is
-        known of the number next to it stands for one that is new."""
-        changed, self.rows = rows != self.rows, rows
-        if rows not in self._costs:
-            known = [other for other, costs in self._costs.items() if costs.single.count >= WARM]
+        """The rounds that follow have so many rows. Returns whether those before had another number of them. Where not
+        all of their costs are known, those of the number next to theirs stand for them."""
+        if rows == self.rows:
+            return False
+        self.rows = rows
+        if not self._knows(self._costs.setdefault(rows, Costs(self.accepts))):
+            known = [other for other, costs in self._costs.items() if self._knows(costs)]
             nearest = min(known, key=lambda other: abs(other - rows), default=None)
-            self._costs[rows] = (
-                Costs(self.accepts) if nearest is None else self._costs[nearest].expected(rows / nearest)
-            )
-        return changed
+            if nearest is not None:
+                self._costs[rows] = self._costs[nearest].expected(rows / nearest)
+        return True
+
+    def _knows(self, costs: Costs) -> bool:
+        """Whether rounds with and without drafts can be compared."""
+        has_drafted = costs.windows[self.full].count > 0 and (self._fused or costs.drafting.count > 0)
+        return costs.single.count >= WARM and has_drafted
 
     @property
     def windows(self) -> dict[int, Times]:
@@ -221,7 +227,7 @@ class Speed:
     @property
     def is_known(self) -> bool:
         """Whether rounds with and without drafts can be compared."""
-        return self.is_based and self.windows[self.full].count > 0 and (self._fused or self.drafting.count > 0)
+        return self._knows(self._costs[self.rows])
 
     def best(self, current: int) -> tuple[float, int]:
         """The speed at the best width, as a multiple of that without drafts, and the width; the current one unless

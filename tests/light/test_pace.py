@@ -213,6 +213,13 @@ def test_the_more_rows_there_are_the_less_is_drafted():
     assert found[3].count(1) > 0.9 * len(found[3])
 
 
+def test_rows_may_come_and_go_while_nothing_is_known():
+    pace = Pace(CHAIN)
+    pace.begin(10, 1000)
+    widths = [decode(pace, rows, 1, Random(rows))[0] for rows in (1, 2, 1, 3, 2, 2, 1, 1, 3, 2, 4) * 20]
+    assert {1, 5} <= set(widths)
+
+
 def test_costs_of_more_rows_are_expected_before_they_are_timed():
     speed = Speed(CHAIN, fused=False)
     for width, times in ((1, speed.single), (3, speed.windows[3]), (5, speed.windows[5])):
