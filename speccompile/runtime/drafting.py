@@ -113,6 +113,7 @@ class Drafting:
         if news:
             prompt, room = (max(each) for each in zip(*((len(s.row.prompt), s.row.room) for s in news), strict=True))
             if len(news) == len(drafting):
+                self._load(drafting)
                 self._asked = self.pace.begin(prompt, room)
             else:
                 self.pace.join(prompt, room)
@@ -179,6 +180,7 @@ class Drafting:
             if self._asked > 1 and not self._reads_alone and not decoding:
                 self.pace.caught_up(fed, seconds, seconds if again else 0.0)
             return
+        self._load(decoding)
         if self._asked == 1:
             self.pace.single(seconds)
         else:
@@ -234,9 +236,13 @@ class Drafting:
             return wanted
         misses = self._fused and not fused and self._remembers
         lags = [s.length - s.read for s in decoding if s.speculative and (misses or s not in ready)]
-        self.pace.load(len(decoding) if self._rounds.has_ranges else 1)
+        self._load(decoding)
         self._asked = self.pace.choose(self._together(lags))
         return self._asked
+
+    def _load(self, slots: Collection[Slot]) -> None:
+        """Tell the pace how many rows share a round, where it costs the less, the fewer there are."""
+        self.pace.load(len(slots) if self._rounds.has_ranges else 1)
 
     def _together(self, lags: Sequence[int]) -> int:
         """What the drafter reads of rows that miss so much: one after the other, or side by side."""

@@ -1,6 +1,7 @@
 """How many drafts a round verifies: as many as are fastest by what rounds cost and bring, none where drafting does not
 pay. Then it is tried again after gaps that double, as long as trials lose no more than a share of the generation, or a
-little that drafting has won before.
+little that drafting has won before. What rounds cost goes by the number of rows that decode: with few of them drafts
+pay that do not with many.
 
 Nothing here changes tokens: it decides when they come.
 """
@@ -8,7 +9,7 @@ Nothing here changes tokens: it decides when they come.
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from speccompile.runtime.speed import Speed
+from speccompile.runtime.speed import MEMORY, Speed
 
 SHARE = 0.02
 """Of a generation's time: what trials may cost, and how much slower drafting may seem before it stops."""
@@ -45,11 +46,11 @@ class Policy(Protocol):
         ...
 
     def join(self, prompt: int, room: int) -> None:
-        """Another row begins beside those that there are."""
+        """Another row begins beside those that there are; otherwise as `begin`."""
         ...
 
     def load(self, rows: int) -> None:
-        """So many rows have the rounds that follow."""
+        """Rounds have so many rows from now on."""
         ...
 
     def choose(self, lag: int) -> int:
@@ -103,9 +104,12 @@ class Pace:
 
     def join(self, prompt: int, room: int) -> None:
         self._room = max(self._room, self._taken + room)
+        rows = self._speed.rows
+        self._speed.acceptance.trust(max(CARRIED, MEMORY * rows / (rows + 1)))  # its text is not known
 
     def load(self, rows: int) -> None:
-        pass
+        if self._speed.load(rows) and self._paused:
+            self._gap = self._waited = FIRST_GAP  # drafting costs less than it did, or more
 
     def choose(self, lag: int) -> int:
         if self._paused:

@@ -6,7 +6,7 @@ verifies nothing (Leviathan et al. 2023, section 3.3, with measured times in pla
 """
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 MEMORY = 20
 """Rounds of the text that count, the last of them most."""
@@ -43,6 +43,41 @@ class Times:
         self.count += 1
         self._last.append(seconds)
         self.typical = sorted(self._last)[(len(self._last) - 1) // 4]
+
+    def expect(self, seconds: float, count: int) -> None:
+        """Until something is measured this stands for it, as if so many times had been added."""
+        self.typical, self.count = seconds, count
+
+
+class Costs:
+    """Seconds of rounds of some number of rows: windows, of every width, of rounds that draft, up to their tokens;
+    single, of rounds without drafts; drafting."""
+
+    def __init__(self, widths: Iterable[int]) -> None:
+        self.windows = {width: Times() for width in widths}
+        self.single, self.drafting = Times(), Times()
+
+    def expected(self, share: float) -> "Costs":
+        """Of `share` times as many rows. What a run costs goes by its tokens, and a wider window has more as well."""
+        found = Costs(self.windows)
+        found.single.expect(self._at(share), self.single.count)
+        growth = found.single.typical / self.single.typical
+        found.drafting.expect(growth * self.drafting.typical, self.drafting.count)
+        for width, times in self.windows.items():
+            if times.count:
+                found.windows[width].expect(self._at(share * width), times.count)
+        return found
+
+    def _at(self, width: float) -> float:
+        """Of a round of any width, on lines through those that were timed."""
+        timed = [(1, self.single.typical)]
+        timed += [(w, times.typical) for w, times in self.windows.items() if w > 1 and times.count]
+        if len(timed) == 1:
+            return self.single.typical
+        place = max([index for index, (w, _) in enumerate(timed[:-1]) if w <= width], default=0)
+        (low, seconds), (high, more) = timed[place : place + 2]
+        slope = max(0.0, (more - seconds) / (high - low))
+        return max(seconds + slope * (width - low), seconds * min(1.0, width))
 
 
 class Counts:
@@ -141,10 +176,43 @@ class Speed:
         and the times of `windows` hold both."""
         self.accepts, self.full, self._fused = dict(sorted(accepts.items())), max(accepts), fused
         self.acceptance = Acceptance(accepts[self.full])
-        self.windows = {width: Times() for width in self.accepts}
-        """Rounds that draft, up to their tokens."""
-        self.single, self.drafting = Times(), Times()
         self._reading = Times()
+        self._costs = dict[int, Costs]()
+        """Of every number of rows that there were."""
+        self.rows = 0
+        self.load(1)
+
+    def load(self, rows: int) -> bool:
+        """The rounds that follow have so many rows. Returns whether those before had another number of them. Where not
+        all of their costs are known, those of the number next to theirs stand for them."""
+        if rows == self.rows:
+            return False
+        self.rows = rows
+        if not self._knows(self._costs.setdefault(rows, Costs(self.accepts))):
+            known = [other for other, costs in self._costs.items() if self._knows(costs)]
+            nearest = min(known, key=lambda other: abs(other - rows), default=None)
+            if nearest is not None:
+                self._costs[rows] = self._costs[nearest].expected(rows / nearest)
+        return True
+
+    def _knows(self, costs: Costs) -> bool:
+        """Whether rounds with and without drafts can be compared."""
+        has_drafted = costs.windows[self.full].count > 0 and (self._fused or costs.drafting.count > 0)
+        return costs.single.count >= WARM and has_drafted
+
+    @property
+    def windows(self) -> dict[int, Times]:
+        """Rounds that draft, up to their tokens."""
+        return self._costs[self.rows].windows
+
+    @property
+    def single(self) -> Times:
+        """Rounds without drafts."""
+        return self._costs[self.rows].single
+
+    @property
+    def drafting(self) -> Times:
+        return self._costs[self.rows].drafting
 
     def add_reading(self, tokens: int, seconds: float) -> None:
         """The drafter has caught up."""
@@ -159,7 +227,7 @@ class Speed:
     @property
     def is_known(self) -> bool:
         """Whether rounds with and without drafts can be compared."""
-        return self.is_based and self.windows[self.full].count > 0 and (self._fused or self.drafting.count > 0)
+        return self._knows(self._costs[self.rows])
 
     def best(self, current: int) -> tuple[float, int]:
         """The speed at the best width, as a multiple of that without drafts, and the width; the current one unless
