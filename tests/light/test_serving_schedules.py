@@ -98,6 +98,17 @@ def test_a_service_that_does_not_wait(way):
     assert bundle.generate(PROMPT, max_new_tokens=5).token_ids == autoregressive(PROMPT, 5)
 
 
+def test_an_engine_that_never_comes_back_is_left_behind(monkeypatch):
+    monkeypatch.setattr("speccompile.runtime.serving.service.LAST_ROUND", 0.01)
+    bundle = toy_bundle()
+    turn = threading.Event()
+    bundle._loop.decode = lambda: turn.wait(60)
+    service = bundle.serve()
+    service.submit(PROMPT)
+    service.close(timeout=0.01)
+    turn.set()
+
+
 def test_a_block_that_fails_does_not_wait():
     requests = []
 

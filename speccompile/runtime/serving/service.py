@@ -13,6 +13,9 @@ from speccompile.runtime.serving.scheduler import Scheduler
 if TYPE_CHECKING:
     from speccompile.runtime.bundle import Bundle, Prompt
 
+LAST_ROUND = 5.0
+"""Seconds that the round that is under way may take, once nobody waits for its tokens."""
+
 
 class Service:
     """Takes requests from any thread until it is closed. While it is open nobody else may use the bundle."""
@@ -64,12 +67,13 @@ class Service:
 
     def close(self, *, drain: bool = True, timeout: float | None = None) -> None:
         """Take no more requests; with drain those that are there are finished first, for at most `timeout` seconds,
-        then the rest end with finish_reason `cancelled`. Safe to call twice."""
+        then the rest end with finish_reason `cancelled`, with the round that is under way; an engine that does not come
+        back from it within a few seconds is left behind. Safe to call twice."""
         self._leave(cancel=not drain)
-        self._thread.join(timeout)
+        self._thread.join(timeout if drain else LAST_ROUND)
         if self._thread.is_alive():
             self._leave(cancel=True)
-            self._thread.join()
+            self._thread.join(LAST_ROUND)
 
     def _leave(self, *, cancel: bool) -> None:
         scheduler = self._scheduler
