@@ -51,11 +51,6 @@ class Service:
         return self._scheduler.waiting
 
     @property
-    def failure(self) -> Exception | None:
-        """What the engine has failed with: the service has ended then, and takes no more requests."""
-        return None
-
-    @property
     def running(self) -> int:
         """Sequences that have a row."""
         return self._scheduler.running
