@@ -13,6 +13,7 @@ import argparse
 import sys
 import time
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -30,9 +31,9 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=12)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
-    opened = [*((path.name, Bundle.open(path, threads=1)) for path in given.bundles)]
+    opened = ((path.name, Bundle.open(path, threads=1)) for path in given.bundles)
     print(f"{'bundle':44} {'schedules':>9} {'sequences':>9} {'tokens':>7} {'reused':>7} {'seconds':>8}")
-    for name, bundle in (*opened, *(tiny(given.tiny, given.only) if given.tiny else ())):
+    for name, bundle in chain(opened, tiny(given.tiny, given.only) if given.tiny else ()):
         start, alone, found = time.perf_counter(), Alone(bundle), []
         for seed in range(given.seed, given.seed + given.schedules):
             found += play(bundle, seed, given.requests, alone)
