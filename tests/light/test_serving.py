@@ -169,7 +169,9 @@ def test_a_request_that_waits_too_long_for_its_first_row():
 )
 def test_what_waits_is_bounded(limits, prompts, reason, message):
     made = scheduler(1, limits)
-    taken = [made.submit([7] * length, max_new_tokens=2) for length in prompts[:-1]]
+    taken = [made.submit([9], max_new_tokens=40)]  # which gets the row that is free
+    made.tick()
+    taken += [made.submit([7] * length, max_new_tokens=2) for length in prompts[:-1]]
     with pytest.raises(BusyError, match=message) as caught:
         made.submit([7] * prompts[-1])
     assert caught.value.retry_after == 1
@@ -182,7 +184,8 @@ def test_how_long_to_wait_is_what_reading_takes():
     clock = Clock()
     made = scheduler(1, Limits(requests=1), clock)
     made._costs.read(10, 5.0)
-    made.submit([7] * 30)
+    for _ in range(2):  # of which one has a row at once
+        made.submit([7] * 15)
     with pytest.raises(BusyError) as caught:
         made.submit(PROMPT)
     assert caught.value.retry_after == 15
@@ -218,6 +221,7 @@ def test_an_engine_that_fails_ends_everything():
         with pytest.raises(RuntimeError, match="out of memory"):
             list(request)
     assert made.is_idle
+    assert made.bundle.generate(PROMPT, max_new_tokens=5).token_ids == autoregressive(PROMPT, 5)
     with pytest.raises(EngineError, match="the service has ended: out of memory") as caught:
         made.submit(PROMPT)
     assert caught.value.hint
@@ -262,3 +266,34 @@ def test_the_sequences_of_one_request_are_bounded():
     with pytest.raises(UsageError, match="num_return_sequences: received 4, expected at most 3") as caught:
         made.submit(PROMPT, temperature=1, num_return_sequences=4)
     assert caught.value.hint
+
+
+def test_rows_that_are_free_are_no_queue():
+    made = scheduler(3, Limits(requests=0, tokens=0))
+    requests = [made.submit(PROMPT, max_new_tokens=9) for _ in range(3)]
+    with pytest.raises(BusyError, match="3 requests with 15 tokens wait already: expected at most 0 requests"):
+        made.submit(PROMPT)
+    finish(made, *requests)
+    assert made.submit(PROMPT)
+
+
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        ({"requests": -1}, "Limits.requests: received -1, expected 0 or more"),
+        ({"sequences": 0}, "Limits.sequences: received 0, expected more than 0"),
+        ({"seconds": 0.0}, "Limits.seconds: received 0.0, expected more than 0"),
+        ({"client_rows": -2}, "Limits.client_rows: received -2, expected more than 0"),
+    ],
+)
+def test_limits_that_are_none(limits, message):
+    with pytest.raises(UsageError, match=message):
+        Limits(**limits)
+
+
+def test_what_was_spent_is_told():
+    made = scheduler(sampling=True)
+    ((generation,),) = finish(made, made.submit(PROMPT, max_new_tokens=20))
+    assert generation.verify_seconds > 0
+    assert generation.draft_seconds > 0
+    assert len(generation.round_seconds) == generation.rounds == len(generation.path_lengths)

@@ -2,7 +2,7 @@
 
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -76,7 +76,7 @@ class Scheduler:
         if self.closing:
             self.observer.refused("draining")
             raise BusyError("the service is closing: it takes no more requests", retry_after=None)
-        reason = self._waiting.excess(tokens)
+        reason = self._waiting.excess(tokens, len(self._seats) - self.running)
         if reason:
             self.observer.refused(reason)
             waiting = f"{self._waiting.requests} requests with {self._waiting.tokens} tokens wait already"
@@ -145,12 +145,15 @@ class Scheduler:
         """Give the next sequence a row, unless the prompt of another is still being read."""
         if self._reading is not None or self._seats.is_full:
             return
-        of_client = Counter(served.client for served in self._seats.running)
+        running = self._seats.running
+        of_client = Counter(served.client for served in running)
         most = self.limits.client_rows or len(self._seats)
         with self.changed:
             served = self._waiting.take(lambda each: of_client[each.client] < most)
         if served is None:
             return
+        if not running:
+            self._loop.start()
         place, served.begun = self._seats.place(served), self._clock()
         reuse = self._copied(served, place)
         self._seats.take(place.slot, served)
@@ -177,28 +180,29 @@ class Scheduler:
     def _decode(self) -> None:
         """One round of all whose prompts are read."""
         if self.running > (self._reading is not None):
-            start = self._clock()
+            start, before = self._clock(), dict(self._loop.seconds)
             self._loop.decode()
             self._costs.decoded(self._clock() - start)
-            self._hand_out()
+            self._hand_out(before)
 
     def _read(self) -> None:
         """A chunk of the prompt that is being read: a small one while others decode."""
         served = self._reading
         if served is None or served.slot is None:
             return
-        start = self._clock()
+        start, before = self._clock(), dict(self._loop.seconds)
         count = self._loop.prefill(served.slot, self._costs.chunk() if self.running > 1 else None)
         self._costs.read(count, self._clock() - start)
         self._given += count
         if self._loop.is_read(served.slot):
             self._reading = None
-        self._hand_out()
+        self._hand_out(before)
 
-    def _hand_out(self) -> None:
+    def _hand_out(self, before: Mapping[str, float]) -> None:
         """Give out what a run has brought: to all that decode, and to the one whose prompt it has read. Where an engine
-        runs all rows at once, those that decode go on while a prompt is read."""
+        runs all rows at once, those that decode go on while a prompt is read. before: what the loop's seconds were."""
         now, tokens = self._clock(), 0
+        verify, draft = (self._loop.seconds[name] - before[name] for name in ("verify", "draft"))
         fresh = [served for served in self._seats.running if served.has_fresh]
         decoded = [served for served in fresh if served.first is not None]
         drafts = [served.row.draft_lengths[-1] for served in decoded]
@@ -210,6 +214,8 @@ class Scheduler:
                 self.observer.first_token(now - served.asked)
             else:
                 self.observer.gap(gap, count)
+                served.verify += verify
+                served.draft += draft
                 tokens += count
             if served.row.active:
                 served.give()
@@ -250,14 +256,16 @@ class Scheduler:
     def fail(self, error: Exception) -> None:
         """The engine has failed: everything ends with its error, and nothing more is taken."""
         with self.changed:
-            self.failure = error
-            requests = dict.fromkeys(
-                served.request for served in (*self._seats.running, *self._waiting.take_all(lambda served: True))
-            )
+            self.failure, running = error, self._seats.running
+            waiting = self._waiting.take_all(lambda served: True)
+            requests = dict.fromkeys(served.request for served in (*running, *waiting))
             self._seats, self._reading = Seats(len(self._seats)), None
         for request in requests:
             request.put(error)
             self.observer.failed(error)
+        for served in running:
+            if served.slot is not None:
+                self._loop.release(served.slot)
         self._tell_queue()
 
 

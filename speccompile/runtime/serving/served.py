@@ -30,6 +30,9 @@ class Served:
     """When its first did."""
     gaps: list[float] = field(default_factory=list)
     """Seconds from one round's tokens to the next one's."""
+    verify: float = 0.0
+    draft: float = 0.0
+    """Seconds of the rounds in which it took part."""
     _shown: int = 0
     _told: int = 0
     _rounds: int = 0
@@ -71,6 +74,8 @@ class Served:
             seconds=now - begun,
             prefill=0.0 if self.first is None else self.first - begun,
             rounds=self.gaps,
+            verify=self.verify,
+            draft=self.draft,
             cached_tokens=self.cached,
             queue=begun - self.asked,
             first_token=None if self.first is None else self.first - self.asked,

@@ -28,11 +28,13 @@ class Waiting:
         """Of the prompts of all that wait."""
         return sum(len(served.row.prompt) for served in self._line if served.index == 0)
 
-    def excess(self, tokens: int) -> str:
-        """Which of the limits one more request with a prompt of so many tokens would pass; "" for none."""
-        if self.requests >= self._limits.requests:
+    def excess(self, tokens: int, free: int) -> str:
+        """Which of the limits one more request with a prompt of so many tokens would pass; "" for none. free: rows that
+        the first ones will get as soon as those before them have been read."""
+        left = [len(served.row.prompt) for served in self._line if served.index == 0][free:]
+        if self.requests >= free + self._limits.requests:
             return "requests"
-        return "tokens" if self._line and self.tokens + tokens > self._limits.tokens else ""
+        return "tokens" if left and sum(left) + tokens > self._limits.tokens else ""
 
     def add(self, sequences: Sequence[Served]) -> None:
         """All of one request."""
