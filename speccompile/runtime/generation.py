@@ -129,6 +129,8 @@ class Row:
         self.matcher = None if constraint is None else constraint.matcher(self._eos)
         """How far the new tokens are in what they may say."""
         self._n_read = 0
+        self.error: Exception | None = None
+        """What went wrong with its tokens, and ended it; the rows beside it go on."""
 
     @property
     def active(self) -> bool:
@@ -146,8 +148,14 @@ class Row:
         """Append the tokens of a round, up to whatever ends the generation first, and theirs of the logprobs, which
         there are where the row keeps them.
 
-        drafts: how many were verified.
+        drafts: how many were verified. What goes wrong is `error`.
         """
+        try:
+            self._take(tokens, drafts, logprobs)
+        except Exception as error:  # noqa: BLE001 -- whatever a tokenizer says
+            self.error, self.finish_reason = error, "error"
+
+    def _take(self, tokens: list[int], drafts: int, logprobs: Logprobs | None) -> None:
         self.path_lengths.append(len(tokens))
         self.draft_lengths.append(drafts)
         tokens = tokens[: self.room - len(self.token_ids)]
@@ -198,7 +206,10 @@ class Row:
                 self.finish_reason = "stop"
 
     def generation(self, spent: Spent, *, mode: str, engine: str, exact: bool, kernels: str | None) -> Generation:
-        """What came of it, once it has ended. spent: with the times of its rounds, or of more that began with them."""
+        """What came of it, once it has ended. spent: with the times of its rounds, or of more that began with them.
+        Raises its `error`."""
+        if self.error is not None:
+            raise self.error
         n_new, rounds = len(self.token_ids), max(0, len(self.path_lengths) - 1)
         return Generation(
             text=None if self.stream is None else "".join(self.pieces),

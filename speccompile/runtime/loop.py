@@ -54,6 +54,10 @@ class Loop:
         self._lines = Lines(engine, graphs or manifest.graphs, manifest.batch_size)
         self._slots = [Slot(index) for index in range(manifest.batch_size)]
 
+    def start(self) -> None:
+        """Time counts from now on, on this thread: before the first row is admitted, and after a rest."""
+        self._watch.start()
+
     def admit(self, slot: int, row: Row, *, speculative: bool, adaptive: bool, reuse: int = 0) -> int:
         """A row begins in a slot that is free. It is active: it has room for a token.
 
@@ -117,7 +121,7 @@ class Loop:
         """
         adaptive = adaptive and all(map(self.drafting.is_certain, rows))
         start = perf_counter()
-        self._watch.start()
+        self.start()
         slots = [slot for slot, row in zip(self._slots, rows, strict=False) if row.active]
         try:
             for slot in slots:

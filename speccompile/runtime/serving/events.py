@@ -1,4 +1,5 @@
-"""What a service tells whoever counts. Calls come from its thread, or from the one that asks; they must not block."""
+"""What a service tells whoever counts. Calls come from its thread, or from the one that asks; they must not block, and
+what they raise ends the service."""
 
 from collections.abc import Sequence
 

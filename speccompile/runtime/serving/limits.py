@@ -1,6 +1,8 @@
 """How much a service lets wait, and for how long."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+
+from speccompile.errors import UsageError
 
 
 @dataclass(frozen=True)
@@ -18,3 +20,11 @@ class Limits:
     seconds: float | None = None
     client_rows: int | None = None
     reuse: bool = True
+
+    def __post_init__(self) -> None:
+        """Raises UsageError for a limit that would let nothing pass."""
+        for name in (field.name for field in fields(self) if field.name != "reuse"):
+            value, may_be_none = getattr(self, name), name in ("requests", "tokens")
+            if value is not None and (value < 0 or (value == 0 and not may_be_none)):
+                expected = "0 or more" if may_be_none else "more than 0"
+                raise UsageError(f"Limits.{name}: received {value!r}, expected {expected}", hint="or leave it out")

@@ -30,6 +30,8 @@ class Request:
         self.sequences = sequences
         self.cancelled = False
         """Whether somebody has lost interest: the service sees it between two rounds."""
+        self.begun = False
+        """For the service: whether a sequence of it has had a row."""
         self._pieces = queue.SimpleQueue[Piece | BaseException]()
         self._open = sequences
         self._lock = threading.Lock()
@@ -68,12 +70,15 @@ class Request:
         return [found[index] for index in sorted(found)]
 
     def put(self, piece: Piece | BaseException) -> None:
-        """For the service: what comes next. An exception ends the request."""
+        """For the service: what comes next. An exception ends the request, and so does a listener that raises one."""
         self._pieces.put(piece)
         with self._lock:
             wake = self._listener
         if wake is not None:
-            wake()
+            try:
+                wake()
+            except Exception:  # noqa: BLE001 -- as of an event loop that is closed: nobody listens any more
+                self.cancel()
 
     def _taken(self, piece: Piece | BaseException) -> Piece:
         if isinstance(piece, BaseException):

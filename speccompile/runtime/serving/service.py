@@ -1,78 +1,82 @@
 """The one thread that owns a bundle, and everybody else's way to it."""
 
 import threading
-from collections import deque
+from contextlib import ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from speccompile.errors import BusyError
 from speccompile.runtime.serving.events import Observer
 from speccompile.runtime.serving.limits import Limits
-from speccompile.runtime.serving.request import Piece, Request
+from speccompile.runtime.serving.request import Request
+from speccompile.runtime.serving.scheduler import Scheduler
 
 if TYPE_CHECKING:
-    from speccompile.runtime.bundle import Batch, Bundle, Prompt
+    from speccompile.runtime.bundle import Bundle, Prompt
+
+LAST_ROUND = 5.0
+"""Seconds that the round that is under way may take, once nobody waits for its tokens."""
 
 
 class Service:
     """Takes requests from any thread until it is closed. While it is open nobody else may use the bundle."""
 
     def __init__(self, bundle: "Bundle", limits: Limits | None = None, observer: Observer | None = None) -> None:
-        self.bundle, self.limits, self.observer = bundle, limits or Limits(), observer or Observer()
-        self._waiting = deque[tuple[Request, "Batch"]]()
-        self._running = 0
-        self._changed = threading.Condition()
-        self._draining = False
+        """Waits for whoever uses the bundle in another thread. Raises EngineError where this thread does, or another
+        service."""
+        self.bundle, self._holding = bundle, ExitStack()
+        self._holding.enter_context(bundle._held(serving=True))
+        self._scheduler = Scheduler(bundle, limits, observer)
         self._thread = threading.Thread(target=self._work, name="speccompile-service", daemon=True)
         self._thread.start()
 
-    def submit(self, prompt: "Prompt", *, client: str = "", salt: str = "", **options: Any) -> Request:
-        """Ask for one prompt to be continued. Options as in `Bundle.generate_batch`, for one prompt. client: whose
-        request it is, for `Limits.client_rows`; salt: only requests with the same share what is kept of their prompts.
+    def submit(
+        self, prompt: "Prompt", *, client: str = "", salt: str = "", reuse: bool = True, **options: Any
+    ) -> Request:
+        """Ask for one prompt to be continued. Options as in `Bundle.generate_batch`, for one prompt; more sequences
+        than the bundle has rows come in turn. client: whose request it is, for `Limits.client_rows`; salt: only
+        requests with the same share what is kept of their texts; reuse: whether this one does.
 
         Raises PromptError or UsageError for what the bundle cannot take, BusyError where too much waits or the service
-        is closing.
+        is closing, EngineError where it has failed.
         """
-        from speccompile.runtime.bundle import Batch
+        return self._scheduler.submit(prompt, client=client, salt=salt, reuse=reuse, **options)
 
-        batch = Batch(self.bundle, [prompt], **options)
-        request = Request(len(batch.rows))
-        with self._changed:
-            if self._draining:
-                self.observer.refused("draining")
-                raise BusyError("the service is closing: it takes no more requests", retry_after=None)
-            if len(self._waiting) >= self.limits.requests:
-                self.observer.refused("requests")
-                raise BusyError(f"{len(self._waiting)} requests wait already, which is the limit", retry_after=1.0)
-            self._waiting.append((request, batch))
-            self._changed.notify_all()
-        return request
+    @property
+    def limits(self) -> Limits:
+        return self._scheduler.limits
 
     @property
     def waiting(self) -> int:
         """Requests that have no row yet."""
-        return len(self._waiting)
-
-    @property
-    def failure(self) -> Exception | None:
-        """What the engine has failed with: the service has ended then, and takes no more requests."""
-        return None
+        return self._scheduler.waiting
 
     @property
     def running(self) -> int:
         """Sequences that have a row."""
-        return self._running
+        return self._scheduler.running
+
+    @property
+    def failure(self) -> Exception | None:
+        """What the engine has failed with: the service has ended then, and takes no more requests."""
+        return self._scheduler.failure
 
     def close(self, *, drain: bool = True, timeout: float | None = None) -> None:
         """Take no more requests; with drain those that are there are finished first, for at most `timeout` seconds,
-        then the rest end with finish_reason `cancelled`. Safe to call twice."""
-        with self._changed:
-            self._draining = True
-            if not drain:
-                for request, _ in self._waiting:
-                    request.cancel()
-            self._changed.notify_all()
-        self._thread.join(timeout)
+        then the rest end with finish_reason `cancelled`, with the round that is under way; an engine that does not come
+        back from it within a few seconds is left behind. Safe to call twice."""
+        self._leave(cancel=not drain)
+        self._thread.join(timeout if drain else LAST_ROUND)
+        if self._thread.is_alive():
+            self._leave(cancel=True)
+            self._thread.join(LAST_ROUND)
+
+    def _leave(self, *, cancel: bool) -> None:
+        scheduler = self._scheduler
+        with scheduler.changed:
+            scheduler.closing = True
+            if cancel:
+                scheduler.cancel_all()
+            scheduler.changed.notify_all()
 
     def __enter__(self) -> "Service":
         return self
@@ -83,55 +87,16 @@ class Service:
         self.close(drain=kind is None)
 
     def _work(self) -> None:
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._waiting or self._draining)
-                if not self._waiting:
-                    return
-                request, batch = self._waiting.popleft()
-                self._running = len(batch.rows)
+        with self._holding:
             try:
-                self._serve(request, batch)
-            except Exception as error:  # noqa: BLE001 -- whatever it is, whoever asked must hear it, the rest goes on
-                request.put(error)
-            self._running = 0
+                while self._has_work():
+                    self._scheduler.tick()
+            except Exception as error:  # noqa: BLE001 -- whatever it is, all who wait for tokens must hear it
+                self._scheduler.fail(error)
 
-    def _serve(self, request: Request, batch: "Batch") -> None:
-        shown = [(0, 0)] * len(batch.rows)
-        for row in batch.rows:
-            row.watched = row.stream is not None
-        for _ in batch.run():
-            for index, row in enumerate(batch.rows):
-                pieces, tokens = shown[index]
-                if not row.active or request.cancelled:
-                    continue
-                logprobs = None if row.logprobs is None else row.logprobs[tokens:]
-                request.put(
-                    Piece(
-                        index,
-                        "".join(row.pieces[pieces:]),
-                        row.token_ids[tokens:],
-                        logprobs,
-                        None,
-                        row.top_logprobs and row.top_logprobs[tokens:],
-                    )
-                )
-                shown[index] = (len(row.pieces), len(row.token_ids))
-            if request.cancelled:
-                for row in batch.rows:
-                    row.finish_reason = row.finish_reason or "cancelled"
-        for index, generation in enumerate(batch.generations()):
-            pieces, tokens = shown[index]
-            row = batch.rows[index]
-            logprobs = None if row.logprobs is None else row.logprobs[tokens:]
-            request.put(
-                Piece(
-                    index,
-                    "".join(row.pieces[pieces:]),
-                    row.token_ids[tokens:],
-                    logprobs,
-                    generation,
-                    row.top_logprobs and row.top_logprobs[tokens:],
-                )
-            )
-            self.observer.ended(generation)
+    def _has_work(self) -> bool:
+        """Wait until there is something to do, or never will be."""
+        scheduler = self._scheduler
+        with scheduler.changed:
+            scheduler.changed.wait_for(lambda: scheduler.closing or not scheduler.is_idle)
+            return not scheduler.is_idle
