@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -35,6 +35,7 @@ KEYS = "SPECCOMPILE_API_KEY"
 )
 @click.option("--waiting-seconds", metavar="S", type=click.FloatRange(min=0), help="How long one may wait.")
 @click.option("--request-seconds", metavar="S", type=click.FloatRange(min=0), help="How long one may take in all.")
+@click.option("--sequences", metavar="N", type=click.IntRange(min=1), help="That one prompt may get; by default 16.")
 @click.option("--client-rows", metavar="N", type=click.IntRange(min=1), help="Rows that one API key may have at once.")
 @click.option("--no-reuse", is_flag=True, help="Read every prompt anew, also what an earlier one began with.")
 @click.option("--body-bytes", type=click.IntRange(min=1), default=4 * 2**20, show_default=True, help="Of a request.")
@@ -65,6 +66,7 @@ def command(
     waiting_tokens: int | None,
     waiting_seconds: float | None,
     request_seconds: float | None,
+    sequences: int | None,
     client_rows: int | None,
     no_reuse: bool,
 ) -> None:
@@ -105,7 +107,10 @@ def command(
     from speccompile.bundle.reader import open_bundle
 
     manifest = open_bundle(folder, verify=False).manifest  # what is no bundle is refused before anything listens
-    limits = _limits(waiting, waiting_tokens, waiting_seconds, request_seconds, client_rows, not no_reuse)
+    limits = _limits(
+        requests=waiting, tokens=waiting_tokens, sequences=sequences, queue_seconds=waiting_seconds,
+        seconds=request_seconds, client_rows=client_rows, reuse=not no_reuse,
+    )  # fmt: skip
     model = Model(name or manifest.name, limits)
     found = Keys(api_keys(keys, key_file))
     settings = Settings(found, body_bytes, origins, speculative=not autoregressive)
@@ -123,20 +128,11 @@ def command(
             unix.unlink(missing_ok=True)
 
 
-def _limits(
-    requests: int | None,
-    tokens: int | None,
-    queue_seconds: float | None,
-    seconds: float | None,
-    client_rows: int | None,
-    reuse: bool,
-) -> "Limits":
+def _limits(**given: Any) -> "Limits":
     """What was given, and the service's own defaults."""
     from speccompile.runtime.serving import Limits
 
-    given = {"requests": requests, "tokens": tokens, "queue_seconds": queue_seconds, "seconds": seconds,
-             "client_rows": client_rows, "reuse": reuse}  # fmt: skip
-    return Limits(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
+    return Limits(**{name: value for name, value in given.items() if value is not None})
 
 
 def api_keys(given: tuple[str, ...], file: Path | None) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def chat_prompt(body: dict[str, Any], bundle: "Bundle", tools: Tools | None = None) -> list[int]:
-    """Token ids of a conversation, written in the bundle's chat template, which is told of tools. Raises RefusedError."""
+    """Token ids of a conversation in the bundle's chat template, which is told of tools. Raises RefusedError."""
     text = text_of(bundle)
     if bundle.chat_template is None:
         raise RefusedError("this model has no chat template", param="messages", hint="use /v1/completions")

@@ -53,13 +53,14 @@ def metrics(generation: Generation, drafts: int) -> dict[str, Any]:
 
 
 def _speculation(generation: Generation, most: int) -> dict[str, Any]:
-    """Over the rounds that had drafts. acceptance_histogram: rounds that accepted 0, 1, .. of them."""
+    """Over the rounds that had drafts. acceptance_histogram: rounds that accepted 0, 1, .. of them. Where there was no
+    such round, the numbers are those of decoding without drafts: readers of vLLM's take no null."""
     paired = zip(generation.path_lengths, generation.draft_lengths, strict=True)
     accepted = [path - 1 for path, drafts in paired if drafts]
     drafts, steps = sum(generation.draft_lengths), len(accepted)
     return {
-        "mean_acceptance_length": round(1 + sum(accepted) / steps, 4) if steps else None,
-        "draft_acceptance_rate": round(sum(accepted) / drafts, 4) if drafts else None,
+        "mean_acceptance_length": round(1 + sum(accepted) / max(1, steps), 4),
+        "draft_acceptance_rate": round(sum(accepted) / max(1, drafts), 4),
         "acceptance_histogram": [accepted.count(count) for count in range(most + 1)],
         "num_spec_steps": steps,
         "num_accepted_draft_tokens": sum(accepted),

@@ -54,6 +54,17 @@ def test_how_a_single_sequence_went_is_told_as_vllm_tells_it(puppet):
     assert found["usage"]["completion_tokens_details"]["rejected_prediction_tokens"] == 6
 
 
+def test_an_answer_of_one_token_has_had_no_drafts(puppet):
+    running, service = puppet
+    alone = generation("a", (1,), path_lengths=[], draft_lengths=[], round_seconds=[], first_token_seconds=None)
+    threading.Thread(target=lambda: (service.came.acquire(), service.requests[0].put(
+        Piece(0, "a", [1], generation=alone)))).start()  # fmt: skip
+    found = running.complete().json["metrics"]
+    assert (found["mean_itl_ms"], found["time_to_first_token_ms"]) == (None, None)
+    assert found["speculative_decoding"]["mean_acceptance_length"] == 1
+    assert found["speculative_decoding"]["acceptance_histogram"] == [0] * 5
+
+
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_client_that_hangs_up_cancels_its_request(puppet, stream):
     running, service = puppet
