@@ -3,8 +3,8 @@
 
 scripts/replicas.py BUNDLE --prompts FILE [--cores N] [--rows N,..] [--new-tokens N] [--repeats N]
 
-A process answers `rows` requests at a time, each process its share of the prompts; the best pass of each way counts, as
-the machine may do other things. Memory is what all processes of a way hold together, pages that
+A process answers `rows` requests at a time, each process its share of the prompts. Ways take turns and the best pass of
+each counts, as the machine may do other things. Memory is what all processes of a way hold together, pages that
 they share counted once (PSS, Linux).
 """
 
@@ -27,43 +27,39 @@ def held_bytes() -> int:
 
 
 def work(folder: str, threads: int, rows: int, prompts: list[Any], new_tokens: int, pipe: Any) -> None:
-    """A replica: opens, and answers all its prompts whenever it is told to."""
+    """A replica: opens, and answers all its prompts when it is told to."""
     bundle = Bundle.open(folder, threads=threads, verify=False)
     with bundle.serve() as service:
         service.submit(prompts[0], max_new_tokens=new_tokens).generations()
         pipe.send("ready")
-        while pipe.recv() == "go":
-            waiting, running, tokens = list(prompts), [], 0
-            while waiting or running:
-                while waiting and len(running) < rows:
-                    running.append(service.submit(waiting.pop(0), max_new_tokens=new_tokens))
-                tokens += len(running.pop(0).generations()[0].token_ids)
-            pipe.send((tokens, held_bytes()))
+        pipe.recv()
+        waiting, running, tokens = list(prompts), [], 0
+        while waiting or running:
+            while waiting and len(running) < rows:
+                running.append(service.submit(waiting.pop(0), max_new_tokens=new_tokens))
+            tokens += len(running.pop(0).generations()[0].token_ids)
+        pipe.send((tokens, held_bytes()))
+        pipe.recv()  # the others measure, too
 
 
-def measure(folder: str, processes: int, threads: int, rows: int, options: argparse.Namespace) -> tuple[float, int]:
-    """New tokens per second of all processes together, in the best pass; and bytes."""
+def measure(options: argparse.Namespace, rows: int, processes: int, threads: int) -> tuple[float, int]:
+    """One pass: new tokens per second of all processes together, and bytes."""
     prompts = read_prompts(options.prompts)
     pipes = []
     for number in range(processes):
         ours, theirs = mp.Pipe()
-        arguments = (folder, threads, rows, prompts[number::processes], options.new_tokens, theirs)
+        arguments = (options.bundle, threads, rows, prompts[number::processes], options.new_tokens, theirs)
         mp.Process(target=work, args=arguments, daemon=True).start()
         pipes.append(ours)
     for pipe in pipes:
         pipe.recv()
-    found = [pass_of(pipes) for _ in range(options.repeats)]
-    for pipe in pipes:
-        pipe.send("end")
-    return max(rate for rate, _ in found), max(size for _, size in found)
-
-
-def pass_of(pipes: list[Any]) -> tuple[float, int]:
     start = time.perf_counter()
     for pipe in pipes:
         pipe.send("go")
     answers = [pipe.recv() for pipe in pipes]
     seconds = time.perf_counter() - start
+    for pipe in pipes:
+        pipe.send("end")
     return sum(tokens for tokens, _ in answers) / seconds, sum(size for _, size in answers)
 
 
@@ -84,8 +80,12 @@ def main() -> None:
     mp.set_start_method("spawn")
     print("processes  threads  rows each  tokens/s  memory MB")
     for rows in map(int, options.rows.split(",")):
-        for processes, threads in ways(options.cores):
-            rate, size = measure(options.bundle, processes, threads, rows, options)
+        found: dict[tuple[int, int], list[tuple[float, int]]] = {way: [] for way in ways(options.cores)}
+        for _ in range(options.repeats):
+            for way, passes in found.items():
+                passes.append(measure(options, rows, *way))
+        for (processes, threads), passes in found.items():
+            rate, size = (max(each) for each in zip(*passes, strict=True))
             print(f"{processes:9}  {threads:7}  {rows:9}  {rate:8.1f}  {size / 1e6:9.0f}", flush=True)
 
 

@@ -1,6 +1,7 @@
 """A whole file: what was done before, what is asked now, and the account of it."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
@@ -11,8 +12,8 @@ from speccompile.batch.results import Result, Results, succeeded
 from speccompile.errors import UsageError
 from speccompile.progress import counted
 
-Answers = Callable[[Sequence[Line]], Iterator[Result]]
-"""Answers lines as they end, each once."""
+Answers = Callable[[Sequence[Line]], Generator[Result, None, None]]
+"""Answers lines as they end, each once; closed before the end, it drops the rest."""
 
 
 @dataclass
@@ -75,10 +76,11 @@ class Batch:
             pending = ordered([line for line in self.lines if line.custom_id not in results.done])
             account.skipped = account.given - len(pending)
             try:
-                with counted("answering", len(pending), "requests") as advance:
-                    for result in answers(pending) if pending else ():
-                        results.add(result)
-                        advance(1)
+                if pending:
+                    with counted("answering", len(pending), "requests") as advance, closing(answers(pending)) as found:
+                        for result in found:
+                            results.add(result)
+                            advance(1)
             finally:
                 account.seconds = perf_counter() - start
                 for answer in results.added():  # an interrupt comes at any time: only the file knows what is in it

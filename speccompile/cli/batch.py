@@ -9,7 +9,7 @@ import click
 from speccompile.progress import LOGGER, step
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Generator, Sequence
 
     from speccompile.batch.lines import Line
     from speccompile.batch.results import Result
@@ -78,7 +78,7 @@ def command(
     """
     from speccompile.batch.run import Batch
 
-    def answers(lines: "Sequence[Line]") -> "Iterator[Result]":
+    def answers(lines: "Sequence[Line]") -> "Generator[Result, None, None]":
         from speccompile.batch.answers import Desk
         from speccompile.runtime import Bundle
 

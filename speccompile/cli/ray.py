@@ -11,7 +11,7 @@ from speccompile.errors import UsageError
 from speccompile.progress import LOGGER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Generator, Sequence
 
     from speccompile.batch.lines import Line
     from speccompile.batch.results import Result
@@ -156,7 +156,7 @@ def answer_lines(
     from speccompile.batch.run import Batch
     from speccompile.cluster.connect import connected
 
-    def answers(lines: "Sequence[Line]") -> "Iterator[Result]":
+    def answers(lines: "Sequence[Line]") -> "Generator[Result, None, None]":
         from speccompile.cluster.lines import Opening, answers
 
         opening = Opening(folder.resolve(), name, engine, threads, not autoregressive, not no_verify)

@@ -20,6 +20,7 @@ from speccompile.batch.run import Batch
 from speccompile.cli import main
 from speccompile.errors import EngineError, UsageError
 from speccompile.runtime import Bundle
+from speccompile.runtime.serving import Service
 from speccompile.runtime.text import Text
 from tests.light.fake_bundle import toy_manifest, write_toy_bundle
 from tests.light.toy_engine import ToyEngine
@@ -328,6 +329,27 @@ def test_an_engine_that_fails_ends_the_run_and_what_was_done_is_kept(tmp_path):
         batch.run(answers)
     assert str(batch.account) == "1 done + 0 failed + 0 skipped + 2 left = 3 given"
     assert statuses(tmp_path / "out.jsonl") == {"r0": 200}
+
+
+@pytest.mark.parametrize("ended", [True, False], ids=["the service has ended", "one request has failed"])
+def test_an_engine_that_fails_leaves_the_rest_and_a_request_that_does_only_itself(folder, run, tmp_path, ended):
+    source = write(tmp_path / "in.jsonl", *map(completion, range(20)))
+    submit, asked = Service.submit, []
+
+    def failing(self, *arguments, **options):
+        asked.append(arguments)
+        if len(asked) > 10 and (ended or len(asked) == 11):
+            raise EngineError("the service has ended: no memory") if ended else KeyError("a defect")
+        return submit(self, *arguments, **options)
+
+    with patch.object(Service, "submit", failing):
+        code, out, err = run(folder, source, tmp_path / "out.jsonl", "--json")
+    account = json.loads(out)
+    assert (code, account["done"] + account["failed"] + account["left"]) == (1, 20)
+    assert ("error: the service has ended: no memory" in err) is ended
+    assert account["left"] >= 10 if ended else (account["failed"], account["left"]) == (1, 0)
+    assert run(folder, source, tmp_path / "out.jsonl")[0] == 0
+    assert list(statuses(tmp_path / "out.jsonl").values()) == [200] * 20
 
 
 STOPPED = """
