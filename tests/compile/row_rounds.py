@@ -18,6 +18,8 @@ TEXT = (7, 3)
 """Widths in which every row's text is given."""
 DECODED = 4
 """Rounds behind it."""
+LANES = 16
+"""Numbers of the widest vector."""
 UNTOUCHED = 77
 """What stands in the lines of rows that are not run."""
 
@@ -170,8 +172,16 @@ def differing(one: Played, other: Played, row: int, *, verified_alone: bool) -> 
     found = []
     for step, (ours, theirs) in enumerate(pairs):
         assert ours.keys() == theirs.keys()
-        found += [f"{step}: {k}" for k in ours.keys() - drafted if ours[k].tobytes() != theirs[k].tobytes()]
+        found += [f"{step}: {k}" for k in ours.keys() - drafted if not _is_same(k, ours[k], theirs[k])]
     return found
+
+
+def _is_same(name: str, ours: Array, theirs: Array) -> bool:
+    """Bit for bit. ONNX Runtime's Exp and sums of what is no whole number of vectors depend on where in memory it
+    begins: so the weights of candidates do where a tiny drafter has no 64 tokens."""
+    if name == "next_probs" and ours.shape[-1] % LANES:
+        return np.allclose(ours, theirs, rtol=1e-6, atol=1e-7)
+    return ours.tobytes() == theirs.tobytes()
 
 
 def shares_a_table(graphs: Sequence[Graph]) -> bool:
