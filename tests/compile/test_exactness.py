@@ -5,6 +5,7 @@ from functools import reduce
 import numpy as np
 import pytest
 
+from speccompile.contract import BATCH
 from speccompile.errors import PromptError
 from speccompile.runtime import Bundle
 from tests import zoo
@@ -139,7 +140,9 @@ def test_nothing_of_a_generation_reaches_the_next(built, name):
     for graph in case.bundle.manifest.graphs:
         for tensor in graph.inputs:
             if tensor.role == "state":
-                case.bundle.engine.array(tensor.buffer, tensor.shape)[:] = 7 if tensor.dtype == "int64" else 1e3
+                case.bundle.engine.array(tensor.buffer, tensor.concrete_shape({BATCH: rows}))[:] = (
+                    7 if tensor.dtype == "int64" else 1e3
+                )
     again = case.bundle.generate_batch(prompts[:rows], **options)
     assert [(one.token_ids, one.path_lengths) for one in again] == [(one.token_ids, one.path_lengths) for one in fresh]
 
