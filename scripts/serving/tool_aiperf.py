@@ -25,7 +25,7 @@ def measure(environment: Path, job: Job) -> Figures:
         "--tokenizer", job.tokenizer.resolve(),
         "--input-file", texts, "--custom-dataset-type", "single_turn", "--extra-inputs", "ignore_eos:true",
         "--concurrency", job.users, "--request-count", job.requests,
-        "--artifact-dir", folder, "--ui-type", "none",
+        "--artifact-dir", folder, "--ui-type", "none", "--workers-max", 1,
     ]  # fmt: skip
     online = {name: value for name, value in os.environ.items() if name != "HF_HUB_OFFLINE"}  # with it, it ends at once
     subprocess.run([str(part) for part in command], check=True, capture_output=True, text=True, env=online)
