@@ -164,6 +164,35 @@ def test_logprobs_are_the_target_s_own(made):
         assert found == pytest.approx(float(torch.log_softmax(logits, 0)[token]), abs=1e-4)
 
 
+FORCED = 'start: "of course, nobody knew: " /[a-z]{2}/ " or something else altogether" /[0-9]/ " in the end"'
+
+
+@pytest.mark.parametrize("options", [{}, {"autoregressive": True}, {"temperature": 0.9, "seed": 3}])
+def test_tokens_without_alternative_are_given_and_change_nothing(made, options):
+    """Log-probabilities are asked of the target token by token: the same tokens, in more rounds."""
+    bundle, prompts = made.bundle, made.prompts()[2:5]
+    if "temperature" in options and bundle.manifest.decoding == "greedy":
+        pytest.skip("a greedy bundle does not sample")
+    constraint = bundle.constraint("grammar", FORCED)
+    options = options | {"constraint": constraint, "max_new_tokens": MOST, "adaptive": False}
+    jumped = bundle.generate_batch(prompts, **options)
+    walked = bundle.generate_batch(prompts, logprobs=True, **options)
+    assert [each.token_ids for each in jumped] == [each.token_ids for each in walked]
+    assert [each.token_ids for each in jumped] == [bundle.generate(each, **options).token_ids for each in prompts]
+    draws = bundle.manifest.sample and "temperature" in options
+    for one, other in zip(jumped, walked, strict=True):
+        assert one.finish_reason == "stop"
+        assert one.rounds == other.rounds if draws else one.rounds < other.rounds / 2
+        assert re.fullmatch("of course, nobody knew: [a-z]{2} or something else altogether[0-9] in the end", one.text)
+
+
+def test_what_is_forced_stops_where_there_is_no_room(made):
+    bundle, constraint = made.bundle, made.bundle.constraint("grammar", FORCED)
+    for most in range(1, 30):
+        found = bundle.generate([5, 6], constraint=constraint, max_new_tokens=most)
+        assert (len(found.token_ids), found.finish_reason) == (most, "length")
+
+
 def test_a_bundle_without_constraints_refuses_them(built):
     bundle = built("none").bundle
     with pytest.raises(UsageError, match="was built without constraints"):
