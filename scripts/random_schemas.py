@@ -10,6 +10,7 @@ their end. Exit code 1 where one did not, or is not valid.
 import argparse
 import json
 import sys
+from decimal import Decimal
 from pathlib import Path
 
 import jsonschema
@@ -46,14 +47,15 @@ def main() -> int:
         )  # fmt: skip
         try:
             assert found.finish_reason == "stop", found.finish_reason
-            jsonschema.Draft202012Validator(schema).validate(json.loads(found.text))
+            jsonschema.Draft202012Validator(schema).validate(json.loads(found.text, parse_float=Decimal))
         except (AssertionError, ValueError, jsonschema.ValidationError) as error:
             wrong.append(f"{json.dumps(schema)}\n  {found.text!r}\n  {str(error).splitlines()[0]}")
+            print(wrong[-1], flush=True)
         if done % 100 == 0:
             print(f"{done - len(wrong)} of {done} are valid", file=sys.stderr, flush=True)
 
     answer()
-    print("\n".join([*wrong, f"{done - len(wrong)} of {done} schemas have valid answers"]))
+    print(f"{done - len(wrong)} of {done} schemas have valid answers")
     return int(bool(wrong) or done < asked.count)
 
 

@@ -186,7 +186,7 @@ def _written(family: Family, text: str) -> tuple[str, list[Any]]:
 
 def _values(text: str) -> list[Any]:
     """JSON values, one behind the other; None for what is none."""
-    decoder, found = json.JSONDecoder(), []
+    decoder, found = json.JSONDecoder(), list[Any]()
     while text := text.strip():
         try:
             value, end = decoder.raw_decode(text)

@@ -3,11 +3,13 @@
 import json
 import re
 from collections.abc import Sequence
+from decimal import Decimal
 
 import jsonschema
 import numpy as np
 import pytest
 import torch
+from hypothesis import Phase, given, settings
 from llguidance import LLMatcher, LLTokenizer
 
 from speccompile.errors import UsageError
@@ -16,6 +18,7 @@ from speccompile.runtime import Bundle, Generation
 from speccompile.runtime.constraints.grammar import WHITESPACE
 from tests import zoo
 from tests.compile.tiny_bundles import CONSTRAINED, Built
+from tests.random_schemas import SCHEMAS
 
 PERSON = {
     "type": "object",
@@ -164,6 +167,18 @@ def test_logprobs_are_the_target_s_own(made):
         assert found == pytest.approx(float(torch.log_softmax(logits, 0)[token]), abs=1e-4)
 
 
+@settings(max_examples=25, database=None, derandomize=True, phases=[Phase.generate])
+@given(SCHEMAS)
+def test_random_schemas_have_valid_answers(built, schema):
+    """`scripts/random_schemas.py` asks for a thousand."""
+    bundle = built("constrained_chain").bundle
+    dense = schema | {"x-guidance": {"whitespace_pattern": " ?"}}  # there is little room
+    constraint = bundle.constraint("json_schema", dense)
+    found = bundle.generate([5], constraint=constraint, max_new_tokens=250, temperature=1.0, seed=1)
+    assert found.finish_reason == "stop"
+    jsonschema.Draft202012Validator(schema).validate(json.loads(found.text, parse_float=Decimal))
+
+
 FORCED = 'start: "of course, nobody knew: " /[a-z]{2}/ " or something else altogether" /[0-9]/ " in the end"'
 
 
@@ -201,7 +216,7 @@ def test_a_bundle_without_constraints_refuses_them(built):
 
 def test_constraints_belong_to_their_bundle(built):
     bundle = built("constrained_tree").bundle
-    with pytest.raises(UsageError, match="expected what Bundle.constraint gives"):
+    with pytest.raises(UsageError, match="expected what Bundle\\.constraint gives"):
         bundle.generate([5], constraint="{}")
     with pytest.raises(UsageError, match="received one of another bundle"):
         built("model_1").bundle.generate([5], constraint=bundle.constraint("json_object"))

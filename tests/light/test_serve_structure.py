@@ -20,7 +20,7 @@ SAID = "{% for message in messages %}{{ message.content }}{% endfor %}"
 TEMPLATES = {
     "Hermes": "{% if tools %}{% for tool in tools %}{{ tool | tojson }}{% endfor %}<tool_call>{% endif %}" + SAID,
     "Mistral": "{% if tools %}[AVAILABLE_TOOLS]{{ tools | tojson }}[TOOL_CALLS]{% endif %}" + SAID,
-    "Llama": "{% if tools %}{\"name\": function name, \"parameters\": dictionary}{{ tools | tojson }}{% endif %}" + SAID,
+    "Llama": '{% if tools %}{"name": function name, "parameters": dictionary}{{ tools | tojson }}{% endif %}' + SAID,
 }
 CALLS = {
     "Hermes": '<tool_call>\n{{"name": "{}", "arguments": {}}}\n</tool_call>',
@@ -136,7 +136,8 @@ def test_a_model_that_may_call_is_free():
 
 
 @pytest.mark.parametrize("text", [
-    "It is noon.", '<tool_call>\n{"name": "other", "arguments": {}}\n</tool_call>', "<tool_call>\n{broken\n</tool_call>",
+    "It is noon.", '<tool_call>\n{"name": "other", "arguments": {}}\n</tool_call>',
+    "<tool_call>\n{broken\n</tool_call>",
     '<tool_call>\n{"name": "now", "arguments": []}\n</tool_call>', "12", "",
 ])  # fmt: skip
 def test_what_is_no_call_is_said(text):
@@ -157,7 +158,7 @@ def test_templates_of_other_forms_are_of_no_family():
 
 
 REFUSED = [
-    ({"tool_choice": "required"}, "tool_choice: received \"required\" without tools"),
+    ({"tool_choice": "required"}, 'tool_choice: received "required" without tools'),
     ({"tools": [CLOCK], "tool_choice": {"type": "function", "function": {"name": "f"}}}, "expected one of the tools"),
     ({"tools": [{"type": "function"}]}, "tools[0].function: received null, expected it, which is required"),
     ({"tools": [CLOCK], "tool_choice": "always"}, "tool_choice: received"),
@@ -174,9 +175,10 @@ def test_tools_that_are_wrong_are_refused(fields, said):
 def test_a_template_without_tools_takes_none():
     with pytest.raises(RefusedError, match="chat template takes none"):
         Tools.of(asked(tools=[CLOCK]), bundle_of(SAID))
+    free = bundle_of(taken=False)
+    tools = Tools.of(asked(tools=[CLOCK], tool_choice="required"), free)
     with pytest.raises(RefusedError, match="compiled without constraints"):
-        bundle = bundle_of(taken=False)
-        Tools.of(asked(tools=[CLOCK], tool_choice="required"), bundle).constraint(bundle)
+        tools.constraint(free)
 
 
 def test_templates_are_told_the_arguments_of_calls_as_values():
