@@ -36,11 +36,11 @@ class ProofEngine:
     lowered: Lowered
     entry: EngineEntry
 
-    def open(self, folder: Path, *names: str) -> LinkedEngine:
-        """An engine over the graphs of these names."""
+    def open(self, folder: Path, *names: str, batch_size: int = 1) -> LinkedEngine:
+        """An engine over the graphs of these names. batch_size: rows of the bundle, where runs are over some alone."""
         files = {name: self.entry.files[name] for name in names}
         graphs = tuple(graph for graph in self.entry.graphs if graph.name in names)
-        return LinkedEngine(folder, replace(self.entry, files=files, graphs=graphs))
+        return LinkedEngine(folder, replace(self.entry, files=files, graphs=graphs), batch_size=batch_size)
 
 
 def proof_engine(lowered: Lowered, folder: Path) -> ProofEngine:

@@ -119,7 +119,8 @@ def _prove_engine(
 
     def prove() -> dict[str, Any]:
         with step(title):
-            bundle = Bundle(manifest, engine.open(folder, *names), entry, None, None, proof_proposer(folder, manifest))
+            opened = engine.open(folder, *names, batch_size=manifest.batch_size)
+            bundle = Bundle(manifest, opened, entry, None, None, proof_proposer(folder, manifest))
             speculative = tokens.written(bundle, prompts, plan.prove.max_new_tokens, False)
             same = {name: whole[name] for name in _OF_THE_TARGET}
             key = asked | {"files": graph_contents(folder, entry.files["verify"]), "manifest": same}

@@ -10,7 +10,7 @@ from speccompile.runtime.options import GREEDY, Sampling
 from speccompile.runtime.text import Stream
 
 if TYPE_CHECKING:
-    from speccompile.runtime.constraints import Constraint
+    from speccompile.runtime.constraints import Constraint, Matcher
 
 
 @dataclass(frozen=True)
@@ -128,6 +128,9 @@ class Row:
         self._eos = frozenset(eos_token_ids)
         self.matcher = None if constraint is None else constraint.matcher(self._eos)
         """How far the new tokens are in what they may say."""
+        self.jump = 0
+        """The fewest tokens without an alternative that it takes at once, without asking the target; 0: it never does.
+        It has the same tokens either way."""
         self._n_read = 0
         self.error: Exception | None = None
         """What went wrong with its tokens, and ended it; the rows beside it go on."""
@@ -168,13 +171,20 @@ class Row:
         if logprobs is not None:
             self._keep(logprobs, len(tokens))
         if self.matcher is not None and self.active:
-            self.finish_reason = self.matcher.end
+            self._go_on(self.matcher)
         if self.watched:
             self._read()
         if self.active and len(self.token_ids) == self.room:
             self.finish_reason = self.reason_when_full
         if not self.active:
             self._read()
+
+    def _go_on(self, matcher: "Matcher") -> None:
+        """End where nothing can follow, and take what must."""
+        self.finish_reason = matcher.end
+        if self.active and self.jump:
+            self.token_ids += matcher.forced(self.room - len(self.token_ids), self.jump)
+            self.finish_reason = matcher.end
 
     def end(self, reason: str) -> None:
         """Come to an end that others decide."""

@@ -37,7 +37,7 @@ class Loop:
     ) -> None:
         """on_device: the engine runs on a GPU. proposer: who drafts, where no graph does. graphs: as the engine has
         them, where they differ from the manifest's."""
-        self.tokens = manifest.tokens
+        self.tokens, self._depth = manifest.tokens, manifest.depth
         self.can_draft = engine.has("step") or engine.has("draft") or proposer is not None
         self.can_reuse = not any(carries(manifest.graphs, part) for part in PARTS)
         """Whether a row may go on from the tokens that another has left; not where they are summed up in states."""
@@ -70,9 +70,17 @@ class Loop:
         assert reuse < len(row), "the last token of a text is always read"
         assert self.can_reuse or not reuse, "what states have read cannot be taken back"
         self.drafting.admit(own, row, reuse, speculative=speculative, adaptive=adaptive, others=self._present())
+        row.jump = self._jump(row, speculative)
         if self.sampler is not None:
             self.sampler.admit(slot, row, drafting=speculative)
         return own.given
+
+    def _jump(self, row: Row, speculative: bool) -> int:
+        """How many tokens without an alternative are worth a run of their own: as many as a round may accept. None
+        where every token's logits are asked for, or where what is drawn depends on the number of rounds."""
+        if row.logprobs is not None or (speculative and not self.drafting.is_certain(row)):
+            return 0
+        return max(1, self._depth) if speculative else 1
 
     def prefill(self, slot: int, most: int | None = None) -> int:
         """Give the target the next chunk of a row's text, at most so many tokens; behind the last of them the row gets
@@ -81,7 +89,8 @@ class Loop:
         assert not own.is_read, f"the text of slot {slot} has been read"
         size = self.rounds.chunk if most is None else max(min(most, self.rounds.chunk), 1 + overlap)
         part = range(len(own.row))[own.given : own.given + size]
-        self._run({own: part}, () if self.rounds.has_ranges else self._decoding())
+        beside = [] if self.rounds.has_ranges else [slot for slot in self._decoding() if not slot.has_jumped]
+        self._run({own: part}, beside)
         return len(part)
 
     def is_read(self, slot: int) -> bool:
@@ -90,16 +99,19 @@ class Loop:
 
     def decode(self) -> None:
         """One round over all rows that decode. Those whose drafter has to read beside the target what it has missed
-        read it now."""
+        read it now, and those read their texts on that took tokens which had no alternative."""
         decoding = self._decoding()
         behind = self.drafting.claim_behind(decoding, self._present())
-        if not self.rounds.has_ranges and behind:
-            behind = decoding  # drafts of others would not outlive it
-        rest = [slot for slot in decoding if slot not in behind]
+        reading = [slot for slot in decoding if slot in behind or slot.has_jumped]
+        for slot in decoding:
+            slot.given = slot.given if slot in behind else slot.length
+        if not self.rounds.has_ranges and reading:
+            reading = decoding  # drafts of others would not outlive it
+        rest = [slot for slot in decoding if slot not in reading]
         if rest:
             self._run({}, rest)
-        for group in [[slot] for slot in behind] if self.rounds.has_ranges else [behind]:
-            self._feed(group, again=True)
+        for group in [[slot] for slot in reading] if self.rounds.has_ranges else [reading]:
+            self._feed(group, again=any(slot in behind for slot in group))
 
     def release(self, slot: int) -> Committed:
         """A row leaves its slot, ended or not. Returns what the slot's caches hold until somebody else is admitted."""

@@ -19,7 +19,7 @@ class Slot:
     """A place, and the row that has it.
 
     Behind `length` nothing is ever read: a run in which the slot takes no part may write there. While a row decodes,
-    all of its text is committed but the last token.
+    all of its text is committed but the last token; and tokens before it that had no alternative, which it reads next.
     """
 
     index: int
@@ -48,6 +48,11 @@ class Slot:
         """The row; there must be one."""
         assert self.occupant is not None, f"slot {self.index} is free"
         return self.occupant
+
+    @property
+    def has_jumped(self) -> bool:
+        """Whether its text goes on, behind what the target has chosen, by tokens that had no alternative."""
+        return len(self.row) > self.length + 1
 
     @property
     def decodes(self) -> bool:

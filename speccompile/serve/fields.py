@@ -60,7 +60,7 @@ _FORM: dict[str, Schema] = {
         "schema at json_schema.schema.", required=["type"],
         properties={"type": {"enum": ["text", "json_object", "json_schema"]}, "json_schema": _field("object", "")}),
     "structured_outputs": _field(
-        "object", "The same, as vLLM has it: one of json, regex, choice, grammar (Lark, or GBNF), json_object."),
+        "object", "The same, as vLLM has it: one of json, regex, choice, grammar (Lark), json_object."),
     "guided_json": {"description": "The older name of structured_outputs.json.", "type": ["object", "string", "null"]},
     "guided_regex": _field("string", "Of structured_outputs.regex."),
     "guided_grammar": _field("string", "Of structured_outputs.grammar."),

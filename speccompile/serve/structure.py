@@ -36,15 +36,20 @@ def constraint_of(body: dict[str, Any], bundle: "Bundle") -> "Constraint | None"
 
 def impose(bundle: "Bundle", field: str, kind: str, text: Any) -> "Constraint":
     """The constraint for what stands in a field. Raises RefusedError."""
+    check_taken(bundle, field)
+    try:
+        return bundle.constraint(kind, text)
+    except UsageError as error:
+        raise RefusedError(f"{field}: {error}", param=field, hint=error.hint) from error
+
+
+def check_taken(bundle: "Bundle", field: str) -> None:
+    """Raises RefusedError for a field where the bundle takes no constraints."""
     if not bundle.grammars.are_taken:
         raise RefusedError(
             f"{field}: this model was compiled without constraints", param=field, code="unsupported_parameter",
             hint="leave it out; a bundle with constraints: true takes it",
         )  # fmt: skip
-    try:
-        return bundle.constraint(kind, text)
-    except UsageError as error:
-        raise RefusedError(f"{field}: {error}", param=field, hint=error.hint) from error
 
 
 def _response_format(body: dict[str, Any]) -> list[tuple[str, str, Any]]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from speccompile.serve.refusal import RefusedError
 from speccompile.serve.schema import shown
-from speccompile.serve.structure import impose
+from speccompile.serve.structure import check_taken, impose
 
 if TYPE_CHECKING:
     from speccompile.runtime import Bundle
@@ -97,7 +97,10 @@ class Tools:
 
     def constraint(self, bundle: "Bundle") -> "Constraint | None":
         """What makes a call certain, None where the model may choose. Raises RefusedError."""
-        return impose(bundle, "tool_choice", "grammar", self._grammar(bundle)) if self.forced else None
+        if not self.forced:
+            return None
+        check_taken(bundle, "tool_choice")
+        return impose(bundle, "tool_choice", "grammar", self._grammar(bundle))
 
     def _grammar(self, bundle: "Bundle") -> str:
         """In Lark's form: each function with its own schema, whose references begin there."""
@@ -183,7 +186,7 @@ def _written(family: Family, text: str) -> tuple[str, list[Any]]:
 
 def _values(text: str) -> list[Any]:
     """JSON values, one behind the other; None for what is none."""
-    decoder, found = json.JSONDecoder(), []
+    decoder, found = json.JSONDecoder(), list[Any]()
     while text := text.strip():
         try:
             value, end = decoder.raw_decode(text)

@@ -3,11 +3,13 @@
 import json
 import re
 from collections.abc import Sequence
+from decimal import Decimal
 
 import jsonschema
 import numpy as np
 import pytest
 import torch
+from hypothesis import Phase, given, settings
 from llguidance import LLMatcher, LLTokenizer
 
 from speccompile.errors import UsageError
@@ -16,6 +18,7 @@ from speccompile.runtime import Bundle, Generation
 from speccompile.runtime.constraints.grammar import WHITESPACE
 from tests import zoo
 from tests.compile.tiny_bundles import CONSTRAINED, Built
+from tests.random_schemas import SCHEMAS
 
 PERSON = {
     "type": "object",
@@ -164,6 +167,47 @@ def test_logprobs_are_the_target_s_own(made):
         assert found == pytest.approx(float(torch.log_softmax(logits, 0)[token]), abs=1e-4)
 
 
+@settings(max_examples=25, database=None, derandomize=True, phases=[Phase.generate])
+@given(SCHEMAS)
+def test_random_schemas_have_valid_answers(built, schema):
+    """`scripts/random_schemas.py` asks for a thousand."""
+    bundle = built("constrained_chain").bundle
+    dense = schema | {"x-guidance": {"whitespace_pattern": " ?"}}  # there is little room
+    constraint = bundle.constraint("json_schema", dense)
+    found = bundle.generate([5], constraint=constraint, max_new_tokens=250, temperature=1.0, seed=1)
+    assert found.finish_reason == "stop"
+    jsonschema.Draft202012Validator(schema).validate(json.loads(found.text, parse_float=Decimal))
+
+
+FORCED = 'start: "of course, nobody knew: " /[a-z]{2}/ " or something else altogether" /[0-9]/ " in the end"'
+
+
+@pytest.mark.parametrize("options", [{}, {"autoregressive": True}, {"temperature": 0.9, "seed": 3}])
+def test_tokens_without_alternative_are_given_and_change_nothing(made, options):
+    """Log-probabilities are asked of the target token by token: the same tokens, in more rounds."""
+    bundle, prompts = made.bundle, made.prompts()[2:5]
+    if "temperature" in options and bundle.manifest.decoding == "greedy":
+        pytest.skip("a greedy bundle does not sample")
+    constraint = bundle.constraint("grammar", FORCED)
+    options = options | {"constraint": constraint, "max_new_tokens": MOST, "adaptive": False}
+    jumped = bundle.generate_batch(prompts, **options)
+    walked = bundle.generate_batch(prompts, logprobs=True, **options)
+    assert [each.token_ids for each in jumped] == [each.token_ids for each in walked]
+    assert [each.token_ids for each in jumped] == [bundle.generate(each, **options).token_ids for each in prompts]
+    draws = bundle.manifest.sample and "temperature" in options
+    for one, other in zip(jumped, walked, strict=True):
+        assert one.finish_reason == "stop"
+        assert one.rounds == other.rounds if draws else one.rounds < other.rounds / 2
+        assert re.fullmatch("of course, nobody knew: [a-z]{2} or something else altogether[0-9] in the end", one.text)
+
+
+def test_what_is_forced_stops_where_there_is_no_room(made):
+    bundle, constraint = made.bundle, made.bundle.constraint("grammar", FORCED)
+    for most in range(1, 30):
+        found = bundle.generate([5, 6], constraint=constraint, max_new_tokens=most)
+        assert (len(found.token_ids), found.finish_reason) == (most, "length")
+
+
 def test_a_bundle_without_constraints_refuses_them(built):
     bundle = built("none").bundle
     with pytest.raises(UsageError, match="was built without constraints"):
@@ -172,7 +216,7 @@ def test_a_bundle_without_constraints_refuses_them(built):
 
 def test_constraints_belong_to_their_bundle(built):
     bundle = built("constrained_tree").bundle
-    with pytest.raises(UsageError, match="expected what Bundle.constraint gives"):
+    with pytest.raises(UsageError, match="expected what Bundle\\.constraint gives"):
         bundle.generate([5], constraint="{}")
     with pytest.raises(UsageError, match="received one of another bundle"):
         built("model_1").bundle.generate([5], constraint=bundle.constraint("json_object"))

@@ -37,8 +37,10 @@ def sampled(built, tmp_path_factory) -> Path:
     return folder / "bundle"
 
 
-CHANGED = {"bench": (7, 8), "generate": (0, 0), "inspect": (0, 0)}
+CHANGED = {"bench": (7, 8), "generate": (5, 3), "inspect": (0, 0)}
 """Lines of Python's help that this one does not have, and lines of this one instead."""
+CONSTRAINTS = ("--json-schema", "--regex", "--grammar", "--choice")
+"""Options that are Python's alone."""
 
 
 def help_of(run, command: str) -> tuple[list[str], dict[str, str]]:
@@ -58,6 +60,7 @@ def test_the_help_is_python_s_but_for_what_differs(both, command, monkeypatch):
     assert our_options.pop("--html", "").replace("FILE Refused: ", "") == (
         "`speccompile bench` writes pages with plots." if their_options.pop("--html", None) else ""
     )
+    assert [their_options.pop(option, None) is not None for option in CONSTRAINTS] == [command == "generate"] * 4
     assert our_options == their_options
     assert (sum(line not in ours for line in theirs), sum(line not in theirs for line in ours)) == CHANGED[command]
 

@@ -176,7 +176,7 @@ def _constrained(rest: str) -> Callable[[Path], str]:
     def write(folder: Path) -> str:
         save(zoo.model("gpt2"), folder / "target", eos=[zoo.PAD])
         save(noisy("gpt2", 0.02), folder / "drafter", eos=[zoo.PAD])
-        cache = "cache: {max_length: 160, prefill_chunk: 16, batch_size: 3}"
+        cache = "cache: {max_length: 256, prefill_chunk: 16, batch_size: 3}"
         return f"drafter: {{kind: model, model: drafter, {rest}\nconstraints: true\n{cache}"
 
     return write
