@@ -115,7 +115,8 @@ def serve(
 
     manifest = _manifest(folder)
     with connected(address):
-        from speccompile.cluster.serving import Replicas, Served, serving
+        from speccompile.cluster.replicas import Replicas
+        from speccompile.cluster.serving import Served, serving
         from speccompile.runtime.serving import Limits
         from speccompile.serve.app import Settings
         from speccompile.serve.keys import Keys

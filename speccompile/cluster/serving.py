@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ray import serve
 from ray.exceptions import RayError
@@ -14,6 +13,7 @@ from ray.serve.exceptions import BackPressureError
 
 from speccompile.cluster.front import Front
 from speccompile.cluster.replica import Replica
+from speccompile.cluster.replicas import Replicas
 from speccompile.cluster.routing import PrefixRouter
 from speccompile.errors import EngineError
 from speccompile.runtime.serving import Limits
@@ -21,38 +21,6 @@ from speccompile.serve.app import Settings
 
 NAME = "speccompile"
 """Of the application in the cluster."""
-
-
-@dataclass(frozen=True)
-class Replicas:
-    """How many, and what each takes. least, most, target: for Ray's autoscaling, which keeps so many requests in each
-    replica; None for a fixed `count`. threads: of an engine, which are the processors that Ray keeps for it. grace:
-    seconds that its requests get to finish when it ends."""
-
-    count: int = 1
-    least: int | None = None
-    most: int | None = None
-    target: float | None = None
-    threads: int = 1
-    gpus: float = 0.0
-    grace: float = 30.0
-
-    def options(self, rows: int) -> dict[str, Any]:
-        """Of a deployment. rows: of the bundle."""
-        found: dict[str, Any] = {
-            "max_ongoing_requests": 2 * rows,  # one more for each row, so that none waits for the next
-            "ray_actor_options": {"num_cpus": self.threads, "num_gpus": self.gpus},
-            "graceful_shutdown_timeout_s": self.grace,
-            "max_constructor_retry_count": 2,
-        }
-        if self.most is None:
-            return found | {"num_replicas": self.count}
-        scaling: dict[str, Any] = {
-            "min_replicas": self.least or 1,
-            "initial_replicas": max(self.count, self.least or 1),
-        }
-        scaling |= {"max_replicas": self.most, "target_ongoing_requests": self.target or float(rows)}
-        return found | {"autoscaling_config": scaling}
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from openai import OpenAI
 from speccompile.batch.lines import COMPLETIONS
 from speccompile.cli.main import group
 from speccompile.cluster.connect import SETTINGS
+from speccompile.cluster.replicas import Replicas
 from speccompile.errors import EngineError, PromptError
 from speccompile.pool import Task, run_all
 from speccompile.runtime import Bundle
@@ -58,7 +59,7 @@ def run(*arguments: object) -> tuple[int, str]:
 @pytest.fixture(scope="module")
 def address(folder):
     """Of two replicas."""
-    from speccompile.cluster.serving import Replicas, Served, serving
+    from speccompile.cluster.serving import Served, serving
 
     manifest = Bundle.open(folder, threads=1).manifest
     with socket.create_server(("127.0.0.1", 0)) as free:

@@ -12,6 +12,7 @@ from speccompile.cluster.connect import connected
 from speccompile.cluster.front import Front
 from speccompile.cluster.matrix import cell_json, combinations, read_cells
 from speccompile.cluster.replica import Replica
+from speccompile.cluster.replicas import Replicas
 from speccompile.errors import BuildError, EngineError, PromptError, RecipeError, UsageError
 from speccompile.pool import HERE, Task, run_all
 from speccompile.runtime.serving import Limits
@@ -80,7 +81,7 @@ def test_folders_are_called_by_their_settings(make_recipe, tmp_path):
     error = BuildError("no", hint="yes")
     assert cell_json(cells[0], error)["error"] == {"message": "no", "hint": "yes"}
     assert cell_json(cells[0], None)["settings"] == ["cache.max_length=32", "name=other"]
-    with pytest.raises(UsageError, match="which would both be built into 'cache.max_length=32'"):
+    with pytest.raises(UsageError, match=r"which would both be built into 'cache\.max_length=32'"):
         read_cells(make_recipe(), [], ["cache.max_length=[32, 32]"], tmp_path / "out")
 
 
@@ -220,6 +221,19 @@ def test_a_client_that_hangs_up_cancels_what_is_under_way(replica):
     assert handle.cancelled == 1
     replica._model.close(10)  # waits for what is under way: nothing
     assert (replica._model.service.running, replica._model.service.waiting) == (0, 0)
+
+
+def test_ray_keeps_what_replicas_take_and_chooses_how_many():
+    fixed = Replicas(count=3, threads=4, gpus=0.5, grace=9).options(rows=2)
+    assert fixed["num_replicas"] == 3
+    assert fixed["ray_actor_options"] == {"num_cpus": 4, "num_gpus": 0.5}
+    assert (fixed["max_ongoing_requests"], fixed["graceful_shutdown_timeout_s"]) == (4, 9)
+    chosen = Replicas(count=2, most=5).options(rows=4)
+    assert "num_replicas" not in chosen
+    expected = {"min_replicas": 1, "initial_replicas": 2, "max_replicas": 5, "target_ongoing_requests": 4.0}
+    assert chosen["autoscaling_config"] == expected
+    none = Replicas(least=0, most=5, target=1.5).options(rows=4)["autoscaling_config"]
+    assert (none["min_replicas"], none["target_ongoing_requests"]) == (0, 1.5)
 
 
 def test_a_replica_that_is_not_ready_is_no_healthy_one():

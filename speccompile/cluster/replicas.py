@@ -1,0 +1,36 @@
+"""How many replicas there are, and what each takes."""
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Replicas:
+    """How many, and what each takes. least, most, target: for Ray's autoscaling, which keeps so many requests in each
+    replica; None for a fixed `count`. threads: of an engine, which are the processors that Ray keeps for it. grace:
+    seconds that its requests get to finish when it ends."""
+
+    count: int = 1
+    least: int | None = None
+    most: int | None = None
+    target: float | None = None
+    threads: int = 1
+    gpus: float = 0.0
+    grace: float = 30.0
+
+    def options(self, rows: int) -> dict[str, Any]:
+        """Of a deployment. rows: of the bundle."""
+        found: dict[str, Any] = {
+            "max_ongoing_requests": 2 * rows,  # one more for each row, so that none waits for the next
+            "ray_actor_options": {"num_cpus": self.threads, "num_gpus": self.gpus},
+            "graceful_shutdown_timeout_s": self.grace,
+            "max_constructor_retry_count": 2,
+        }
+        if self.most is None:
+            return found | {"num_replicas": self.count}
+        scaling: dict[str, Any] = {
+            "min_replicas": 1 if self.least is None else self.least,
+            "initial_replicas": max(self.count, self.least or 0),
+        }
+        scaling |= {"max_replicas": self.most, "target_ongoing_requests": self.target or float(rows)}
+        return found | {"autoscaling_config": scaling}
