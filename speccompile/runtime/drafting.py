@@ -146,13 +146,12 @@ class Drafting:
 
     def drafts(self, begin: Mapping[Slot, int], wanted: int) -> bool:
         """Whether the next run, over slots from these tokens on, drafts as it verifies."""
-        return self._fused and wanted > 1 and any(
-            slot.speculative and self._is_ready(slot, start) for slot, start in begin.items()
-        )  # fmt: skip
+        ready = any(slot.speculative and self._is_ready(slot, start) for slot, start in begin.items())
+        return ready and self._fused and wanted > 1
 
     def claim_behind(self, decoding: Sequence[Slot], present: Sequence[Slot]) -> list[Slot]:
         """Rows of which the target has to be given a part of the text again, from `given` on, so that the drafter reads
-        it too; none where it has not, or reads alone. The caller does it now."""
+        it too. The caller does it now."""
         if self._reads_alone or not self._remembers or self.wanted(present) == 1:
             return []
         behind = [slot for slot in decoding if slot.speculative and slot.read < slot.length]
@@ -200,14 +199,11 @@ class Drafting:
         tokens of it, the others are in the middle of a text. The counts are still those of the run, and may be others
         afterwards."""
         ready = [slot for slot, start in begin.items() if self._is_ready(slot, start)]
-        for slot in begin:
-            slot.has_drafts = False
         if forward.fused:
             self._have_read(ready, taking)
         wanted = self._choose(begin, ready, taking, present, forward.fused)
-        if wanted == 1:
-            for slot in begin:
-                slot.skipped = False
+        for slot in begin:
+            slot.has_drafts, slot.skipped = False, slot.skipped and wanted > 1
         drafting = [slot for slot in taking if slot.speculative and slot.row.active]
         if forward.fused:
             forward.hand_over()
@@ -314,7 +310,7 @@ class Drafting:
             self.pace.drafted(seconds)
 
     def _leave_out(self, slots: Iterable[Slot]) -> None:
-        """Rows that the drafter must not read of the run, because it has missed what came before."""
+        """The drafter must not read the run in some rows, because it has missed what came before."""
         for slot in slots:
             self._rounds.n_path[slot.index] = 0
 

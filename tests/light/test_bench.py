@@ -81,8 +81,8 @@ class SteppedEngine(ToyEngine):
 
     now = 0.0
 
-    def bind(self, graph, widths, optional=()):
-        run = super().bind(graph, widths, optional)
+    def bind(self, graph, widths, optional=(), rows=None):
+        run = super().bind(graph, widths, optional, rows)
 
         def stepped():
             run()

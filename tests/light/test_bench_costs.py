@@ -29,8 +29,8 @@ class TimedEngine(ToyEngine):
         super().__init__(manifest)
         self.clock, self.rounds = clock, []
 
-    def bind(self, graph, widths, optional=()):
-        run = super().bind(graph, widths, optional)
+    def bind(self, graph, widths, optional=(), rows=None):
+        run = super().bind(graph, widths, optional, rows)
 
         def timed():
             run()

@@ -141,6 +141,7 @@ def test_a_row_gets_what_it_gets_alone(kind, ranges):
         bundle = toy_bundle(
             ranges=ranges, max_length=CAPACITY, batch_size=4, prefill_chunk=dice.randrange(2, 9), **kind
         )
+        bundle.engine.compares = True
         if seed % 3:
             pace = forced_pace(bundle, [dice.randrange(1, 6) for _ in range(7)])
             assert isinstance(pace, ForcedPace)

@@ -47,6 +47,8 @@ class ToyEngine:
     """Implements `speccompile.runtime.engine.Engine`."""
 
     threads = 1
+    compares = False
+    """Whether the drafter must have read what the target has; where graphs are timed it has not."""
 
     def __init__(self, manifest: Manifest, *, has_ranges: bool = False) -> None:
         """has_ranges: a run may be over some rows alone."""
@@ -229,9 +231,8 @@ class ToyEngine:
             self.caches["drafter.next"][row, length : length + n_path] = path[1 : n_path + 1]
         start = max(0, n_path - (widths["catch_up"] - 1))
         text = self._committed("drafter", row, length + start) + path[start : n_path + 1] if n_path else path[:1]
-        # On a device the graphs share no more than the contract says.
-        committed = self._committed("target", row, length + n_path) if n_path and "target" in self.caches else []
-        assert text[: len(committed)] == committed, "the drafter has read another text than the target"
+        if self.compares and n_path:
+            assert text[:-1] == self._committed("target", row, length + n_path), "the drafter has read another text"
         is_plain = self.tree == "chain" and not self.sample
         guessed = drafts(text, self.tokens) if is_plain else self._draft_tree(row, text, widths)
         # Tokens of a tree do not lie in a line: they are caught up with when it is known which were accepted.
