@@ -112,9 +112,9 @@ def test_medians_of_the_second_of_two_rounds(timed):
     bundle = timed()
     bind = bundle.engine.bind
 
-    def uneven(graph, widths, optional=()):
+    def uneven(graph, widths, optional=(), rows=None):
         """Runs take more and more: 1, 2, .. seconds."""
-        run, bundle.engine.clock.step = bind(graph, widths, optional), 0.0
+        run, bundle.engine.clock.step = bind(graph, widths, optional, rows), 0.0
 
         def timed_run():
             run()
