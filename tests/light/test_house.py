@@ -17,7 +17,17 @@ SOURCES = sorted(file for folder in ("speccompile", "scripts", "tests") for file
 SHELL_SCRIPTS = [
     *(
         ROOT / "scripts" / name
-        for name in ("setup", "demo", "check", "test", "gpu/check", "docker/lock", "peers/setup", "serving/setup", "triton_server/setup")
+        for name in (
+            "setup",
+            "demo",
+            "check",
+            "test",
+            "gpu/check",
+            "docker/lock",
+            "peers/setup",
+            "serving/setup",
+            "triton_server/setup",
+        )
     ),
     ROOT / ".ci/run",
 ]
