@@ -20,9 +20,6 @@ _LEAVES = st.one_of(
         {"type": st.just("integer"), "minimum": st.integers(-999, 0), "maximum": st.integers(0, 10**6)}
     ),
     st.fixed_dictionaries(
-        {"type": st.just("number"), "minimum": st.integers(-9, 0), "exclusiveMaximum": st.integers(1, 99)}
-    ),
-    st.fixed_dictionaries(
         {
             "type": st.just("integer"),
             "multipleOf": st.sampled_from([2, 5, 10]),
