@@ -111,14 +111,13 @@ def command(
     from speccompile.compare.page import write_page
     from speccompile.compare.run import Job, Options
     from speccompile.compare.table import write_table
-    from speccompile.pool import HERE
 
     if html is not None:
         check_page(html)
     sampling = {name: options.pop(name) for name in NAMES}
     job = Job.read(recipe, overrides, Options(**options, sampling=sampling, remember=not no_cache))
     try:
-        found = job.run(pool=pool or HERE)
+        found = job.run() if pool is None else job.run(pool=pool)
     except KeyboardInterrupt:
         raise SpeccompileError(
             f"interrupted: what was measured is kept in {job.store.folder}", hint="the same command goes on from there"

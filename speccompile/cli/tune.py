@@ -127,7 +127,6 @@ def command(
       speccompile tune recipes/demo --precision int8 --tree '[2,2,1]' --tree eagle-25 --json
       speccompile tune recipes/demo --write tuned.yaml --check
     """
-    from speccompile.pool import HERE
     from speccompile.tune import Job, Options, write_table
     from speccompile.tune.table import settings_line
     from speccompile.tune.write import check_new, write_recipe
@@ -138,7 +137,7 @@ def command(
     from speccompile.models.load import quiet_transformers  # imports torch: all above must answer at once
 
     quiet_transformers()
-    found = job.run(pool=pool or HERE)
+    found = job.run() if pool is None else job.run(pool=pool)
     click.echo(write_table(found), err=True)
     click.echo(json.dumps(found.to_json(), indent=2, ensure_ascii=False) if as_json else settings_line(found))
     if file is not None:
