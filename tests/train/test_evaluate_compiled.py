@@ -34,8 +34,8 @@ NEW_TOKENS = 64
 DRAFTERS = {
     "model": ("demo", "drafter", 4, 2.3),
     "eagle3": ("demo-eagle3", "head", 4, 3.4),
-    "medusa": ("demo-medusa", "head", 4, 1.5),
-    "dflash": ("demo-dflash", "head", 7, 2.3),
+    "medusa": ("demo-medusa", "head", 4, 1.7),
+    "dflash": ("demo-dflash", "head", 7, 3.3),
 }
 """Kind -> recipe, folder, drafts of a chain, and new tokens a round that all prompts together give at least."""
 
