@@ -52,8 +52,10 @@ def main() -> None:
         prompts = _prompts(arguments.prompts, arguments.tokens, Path(scratch))
         for mode in ("speculative", "autoregressive"):
             options = ["--autoregressive"] * (mode == "autoregressive") + ["--threads", str(arguments.threads)]
-            with serving(arguments.bundle, options) as address:
-                job = Job(address, arguments.tokenizer, prompts, 1, arguments.requests, arguments.tokens, Path(scratch))
+            with serving(arguments.bundle, options) as server:
+                job = Job(
+                    server.address, arguments.tokenizer, prompts, 1, arguments.requests, arguments.tokens, Path(scratch)
+                )
                 for tool in arguments.tool or TOOLS:
                     for users in arguments.users:
                         runs.append(_run(tool, arguments.folder / tool, mode, replace(job, users=users)))
@@ -85,9 +87,17 @@ def _prompts(file: Path, tokens: int, scratch: Path) -> Path:
     return found
 
 
+@dataclass(frozen=True)
+class Server:
+    """One that is ready."""
+
+    address: str
+    process: subprocess.Popen[str]
+
+
 @contextmanager
-def serving(bundle: Path, options: list[str]) -> Iterator[str]:
-    """A server that is ready; its address."""
+def serving(bundle: Path, options: list[str]) -> Iterator[Server]:
+    """A server of its own process, told to end behind it; it may have been killed by then."""
     command = [sys.executable, "-m", "speccompile", "serve", str(bundle), "--port", "0", *options]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
@@ -97,7 +107,7 @@ def serving(bundle: Path, options: list[str]) -> Iterator[str]:
             raise SystemExit(f"the server ended with {process.wait()}")
         while not _is_ready(address):
             time.sleep(0.2)
-        yield address
+        yield Server(address, process)
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait()

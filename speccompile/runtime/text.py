@@ -1,16 +1,22 @@
 """Text to token ids and back, whole or as it comes."""
 
+import threading
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from speccompile.errors import BundleError, EngineError, PromptError
+from speccompile.system import trim_heap
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+
+_LARGE = 1 << 16
+"""Characters of a prompt for which a tokenizer takes megabytes: a hundred bytes and more for each token. The C library
+keeps them for every thread that ever had some: such prompts are read one at a time, and then it gives them back."""
 
 _CONTEXT = 8
 """Token ids before the new ones that are decoded with them. What a decoder makes of a token depends on its neighbours:
@@ -31,6 +37,7 @@ class Text:
         # kept, because a tokenizer makes a new string for every answer
         self._has_text = cache(lambda index: index not in special and tokenizer.id_to_token(index) is not None)
         self._bytes = _byte_fallback_ids(tokenizer)
+        self._alone = threading.Lock()
 
     def encode(self, prompt: str, special_tokens: bool = True) -> list[int]:
         """Token ids of `prompt`; `special_tokens` adds those the tokenizer puts around a prompt, like a first <s>.
@@ -44,7 +51,12 @@ class Text:
                 f"the prompt is not UTF-8 text: character {error.start} is {prompt[error.start]!r}",
                 hint="save the prompt as UTF-8",
             ) from None
-        return self._tokenizer.encode(prompt, add_special_tokens=special_tokens).ids
+        if len(prompt) < _LARGE:
+            return self._tokenizer.encode(prompt, add_special_tokens=special_tokens).ids
+        with self._alone:
+            ids = self._tokenizer.encode(prompt, add_special_tokens=special_tokens).ids
+            trim_heap()
+        return ids
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """The text of `token_ids` without special tokens."""

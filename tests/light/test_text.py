@@ -122,6 +122,15 @@ def test_a_long_prompt_is_neither_truncated_nor_padded(tmp_path):
     assert len(text.encode("a")) == 1
 
 
+def test_prompts_that_take_much_memory_are_read_as_others_are(texts, name):
+    sentence = CORPUS[0] * 2500
+    assert texts[name].encode(sentence) == TOKENIZERS[name].encode(sentence).ids
+    assert (
+        texts[name].encode(sentence, special_tokens=False)
+        == TOKENIZERS[name].encode(sentence, add_special_tokens=False).ids
+    )
+
+
 def test_a_prompt_that_is_not_utf_8_is_refused(texts):
     prompt = b"gr\xfc\xdfe".decode("utf-8", "surrogateescape")
     with pytest.raises(PromptError, match=r"the prompt is not UTF-8 text: character 2 is '\\udcfc'") as caught:
