@@ -6,6 +6,7 @@ import sys
 import onnx
 import pytest
 
+from speccompile.contract import BATCH
 from tests.compile.tiny_bundles import NEW_TOKENS, RECIPES
 
 GENERATE_LOUDLY = """
@@ -29,7 +30,7 @@ def states(bundle):
             if tensor.role == "state":
                 found[tensor.buffer] = (
                     bundle.engine.address(tensor.buffer),
-                    bundle.engine.array(tensor.buffer, tensor.shape),
+                    bundle.engine.array(tensor.buffer, tensor.concrete_shape({BATCH: bundle.manifest.batch_size})),
                 )
     return found
 
