@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 Row = tuple[str, str, str]
 
-_ANSWERS = {"answers": "by", "prompts": "prompts", "temperature": "temperature", "max_new_tokens": "max_new_tokens",
-            "batch_size": "batch_size", "endpoint": "endpoint", "endpoint_model": "model",
-            "endpoint_key": "key"}  # fmt: skip
+_ANSWERS = {"answers": "by", "prompts": "prompts", "temperature": "temperature", "sampled": "sampled",
+            "max_new_tokens": "max_new_tokens", "batch_size": "batch_size", "endpoint": "endpoint",
+            "endpoint_model": "model", "endpoint_key": "key"}  # fmt: skip
 """Fields of the plan that stand under `train.data.answers`, and their keys there."""
 _FILES = 3
 """That are named; of more, their number is said."""

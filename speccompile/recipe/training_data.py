@@ -32,7 +32,7 @@ _LOOKED_AT = 1000
 """Lines of a file whose token ids are compared before the work; the others are when they are read."""
 _GENERATION = re.compile(r"\{%[-+]?\s*generation\s*[-+]?%\}")
 """Where a chat template says that what follows is the model's own, as transformers reads it."""
-_ANSWER_KEYS = ("prompts", "temperature", "max_new_tokens", "batch_size")
+_ANSWER_KEYS = ("prompts", "temperature", "sampled", "max_new_tokens", "batch_size")
 _ENDPOINT_KEYS = ("endpoint", "model", "key")
 
 HELD_OUT = 0.02
@@ -79,6 +79,7 @@ def decide_data(
         last_turn=bool(written.last_turn),
         template=template,
         prompts=answers.prompts or (passages if kind == TEXT and by != GIVEN else None),
+        sampled=answers.sampled or 1.0,
     )
 
 
@@ -150,6 +151,10 @@ def _answers(written: Data, kind: str, origin: Origin) -> tuple[str, Answers]:
             key = f"train.data.answers.{name}"
             expected = f"it only with answers that are {'made' if name in _ANSWER_KEYS else 'asked for at an endpoint'}"
             raise origin.refusal(key, f"a key that means nothing where answers are by {by}", expected, f"remove {key}")
+    if answers.sampled is not None and not answers.temperature:
+        key, expected = "train.data.answers.sampled", "a temperature above 0 beside it: nothing is drawn at 0"
+        hint = f"set train.data.answers.temperature, for example to 0.8, or remove {key}"
+        raise origin.refusal(key, shown(answers.sampled), expected, hint)
     return by, answers
 
 

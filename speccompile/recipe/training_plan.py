@@ -21,7 +21,8 @@ class DataPlan:
     kind: "prompts", "conversations" or "text". files: local ones, in the order of the recipe, or one name of the Hub.
     answers: who gives what follows a prompt: "bundle", "transformers", "endpoint", or "given" where the data has it.
     prompts: how many are answered at most, drawn by the seed; None for all. temperature, max_new_tokens, batch_size,
-    endpoint, endpoint_model: of answers that are made; endpoint_key: the environment variable with its key, None where
+    endpoint, endpoint_model: of answers that are made; sampled: share of the prompts that are answered at the
+    temperature, the others get the most likely tokens; endpoint_key: the environment variable with its key, None where
     it asks for none. length: tokens of a text at most; longer ones are cut. held_out: share of the documents that is
     kept apart, by a hash of each; or a file of its own. features: "online", or "disk". packing: "buckets" or "packed".
     last_turn: of conversations, that alone is learnt. template: a file in the place of the target's chat template.
@@ -43,6 +44,7 @@ class DataPlan:
     endpoint_key: str | None = None
     template: Path | None = None
     prompts: int | None = None
+    sampled: float = 1.0
 
 
 @dataclass(frozen=True)

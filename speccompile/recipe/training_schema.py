@@ -29,6 +29,7 @@ class Answers(Section):
 
     by: str | None = optional("bundle, transformers, endpoint or given", "bundle", min_length=1)
     temperature: float | None = optional("a number from 0 to 10", 0, ge=0, le=10)
+    sampled: float | None = optional("a share above 0, at most 1", 0.25, gt=0, le=1)
     prompts: int | None = optional("a whole number from 1 on", 2048, ge=1)
     max_new_tokens: int | None = optional("a whole number from 1 on", 256, ge=1)
     batch_size: int | None = optional("a whole number from 1 to 256", 8, ge=1, le=256)

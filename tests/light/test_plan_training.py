@@ -51,7 +51,8 @@ def test_every_key_of_the_recipe_reaches_the_plan(planned, tmp_path):
         shape={"intermediate_size": 48},
         data={"files": ["docs"], "kind": "text", "length": 32, "held_out": "rest.md", "features": "disk",
               "packing": "buckets",
-              "answers": {"by": "transformers", "temperature": 0.5, "max_new_tokens": 9, "batch_size": 3}},
+              "answers": {"by": "transformers", "temperature": 0.5, "sampled": 0.75, "max_new_tokens": 9,
+                          "batch_size": 3}},
         loss={"kind": "jsd", "beta": 0.25, "hard": 0.125, "depth_weights": "decay", "decay": 0.75},
         schedule={"steps": 40, "batch_size": 6, "accumulate": 2, "optimizer": "muon", "learning_rate": 0.25,
                   "matrix_rate": 0.125, "weight_decay": 0.5, "warmup": 7, "final": 0.5, "clip": 3.0,
@@ -63,7 +64,9 @@ def test_every_key_of_the_recipe_reaches_the_plan(planned, tmp_path):
     assert plan.taps == ("layers.2.input", "layers.4.input", "layers.6.input")
     data = plan.data
     assert (data.length, data.held_out, data.features) == (32, tmp_path / "rest.md", "disk")
-    assert (data.answers, data.temperature, data.max_new_tokens, data.batch_size) == ("transformers", 0.5, 9, 3)
+    assert (data.answers, data.temperature, data.sampled, data.max_new_tokens, data.batch_size) == (
+        "transformers", 0.5, 0.75, 9, 3
+    )  # fmt: skip
     loss = plan.loss
     assert (loss.kind, loss.beta, loss.hard, loss.decay) == ("jsd", 0.25, 0.125, 0.75)
     assert vars(plan.schedule) == {
@@ -130,6 +133,10 @@ CASES = [
     ({"data": {"files": "docs", "held_out": "gone"}}, "train.data.held_out: received 'gone'"),
     ({"data": {"files": "docs", "answers": "nobody"}}, "train.data.answers.by: received 'nobody'"),
     ({"data": {"files": "docs", "answers": {"temperature": 1}}}, "train.data.answers.temperature: received a key that"),
+    (
+        {"data": {"files": "docs", "answers": {"by": "bundle", "sampled": 0.5}}},
+        "train.data.answers.sampled: received 0.5, expected a temperature above 0 beside it",
+    ),
     ({"data": {"files": "docs", "answers": "endpoint"}}, "train.data.answers.endpoint: received nothing"),
     ({"data": {"files": "docs", "template": "docs/a.md"}}, "train.data.template: received a value"),
     ({"loss": {"kind": "kl"}}, "train.loss.kind: received 'kl'"),

@@ -102,13 +102,27 @@ def test_drawn_answers_are_a_function_of_seed_and_number(target, tmp_path, maker
     assert first != answers("other", seed=1)
 
 
+@pytest.mark.parametrize("maker", ["bundle", "transformers"])
+def test_a_share_is_drawn_and_the_others_are_greedy(target, tmp_path, maker):
+    def answers(name, **data):
+        plan = training_plan(target, answers=maker, **data)
+        return [row["answer_ids"] for row in rows(make_answers(plan, prompts((9, 17, 5) * 8), tmp_path / name))]
+
+    greedy, drawn = answers("greedy"), answers("drawn", temperature=0.9)
+    mixed = answers("mixed", temperature=0.9, sampled=0.25)
+    warm = [number for number in range(24) if seed_of(0, number) / 2**31 < 0.25]
+    assert 0 < len(warm) < 12
+    assert mixed == [drawn[number] if number in warm else greedy[number] for number in range(24)]
+    assert mixed == answers("narrow", temperature=0.9, sampled=0.25, batch_size=3)
+
+
 def test_what_transformers_draws_has_the_probabilities_of_the_target(target):
     """10,000 first tokens after one prompt against softmax(logits / temperature): chi square over the likely ones."""
     plan = training_plan(target, temperature=0.7, max_new_tokens=1, batch_size=1000)
     tokens = prompts((9,))[0].tokens.tolist()
     with transformers_maker(plan) as maker:
         model = maker._model
-        asked = [Asked(number, tokens, 1, seed_of(5, number)) for number in range(10_000)]
+        asked = [Asked(number, tokens, 1, 0.7, seed_of(5, number)) for number in range(10_000)]
         drawn = [each.tokens[0] for start in range(0, len(asked), 1000) for each in maker.answer(asked[start:][:1000])]
     with torch.no_grad():
         expected = 10_000 * torch.softmax(model(torch.tensor([tokens])).logits[0, -1] / 0.7, 0).double()
@@ -140,7 +154,7 @@ def test_a_model_that_padding_changes_answers_prompts_of_one_length_together(tar
 
     model.generate = without_mask
     plan = training_plan(target)
-    group = [Asked(n, prompt.tokens.tolist(), 24, 0) for n, prompt in enumerate(prompts((12, 5, 5, 12)))]
+    group = [Asked(n, prompt.tokens.tolist(), 24, 0.0, 0) for n, prompt in enumerate(prompts((12, 5, 5, 12)))]
     with caplog.at_level("INFO", logger="speccompile"):
         found = TransformersMaker(model, plan).answer(group)
     assert "padding changes what this model says" in caplog.text
@@ -241,6 +255,7 @@ def test_the_same_again_does_nothing_and_anything_else_is_refused_by_name(target
     for others, given, name in (
         ({"max_new_tokens": 9}, prompts(), "max_new_tokens"),
         ({"temperature": 0.5}, prompts(), "seed, temperature"),
+        ({"temperature": 0.5, "sampled": 0.5}, prompts(), "sampled, seed, temperature"),
         ({"answers": "bundle", "length": 80}, prompts(), "answers, length"),
         ({}, prompts(seed=4), "prompts"),
         ({}, prompts()[:-1], "prompts"),

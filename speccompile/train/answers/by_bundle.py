@@ -69,8 +69,8 @@ class BundleMaker:
         self._bundle, self._plan = bundle, plan
 
     def answer(self, group: Sequence[Asked]) -> list[Answer | Failed]:
-        data, ends = self._plan.data, self._plan.target.facts.eos_token_ids
-        drawn = {"temperature": data.temperature, "seed": [asked.seed for asked in group]} if data.temperature else {}
+        ends, warm = self._plan.target.facts.eos_token_ids, group[0].temperature
+        drawn = {"temperature": warm, "seed": [asked.seed for asked in group]} if warm else {}
         self._bundle.reset()  # drawn answers depend on the drafts, and those on what was learned from earlier groups
         found = self._bundle.generate_batch(
             [asked.tokens for asked in group], max_new_tokens=max(asked.room for asked in group), **drawn

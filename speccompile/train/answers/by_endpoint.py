@@ -85,7 +85,7 @@ class EndpointMaker:
     def _body(self, asked: Asked, kind: str) -> dict[str, Any]:
         data = self._plan.data
         prompt = asked.tokens if kind == IDS else self._text(asked.tokens)
-        body = {"prompt": prompt, "max_tokens": asked.room, "temperature": data.temperature, "top_p": 1.0, "n": 1}
+        body = {"prompt": prompt, "max_tokens": asked.room, "temperature": asked.temperature, "top_p": 1.0, "n": 1}
         return body | {"seed": asked.seed} | ({"model": data.endpoint_model} if data.endpoint_model else {})
 
     def _post(self, body: Mapping[str, Any]) -> dict[str, Any] | Failed:

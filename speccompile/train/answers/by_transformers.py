@@ -65,9 +65,8 @@ class TransformersMaker:
         return len(asked.tokens) if is_cut or self._pads_freely is False else 0
 
     def _generate(self, run: list[Asked]) -> dict[int, Answer | Failed]:
-        data = self._plan.data
         ids, mask = self._padded([asked.tokens for asked in run])
-        drawing = [_Drawing(data.temperature, [asked.seed for asked in run])] if data.temperature else []
+        drawing = [_Drawing(warm, [asked.seed for asked in run])] if (warm := run[0].temperature) else []
         said = self._say(ids, mask, max(asked.room for asked in run), logits_processor=LogitsProcessorList(drawing))
         rows = said[:, ids.shape[1] :].tolist()
         return {asked.number: ended(row, asked.room, self._ends) for asked, row in zip(run, rows, strict=True)}

@@ -16,7 +16,7 @@ from speccompile.errors import BuildError, PromptError, SpeccompileError, UsageE
 from speccompile.progress import LOGGER, counted
 from speccompile.recipe.plan import Plan
 from speccompile.recipe.training_plan import TrainingPlan
-from speccompile.train.answers.maker import Answer, Asked, Failed, Maker, Prompt, capacity, seed_of
+from speccompile.train.answers.maker import Answer, Asked, Failed, Maker, Prompt, capacity, seed_of, temperature_of
 from speccompile.train.answers.store import DONE, FAILED, KEY, SKIPPED, Store, account
 
 COMMAND, OPTION = "speccompile train", "--work"
@@ -57,8 +57,7 @@ def make_answers(
         else:
             store.read()
             size = bundle.batch_size if bundle and plan.data.answers == BUNDLE else plan.data.batch_size
-            groups = [order[start : start + size] for start in range(0, len(order), size)]
-            groups = [group for group in groups if not all(map(store.has, group))]
+            groups = [group for group in _groups(plan, order, size) if not all(map(store.has, group))]
             _check_room(plan, prompts, groups, folder)
             pace = ""
             if groups:
@@ -102,6 +101,15 @@ def _sorted_out(plan: TrainingPlan, prompts: Sequence[Prompt]) -> tuple[list[int
     return sorted(lengths, key=lambda number: (-lengths[number], number)), skipped
 
 
+def _groups(plan: TrainingPlan, order: Sequence[int], size: int) -> list[list[int]]:
+    """At most `size` of one temperature, in their order."""
+    found = []
+    for alike in {temperature_of(plan, number): None for number in order}:
+        numbers = [number for number in order if temperature_of(plan, number) == alike]
+        found += [numbers[start : start + size] for start in range(0, len(numbers), size)]
+    return found
+
+
 class _Run:
     """One run over groups that are not answered; asked: how many prompts all groups have."""
 
@@ -126,7 +134,7 @@ class _Run:
     def _asked(self, number: int) -> Asked:
         tokens = list(map(int, self._prompts[number][1]))
         room = min(self._plan.data.max_new_tokens, capacity(self._plan) - len(tokens))
-        return Asked(number, tokens, room, seed_of(self._plan.seed, number))
+        return Asked(number, tokens, room, temperature_of(self._plan, number), seed_of(self._plan.seed, number))
 
     def _record(self, asked: Asked, answer: Answer | Failed) -> dict[str, Any]:
         record = {"number": asked.number, "document": self._prompts[asked.number][0]}
@@ -184,6 +192,7 @@ def _key(plan: TrainingPlan, prompts: Sequence[Prompt]) -> dict[str, Any]:
         "length": capacity(plan),
     }
     key |= {"endpoint": data.endpoint, "endpoint_model": data.endpoint_model} if data.answers == "endpoint" else {}
+    key |= {"sampled": data.sampled} if data.temperature and data.sampled < 1 else {}
     return key | ({"seed": plan.seed} if data.temperature else {})
 
 

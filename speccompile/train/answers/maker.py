@@ -20,11 +20,12 @@ class Prompt(NamedTuple):
 @dataclass(frozen=True)
 class Asked:
     """One prompt as a maker gets it. number: among all prompts. room: the most tokens of its answer, at least one.
-    seed: of what is drawn for it, below 2**31, which every server takes."""
+    temperature: 0 for the most likely tokens. seed: of what is drawn for it, below 2**31, which every server takes."""
 
     number: int
     tokens: list[int]
     room: int
+    temperature: float
     seed: int
 
 
@@ -50,7 +51,7 @@ class Maker(Protocol):
     words: str
 
     def answer(self, group: Sequence[Asked]) -> list[Answer | Failed]:
-        """The answers to a group, in its order. The same group always gets the same answers.
+        """The answers to a group of one temperature, in its order. The same group always gets the same answers.
 
         Raises what concerns all prompts: a run that goes on later asks for this group again.
         """
@@ -64,6 +65,12 @@ def capacity(plan: TrainingPlan) -> int:
 def seed_of(seed: int, number: int) -> int:
     """The seed of a prompt by its number, below 2**31: near numbers get seeds far apart."""
     return int.from_bytes(hashlib.sha256(f"{seed} {number}".encode()).digest()[:4], "little") >> 1
+
+
+def temperature_of(plan: TrainingPlan, number: int) -> float:
+    """Of the answer to a prompt: which ones are drawn, seed and number say."""
+    share = seed_of(plan.seed, number) / 2**31
+    return plan.data.temperature if share < plan.data.sampled else 0.0
 
 
 def ended(tokens: Sequence[int], room: int, ends: Sequence[int]) -> Answer:
