@@ -41,7 +41,7 @@ namespace {
 std::vector<Tensor> tensors(const Json& rows) {
   std::vector<Tensor> found;
   for (const Json& row : rows.list()) {
-    Tensor tensor{row["name"].text(), row["dtype"].text(), row["buffer"].text(), row["role"].text(), {}};
+    Tensor tensor{row["name"].text(), row["dtype"].text(), row["buffer"].text(), row["role"].text(), {}, false};
     for (const Json& size : row["shape"].list()) tensor.shape.push_back({size.integer(), size.text()});
     found.push_back(std::move(tensor));
   }
@@ -77,9 +77,11 @@ const Tensor* Graph::output(const std::string& name) const { return named(output
 std::vector<Graph> with_batch(std::vector<Graph> graphs, int64_t rows) {
   for (Graph& graph : graphs)
     for (std::vector<Tensor>* tensors : {&graph.inputs, &graph.outputs})
-      for (Tensor& tensor : *tensors)
+      for (Tensor& tensor : *tensors) {
+        tensor.by_row = !tensor.shape.empty() && tensor.shape.front().width == kBatch;
         for (Dimension& size : tensor.shape)
           if (size.width == kBatch) size = {rows, ""};
+      }
   return graphs;
 }
 

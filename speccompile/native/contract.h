@@ -19,7 +19,7 @@ constexpr const char* kKept = "kept.";
 // them where they are read when the graph has run.
 constexpr const char* kNext = "next.";
 
-// The name of the size that counts the rows of a batch. This runtime has no runs over some rows alone: see `with_batch`.
+// The name of the size that counts the rows of a batch.
 constexpr const char* kBatch = "batch";
 
 using Shape = std::vector<int64_t>;
@@ -41,6 +41,7 @@ struct Dimension {
 struct Tensor {
   std::string name, dtype, buffer, role;
   std::vector<Dimension> shape;
+  bool by_row = false;  // it has a line for each row of a run, whichever rows these are: see `with_batch`
 
   // Throws Error(kBundle) for a width that is not given.
   Shape concrete_shape(const Widths& widths) const;
@@ -56,7 +57,7 @@ struct Graph {
   const Tensor* output(const std::string& name) const;
 };
 
-// The graphs with the number of rows in the place of its name: every run is over all of them.
+// The graphs with the number of rows in the place of its name. What begins with that name has a line for each row.
 std::vector<Graph> with_batch(std::vector<Graph> graphs, int64_t rows);
 
 // Whether a buffer is a state that is carried from token to token, "target.conv.0", "drafter.1.state.3": it has no row for every

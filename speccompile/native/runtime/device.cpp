@@ -43,7 +43,7 @@ void DeviceEngine::put(const std::string& buffer, const Shape& shape, const void
   device_->synchronize();
 }
 
-Run DeviceEngine::bind(const std::string& graph, const Widths& widths, bool logits) {
+Run DeviceEngine::bind(const std::string& graph, const Widths& widths, bool logits, std::optional<Span>) {
   const auto is_asked = [&](const Graph& each) { return each.name == graph; };
   const auto described = std::find_if(entry_.graphs.begin(), entry_.graphs.end(), is_asked);
   if (described == entry_.graphs.end()) throw Error(Kind::kDefect, "engine " + entry_.name + " has no graph " + graph);

@@ -78,7 +78,7 @@ class DeviceEngine : public Engine {
  public:
   Array array(const std::string& buffer, const Shape& shape) override;
   void put(const std::string& buffer, const Shape& shape, const void* values) override;
-  Run bind(const std::string& graph, const Widths& widths, bool logits) override;
+  Run bind(const std::string& graph, const Widths& widths, bool logits, std::optional<Span> rows = std::nullopt) override;
   bool has(const std::string& graph) const override { return entry_.has(graph); }
   void stop() override { stopped_ = true; }
   void resume() override { stopped_ = false; }

@@ -41,6 +41,7 @@ Drafting::Drafting(Rounds& rounds, Seconds& seconds, Stopwatch& watch, bool on_d
   has_graph_ = drafter != nullptr;
   skips_ = !learns_ && (reads_alone_ || !remembers_);
   found_.resize(static_cast<size_t>(rounds.manifest.batch_size));
+  has_drafts_.resize(found_.size());
   proposed_.resize(found_.size() * static_cast<size_t>(full_));
   const bool pairs = has_input(rounds.manifest, "pairs"), moves_on = carries(rounds.manifest.graphs, kTarget);
   overlap = pairs && fused_;
@@ -52,7 +53,6 @@ Drafting::Drafting(Rounds& rounds, Seconds& seconds, Stopwatch& watch, bool on_d
   accepts_ = accepted_by_width(rounds.manifest, full_, on_device);
   pace_ = std::make_unique<Pace>(accepts_, fused_);
   drafted_ = rounds.engine.array("window", {rounds.manifest.batch_size, full_});
-  pending_ = rounds.engine.array("window", {rounds.manifest.batch_size, 1});
   if (has_input(rounds.manifest, "parents")) parents_ = rounds.engine.array("parents", drafted_.shape);
 }
 
@@ -68,6 +68,7 @@ void Drafting::begin(const Rows& rows, bool speculative, bool adaptive) {
   window_ = speculative ? full_ : 1;
   unread_.reset();
   feeds_again_ = skipped_ = false;
+  std::fill(has_drafts_.begin(), has_drafts_.end(), false);
   if (!adaptive_) return;
   int64_t prompt = 0, room = 0;
   for (const Row& row : rows) {
@@ -91,19 +92,26 @@ void Drafting::fed(int64_t tokens, double seconds) {
 
 int64_t Drafting::width(const Rows& rows) const {
   if (window_ == 1 || on_device_) return window_;
-  int64_t longest = 0;
+  int64_t longest = 1;
   for (size_t i = 0; i < rows.size(); ++i)
-    if (rows[i].active()) longest = std::max(longest, rounds_.n_total[i]);
+    if (rows[i].active() && has_drafts_[i]) longest = std::max(longest, rounds_.n_total[i]);
   const bool narrows = is_chain_ || proposals_;  // the first of the drafts are as good a window as all of them
   return narrows || longest == 1 ? std::min(window_, longest) : full_;
 }
 
-void Drafting::fill(const Array& window) {
+void Drafting::fill(const Array& window, const Rows& rows, const Span& lines) {
   const int64_t width = window.shape[1];
-  if (window_ == 1 || width >= full_) return;
-  for (int64_t row = 0; row < window.shape[0]; ++row) {
-    std::copy_n(drafted_.ints() + row * full_, width, window.ints() + row * width);
-    rounds_.n_total[row] = std::min(rounds_.n_total[row], width);
+  for (int64_t line = lines.start; line < lines.stop; ++line) {
+    const size_t row = static_cast<size_t>(line);
+    if (row >= rows.size() || !rows[row].active()) {
+      rounds_.n_total[row] = 0;
+    } else if (width == 1 || !has_drafts_[row]) {
+      window.ints()[line * width] = rows[row].token_ids.back();
+      rounds_.n_total[row] = 1;
+    } else {
+      if (width != full_) std::copy_n(drafted_.ints() + line * full_, width, window.ints() + line * width);
+      rounds_.n_total[row] = std::min(rounds_.n_total[row], width);
+    }
   }
 }
 
@@ -123,26 +131,31 @@ void Drafting::verified(int64_t width, double seconds, const Rows& rows, const s
   pace_->verified(static_cast<int>(is_timed ? width : full_), seconds, accepted, without);
 }
 
-void Drafting::advance(Forward& forward, const std::vector<int64_t>& n_path, const Rows& rows, bool taking, int64_t fed) {
+void Drafting::advance(Forward& forward, const std::vector<int64_t>& n_path, const Rows& rows, const Ran& ran) {
   const bool is_step = forward.key.fused;
+  const Span& lines = forward.key.rows;
   if (is_step)
     unread_.reset();
   else if ((fused_ && remembers_) || unread_)
-    fall_behind(n_path);
-  if (taking && adaptive_) window_ = pace_->choose(unread_ ? lag_ : 0);
+    fall_behind(n_path, lines);
+  if (ran.taking && ran.last && adaptive_) window_ = pace_->choose(unread_ ? lag_ : 0);
   skipped_ = skipped_ && window_ > 1;
+  have_drafts(rows, lines, is_step && ran.taking);
   if (is_step) {
     forward.hand_over();
   } else if (window_ > 1 && !fused_) {
     // of what follows the middle of a text, nobody reads drafts
-    if (taking || remembers_ || learns_) draft(forward, n_path, rows, taking, fed);
+    if (ran.taking || remembers_ || learns_) draft(forward, n_path, rows, ran);
   } else if (adaptive_ && (keeps_up_ || (learns_ && !fused_ && !remembers_))) {
     read(forward);
   } else if (!unread_ && remembers_) {
-    fall_behind(n_path);
+    fall_behind(n_path, lines);
   }
-  // A `step` that is not behind reads the pending token alone, and drafts again.
-  if (window_ == 1 || (fused_ && !is_step)) write_pending(forward, n_path);
+}
+
+void Drafting::have_drafts(const Rows& rows, const Span& lines, bool drafts) {
+  for (size_t row = static_cast<size_t>(lines.start); row < static_cast<size_t>(lines.stop); ++row)
+    has_drafts_[row] = drafts && row < rows.size() && rows[row].active();
 }
 
 // Nobody reads the drafts, but what learns nothing while it rests would never pay again, and what would have to be fed beside the
@@ -154,40 +167,34 @@ void Drafting::read(Forward& forward) {
   seconds_.draft += wall_seconds() - start;
 }
 
-void Drafting::write_pending(const Forward& forward, const std::vector<int64_t>& n_path) {
-  const Array& pending = window_ == 1 ? pending_ : drafted_;
-  for (size_t row = 0; row < n_path.size(); ++row) {
-    const int64_t at = static_cast<int64_t>(row);
-    pending.ints()[at * pending.shape[1]] = forward.path.ints()[at * forward.path.shape[1] + n_path[row]];
-    rounds_.n_total[row] = 1;
-  }
-}
-
 // The drafter does not read this run.
-void Drafting::fall_behind(const std::vector<int64_t>& n_path) {
+void Drafting::fall_behind(const std::vector<int64_t>& n_path, const Span& lines) {
   if (!unread_) {
     unread_.emplace(rounds_.length, rounds_.length + n_path.size());
     lag_ = 0;
   }
-  lag_ += *std::max_element(n_path.begin(), n_path.end());
+  lag_ += *std::max_element(n_path.begin() + lines.start, n_path.begin() + lines.stop);
 }
 
 // Ask the host, and run the drafter's own graph, where the host has not drafted for all rows; over what it has missed, where it
 // has missed anything.
-void Drafting::draft(Forward& forward, const std::vector<int64_t>& n_path, const Rows& rows, bool taking, int64_t fed) {
+void Drafting::draft(Forward& forward, const std::vector<int64_t>& n_path, const Rows& rows, const Ran& ran) {
   if (unread_ && !reads_alone_) return;  // the target comes first: see `claim_unread`
   const Run* const run = has_graph_ && !unread_ ? &forward.draft() : nullptr;
   int64_t read = 0;
   const double start = wall_seconds();
-  const bool all = propose(rows, taking);
-  if (!has_graph_ || (!fed && skips_ && all)) {
-    skip(n_path);
+  std::fill(found_.begin(), found_.end(), -1);
+  const bool all = ran.taking && propose(rows, forward.key.rows);
+  if (!has_graph_ || (!ran.fed && skips_ && all)) {
+    skip(n_path, forward.key.rows);
   } else if (run) {
     (*run)();
-    read = fed;
+    have_drafts(rows, forward.key.rows, ran.taking);
+    read = ran.fed;
   } else {
     read = skipped_ ? 0 : lag_;
     catch_up(rows, forward.key.history);
+    have_drafts(rows, rounds_.all(), true);
   }
   put();
   seconds_.draft += wall_seconds() - start;
@@ -198,12 +205,11 @@ void Drafting::draft(Forward& forward, const std::vector<int64_t>& n_path, const
     pace_->drafted(seconds);
 }
 
-// Ask for the drafts of every active row, where rows take tokens. Returns whether all have some.
-bool Drafting::propose(const Rows& rows, bool taking) {
-  std::fill(found_.begin(), found_.end(), -1);
-  if (!proposals_ || !taking) return false;
+// Ask for the drafts of every active row of these. Returns whether all have some.
+bool Drafting::propose(const Rows& rows, const Span& lines) {
+  if (!proposals_) return false;
   bool all = true;
-  for (size_t i = 0; i < rows.size(); ++i) {
+  for (size_t i = static_cast<size_t>(lines.start); i < std::min(rows.size(), static_cast<size_t>(lines.stop)); ++i) {
     if (!rows[i].active()) continue;
     const int64_t start = static_cast<int64_t>(i) * full_;
     int64_t* const parents = parents_.data ? parents_.ints() + start : nullptr;
@@ -214,10 +220,9 @@ bool Drafting::propose(const Rows& rows, bool taking) {
 }
 
 // The next window has no drafts but the host's. Where a graph drafts, it does not read this run.
-void Drafting::skip(const std::vector<int64_t>& n_path) {
-  std::fill_n(rounds_.n_total, static_cast<size_t>(rounds_.manifest.batch_size), 1);
+void Drafting::skip(const std::vector<int64_t>& n_path, const Span& lines) {
   if (!has_graph_ || !remembers_ || unread_) return;
-  fall_behind(n_path);
+  fall_behind(n_path, lines);
   skipped_ = true;
 }
 
@@ -228,6 +233,7 @@ void Drafting::put() {
     const int64_t start = static_cast<int64_t>(i) * full_;
     std::copy_n(proposed_.data() + start, found_[i] + 1, drafted_.ints() + start);
     rounds_.n_total[i] = 1 + found_[i];
+    has_drafts_[i] = true;
   }
 }
 

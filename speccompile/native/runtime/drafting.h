@@ -25,6 +25,14 @@ struct Seconds {
   double prefill = 0, verify = 0, draft = 0;
 };
 
+// What a run of the target was. taking: its rows took tokens, so that it was no middle of a text; fed: tokens of the text; last:
+// no row's text waits to be read behind it.
+struct Ran {
+  bool taking;
+  int64_t fed;
+  bool last;
+};
+
 class Drafting {
  public:
   // seconds: where the time of drafting is added up. watch: of the loop. on_device: the engine runs on a GPU, where a narrow
@@ -44,13 +52,13 @@ class Drafting {
   void fed(int64_t tokens, double seconds);
   // How many tokens the next window has, in the row that has most.
   int64_t width(const Rows& rows) const;
-  // Put the next window, int64 [B, width], where a run of this width reads it.
-  void fill(const Array& window);
+  // Put the next windows of some rows of the batch into int64 [B, width], where a run reads them.
+  void fill(const Array& window, const Rows& rows, const Span& lines);
   // A round of decoding, in which the rows `active` took part, has been verified.
   void verified(int64_t width, double seconds, const Rows& rows, const std::vector<char>& active);
-  // Make the next window. taking: the rows took tokens of this run, which is no middle of a text; fed: tokens of the text. The
-  // lengths are still those before the run, and may be others afterwards.
-  void advance(Forward& forward, const std::vector<int64_t>& n_path, const Rows& rows, bool taking, int64_t fed);
+  // Make the next windows behind a run. n_path: of all rows, those of the run count. The lengths are still those before the run,
+  // and may be others afterwards.
+  void advance(Forward& forward, const std::vector<int64_t>& n_path, const Rows& rows, const Ran& ran);
 
   // How many tokens of a chunk of the text begin the next one. Behind a chunk the target's own guess stands in the place of
   // the next token, and a drafter that pairs features with the next token would keep a wrong row.
@@ -59,14 +67,14 @@ class Drafting {
   bool is_told = false;
 
  private:
-  void fall_behind(const std::vector<int64_t>& n_path);
+  void fall_behind(const std::vector<int64_t>& n_path, const Span& lines);
   void read(Forward& forward);
-  void draft(Forward& forward, const std::vector<int64_t>& n_path, const Rows& rows, bool taking, int64_t fed);
-  bool propose(const Rows& rows, bool taking);
-  void skip(const std::vector<int64_t>& n_path);
+  void draft(Forward& forward, const std::vector<int64_t>& n_path, const Rows& rows, const Ran& ran);
+  bool propose(const Rows& rows, const Span& lines);
+  void skip(const std::vector<int64_t>& n_path, const Span& lines);
   void put();
   void catch_up(const Rows& rows, int64_t history);
-  void write_pending(const Forward& forward, const std::vector<int64_t>& n_path);
+  void have_drafts(const Rows& rows, const Span& lines, bool drafts);
 
   Rounds& rounds_;
   Seconds& seconds_;
@@ -84,9 +92,10 @@ class Drafting {
   bool skips_ = false;        // it need not run where the host drafts: it reads what it missed later, or never has to
   bool skipped_ = false;      // it has missed nothing but rounds for which the host drafted
   std::vector<int64_t> proposed_, found_;  // of every row, the window that the host has written, and its drafts; -1: not asked
+  std::vector<char> has_drafts_;               // of every row: whether drafts behind its last token wait to be verified
   std::unique_ptr<Policy> pace_;
-  Array drafted_, pending_;  // the window at its full width, and of a single token
-  Array parents_;            // of a tree that grows
+  Array drafted_;  // the window at its full width
+  Array parents_;  // of a tree that grows
   bool adaptive_ = false, feeds_again_ = false;
   int64_t window_ = 1;  // the most tokens of the next window, 1 for no drafts
   std::optional<std::vector<int64_t>> unread_;  // where the drafter has to read on, in every row

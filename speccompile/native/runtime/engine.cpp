@@ -1,5 +1,7 @@
 #include "engine.h"
 
+#include <algorithm>
+
 #include "../errors.h"
 
 namespace spc {
@@ -30,6 +32,19 @@ Dtypes buffer_dtypes(const std::vector<Graph>& graphs) {
     for (const Tensor& tensor : graph.outputs) found[tensor.buffer] = tensor.dtype;
   }
   return found;
+}
+
+bool are_by_row(const std::vector<Graph>& graphs) {
+  const auto is_by_row = [](const Tensor& tensor) { return tensor.by_row; };
+  return std::any_of(graphs.begin(), graphs.end(), [&](const Graph& graph) {
+    return std::any_of(graph.inputs.begin(), graph.inputs.end(), is_by_row);
+  });
+}
+
+Shape shape_over(const Tensor& tensor, const Widths& widths, int64_t rows) {
+  Shape shape = tensor.concrete_shape(widths);
+  if (tensor.by_row) shape.front() = rows;
+  return shape;
 }
 
 std::vector<std::string> opened_first(const EngineEntry& entry) {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "../bundle/manifest.h"
@@ -33,6 +34,13 @@ struct Array {
 
 using Run = std::function<void()>;
 
+// From `start` to before `stop`: tokens of a text, or rows of a batch.
+struct Span {
+  int64_t start = 0, stop = 0;
+  int64_t size() const { return stop - start; }
+  bool operator<(const Span& other) const { return std::tie(start, stop) < std::tie(other.start, other.stop); }
+};
+
 // Throws the Error(kCancelled) of a run that was stopped.
 [[noreturn]] void refuse_cancelled();
 
@@ -46,9 +54,12 @@ class Engine {
   virtual Array array(const std::string& buffer, const Shape& shape) = 0;
   // Write a state, whose numbers lie at `values` in the dtype that it has here.
   virtual void put(const std::string& buffer, const Shape& shape, const void* values) = 0;
+  // Whether a run may be over some rows of the batch alone.
+  virtual bool has_ranges() const { return false; }
   // Bind a graph to its buffers at these widths and return what runs it, to its end. logits: bind that optional output.
+  // rows: of the batch, by default all; what the graph hands on to another one, and logits, have the lines of these alone.
   // The run throws Error(kCancelled) when it was stopped, Error(kEngine) when the library fails.
-  virtual Run bind(const std::string& graph, const Widths& widths, bool logits) = 0;
+  virtual Run bind(const std::string& graph, const Widths& widths, bool logits, std::optional<Span> rows = std::nullopt) = 0;
   virtual bool has(const std::string& graph) const = 0;
   // From any thread: the run under way, or the next one, throws Error(kCancelled). Until `resume`.
   virtual void stop() = 0;
@@ -67,6 +78,11 @@ class Program {
 // The graphs that speculative rounds run; the others wait for their first use. A fused bundle has `verify` beside `step`, for
 // autoregressive decoding alone: opening both takes twice as long.
 std::vector<std::string> opened_first(const EngineEntry& entry);
+
+// Whether graphs have lines for the rows of a run. Only a processor's engine makes use of it.
+bool are_by_row(const std::vector<Graph>& graphs);
+// A tensor's shape where a run is over so many rows.
+Shape shape_over(const Tensor& tensor, const Widths& widths, int64_t rows);
 
 // Buffer -> the contract's dtype. Of what is not there `dtype_of` throws Error(kBundle).
 using Dtypes = std::map<std::string, std::string>;

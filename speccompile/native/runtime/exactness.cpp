@@ -111,7 +111,7 @@ class Comparison {
   // would run.
   std::vector<Logits> read(int64_t start, int64_t width, int64_t length, bool drafting, int64_t given) {
     const int64_t rows = given > 1 || width == 1 ? 1 : width;
-    Forward& forward = rounds_.forward({width, rows, 1, drafting && rounds_.graph("step"), true});
+    Forward& forward = rounds_.forward({width, rows, 1, drafting && rounds_.graph("step"), true, rounds_.all()});
     if (has_input(manifest_, "uniforms")) {
       const Array uniforms = engine_.array("uniforms", {manifest_.batch_size, rows});
       std::fill_n(uniforms.floats(), uniforms.count(), kUniform);

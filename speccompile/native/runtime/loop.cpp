@@ -15,11 +15,12 @@ void check_path(int64_t given, int64_t accepted, int64_t length) {
                                    std::to_string(given) + " of them given", "build the bundle again");
 }
 
-// Put the token behind every part of a text, which goes on, in the place of the target's guess.
-void tell_next(const Forward& forward, const std::vector<Span>& parts, const std::vector<Span>& spans, const Rows& rows) {
-  for (size_t i = 0; i < parts.size(); ++i)
-    if (parts[i].stop < spans[i].stop)
-      forward.path.ints()[static_cast<int64_t>(i) * forward.path.shape[1] + parts[i].size()] = rows[i].token(parts[i].stop);
+// Numbers of the rows of these lines that are active.
+std::vector<size_t> active(const Rows& rows, const Span& lines) {
+  std::vector<size_t> found;
+  for (size_t row = static_cast<size_t>(lines.start); row < std::min(rows.size(), static_cast<size_t>(lines.stop)); ++row)
+    if (rows[row].active()) found.push_back(row);
+  return found;
 }
 
 }  // namespace
@@ -37,6 +38,7 @@ void Loop::begin(Rows& rows, bool speculative, bool adaptive) {
     for (size_t i = 0; i < parents_->count(); ++i) parents_->ints()[i] = static_cast<int64_t>(i) % parents_->shape[1] - 1;
   if (sampler_) sampler_->begin(rows, speculative);
   drafting_.begin(rows, speculative, adaptive);
+  std::fill_n(rounds_.length, static_cast<size_t>(manifest_.batch_size), 0);
   is_new_ = true;
   watch_.pause();
 }
@@ -58,46 +60,57 @@ void Loop::step(Rows& rows) {
   watch_.pause();
 }
 
-// Give the target every row's text from `since` on, in chunks, and take the token behind it.
+// Give the target every row's text from `since` on, and take the token behind it: one row after the other where the engine runs
+// some alone, else side by side.
 //
 // That is the prefill; later, what a drafter has missed that reads beside the target.
 void Loop::feed(Rows& rows, const std::vector<int64_t>& since) {
-  std::vector<Span> spans;
-  for (size_t i = 0; i < rows.size(); ++i) spans.push_back(rows[i].active() ? Span{since[i], rows[i].size()} : Span{});
-  const size_t batch = static_cast<size_t>(manifest_.batch_size);
-  std::fill_n(rounds_.length, batch, 0);
+  if (!rounds_.engine.has_ranges()) return feed(rows, since, rounds_.all(), true);
+  const std::vector<size_t> reading = active(rows, rounds_.all());
+  for (const size_t row : reading) {
+    const int64_t line = static_cast<int64_t>(row);
+    feed(rows, since, {line, line + 1}, row == reading.back());
+  }
+}
+
+// The same of some rows, in chunks that end together. last: no other text waits to be read.
+void Loop::feed(Rows& rows, const std::vector<int64_t>& since, const Span& lines, bool last) {
+  const size_t first = static_cast<size_t>(lines.start);
+  std::vector<Span> spans(static_cast<size_t>(lines.size()));
+  for (const size_t row : active(rows, lines)) spans[row - first] = {since[row], rows[row].size()};
   const std::vector<std::vector<Span>> chunks = aligned_parts(spans, manifest_.prefill_chunk, drafting_.overlap);
   for (const std::vector<Span>& parts : chunks) {
     const bool taking = &parts == &chunks.back();
     int64_t width = 0;
     for (const Span& part : parts) width = std::max(width, part.size());
-    Forward& run = forward(width, 1, rows, taking);
-    std::fill_n(rounds_.n_given, batch, 0);
+    Forward& run = forward(width, 1, rows, lines, taking);
     for (size_t i = 0; i < parts.size(); ++i) {
-      rounds_.length[i] = parts[i].start;
-      for (int64_t place = parts[i].start; place < parts[i].stop; ++place)
-        run.window.ints()[static_cast<int64_t>(i) * width + place - parts[i].start] = rows[i].token(place);
-      rounds_.n_given[i] = parts[i].size();
+      rounds_.length[first + i] = parts[i].start;
+      rounds_.n_given[first + i] = rounds_.n_total[first + i] = parts[i].size();
+      int64_t* const line = run.window.ints() + static_cast<int64_t>(first + i) * width;
+      for (int64_t place = parts[i].start; place < parts[i].stop; ++place) line[place - parts[i].start] = rows[first + i].token(place);
     }
-    std::copy_n(rounds_.n_given, batch, rounds_.n_total);
     drafting_.fed(width, verify(run, rows, taking));
-    if (drafting_.is_told) tell_next(run, parts, spans, rows);
-    advance(run, rows, taking, width);
+    for (size_t i = 0; drafting_.is_told && i < parts.size(); ++i)  // the text goes on otherwise than the target guesses
+      if (parts[i].stop < spans[i].stop)
+        run.path.ints()[static_cast<int64_t>(first + i) * run.path.shape[1] + parts[i].size()] = rows[first + i].token(parts[i].stop);
+    advance(run, rows, {taking, width, last && taking});
   }
 }
 
 // One round: the pending token of every row, and its drafts.
 void Loop::decode(Rows& rows) {
-  std::vector<char> active;
-  for (size_t i = 0; i < rows.size(); ++i) {
-    active.push_back(rows[i].active());
-    rounds_.n_given[i] = rows[i].active();
-  }
+  const std::vector<size_t> decoding = active(rows, rounds_.all());
+  std::vector<char> is_active(rows.size());
+  std::fill_n(rounds_.n_given, static_cast<size_t>(manifest_.batch_size), 0);
+  for (const size_t row : decoding) rounds_.n_given[row] = is_active[row] = 1;
+  const Span least = {static_cast<int64_t>(decoding.front()), static_cast<int64_t>(decoding.back()) + 1};
+  const Span lines = rounds_.engine.has_ranges() ? least : rounds_.all();
   const int64_t width = drafting_.width(rows);
-  Forward& run = forward(width, width, rows, true);
-  drafting_.fill(run.window);
-  drafting_.verified(width, verify(run, rows, true), rows, active);
-  advance(run, rows, true, 0);
+  Forward& run = forward(width, width, rows, lines, true);
+  drafting_.fill(run.window, rows, lines);
+  drafting_.verified(width, verify(run, rows, true), rows, is_active);
+  advance(run, rows, {true, 0, true});
 }
 
 // Run the target; the rows take what was accepted, unless this is the middle of a text. Returns the seconds since the last
@@ -108,8 +121,7 @@ double Loop::verify(Forward& forward, Rows& rows, bool taking) {
   const double start = wall_seconds();
   forward.verify();
   seconds.verify += wall_seconds() - start;
-  for (size_t i = 0; taking && i < rows.size(); ++i) {
-    if (!rows[i].active()) continue;
+  for (const size_t i : taking ? active(rows, forward.key.rows) : std::vector<size_t>()) {
     const int64_t given = rounds_.n_given[i];
     check_path(given, rounds_.n_path[i], forward.key.window);
     check_path(given, rounds_.n_total[i], forward.key.window);
@@ -121,31 +133,28 @@ double Loop::verify(Forward& forward, Rows& rows, bool taking) {
   return watch_.lap();
 }
 
-// Commit the path and make the next window. fed: tokens of a text that were given; taking: as in `verify`.
-void Loop::advance(Forward& forward, const Rows& rows, bool taking, int64_t fed) {
-  const bool is_over = std::none_of(rows.begin(), rows.end(), [](const Row& row) { return row.active(); });
-  if (taking && is_over) return;
-  const size_t batch = static_cast<size_t>(manifest_.batch_size);
-  const std::vector<int64_t> n_path(rounds_.n_path, rounds_.n_path + batch);
-  for (const int64_t accepted : n_path) check_path(0, accepted, forward.key.window);
-  std::vector<int64_t> lengths;
-  for (size_t i = 0; i < batch; ++i) {
-    const bool is_idle = i < rows.size() && !rows[i].active();  // no other row's attention is made longer by an idle one
-    lengths.push_back(is_idle ? 0 : rounds_.length[i] + n_path[i]);
+// Commit the path and make the next window.
+void Loop::advance(Forward& forward, const Rows& rows, const Ran& ran) {
+  const std::vector<size_t> left = active(rows, forward.key.rows);
+  std::vector<int64_t> lengths(rounds_.length, rounds_.length + manifest_.batch_size);
+  const std::vector<int64_t> n_path(rounds_.n_path, rounds_.n_path + manifest_.batch_size);
+  for (size_t row = static_cast<size_t>(forward.key.rows.start); row < static_cast<size_t>(forward.key.rows.stop); ++row) {
+    check_path(0, n_path[row], forward.key.window);
+    lengths[row] = 0;  // no other row's attention is made longer by an idle one
   }
-  drafting_.advance(forward, n_path, rows, taking, fed);
-  std::copy_n(lengths.begin(), batch, rounds_.length);
+  for (const size_t row : left) lengths[row] = rounds_.length[row] + n_path[row];
+  if (!ran.taking || !left.empty()) drafting_.advance(forward, n_path, rows, ran);
+  std::copy(lengths.begin(), lengths.end(), rounds_.length);
 }
 
-// The graphs at these widths, and the inputs of the rows that sample, where they take tokens.
-Forward& Loop::forward(int64_t window, int64_t logit_rows, const Rows& rows, bool taking) {
+// The graphs at these widths over these rows, and the inputs of those that sample, where they take tokens.
+Forward& Loop::forward(int64_t window, int64_t logit_rows, const Rows& rows, const Span& lines, bool taking) {
   int64_t history = 1;
   if (sampler_) {
-    static const Rows none;
-    sampler_->write(taking ? rows : none, logit_rows);
+    sampler_->write(rows, taking ? active(rows, lines) : std::vector<size_t>(), logit_rows);
     history = sampler_->history.width();
   }
-  return rounds_.forward({window, logit_rows, history, drafting_.is_fused(), logprobs_});
+  return rounds_.forward({window, logit_rows, history, drafting_.is_fused(), logprobs_, lines});
 }
 
 }  // namespace spc

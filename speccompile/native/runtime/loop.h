@@ -30,10 +30,11 @@ class Loop {
 
  private:
   void feed(Rows& rows, const std::vector<int64_t>& since);
+  void feed(Rows& rows, const std::vector<int64_t>& since, const Span& lines, bool last);
   void decode(Rows& rows);
   double verify(Forward& forward, Rows& rows, bool taking);
-  void advance(Forward& forward, const Rows& rows, bool taking, int64_t fed);
-  Forward& forward(int64_t window, int64_t logit_rows, const Rows& rows, bool taking);
+  void advance(Forward& forward, const Rows& rows, const Ran& ran);
+  Forward& forward(int64_t window, int64_t logit_rows, const Rows& rows, const Span& lines, bool taking);
 
   const Manifest& manifest_;
   Rounds rounds_;

@@ -42,10 +42,10 @@ class Sessions {
   std::map<std::string, SharedSession> open_;
 };
 
-// Zeroed memory, and ONNX Runtime's view of it.
+// Zeroed memory, and ONNX Runtime's views of it: of runs over so many rows, from the first of them on.
 struct Memory {
   std::unique_ptr<void, decltype(&std::free)> data{nullptr, &std::free};
-  std::shared_ptr<OrtValue> value;
+  std::map<Span, std::shared_ptr<OrtValue>> values;
 };
 
 class OnnxRuntimeEngine : public Engine {
@@ -69,14 +69,16 @@ class OnnxRuntimeEngine : public Engine {
     std::memcpy(held.data, values, held.bytes());
   }
 
-  Run bind(const std::string& graph, const Widths& widths, bool logits) override {
+  bool has_ranges() const override { return are_by_row(sessions_->entry.graphs); }
+
+  Run bind(const std::string& graph, const Widths& widths, bool logits, std::optional<Span> rows) override {
     const SharedSession session = sessions_->get(graph);
     OrtIoBinding* made = nullptr;
     library_.check(ort::CreateIoBinding(library_.api(), session.get(), &made));
     const std::shared_ptr<OrtIoBinding> binding = owned(library_, made, ort::ReleaseIoBinding);
     try {
       for (const Graph& each : sessions_->entry.graphs)
-        if (each.name == graph) bind_all(each, widths, logits, made);
+        if (each.name == graph) bind_all(each, {widths, logits, rows}, made);
     } catch (const OrtRefusal& refusal) {
       throw Error(Kind::kEngine, sessions_->entry.file(graph) + ": ONNX Runtime does not bind it: " + refusal.message,
                   "build the bundle again with this speccompile");
@@ -110,10 +112,6 @@ class OnnxRuntimeEngine : public Engine {
       found.data.reset(std::aligned_alloc(kAlignment, rounded));
       if (!found.data) throw std::bad_alloc();
       std::memset(found.data.get(), 0, rounded);
-      OrtValue* value = nullptr;
-      library_.check(ort::CreateTensorWithDataAsOrtValue(library_.api(), memory_.get(), found.data.get(), bytes, shape.data(),
-                                                         shape.size(), onnx_type(dtype), &value));
-      found.value = owned(library_, value, ort::ReleaseValue);
     } catch (...) {
       memories_.erase(place);
       throw;
@@ -121,19 +119,48 @@ class OnnxRuntimeEngine : public Engine {
     return found;
   }
 
-  void bind_all(const Graph& graph, const Widths& widths, bool logits, OrtIoBinding* binding) {
+  struct Bound {
+    const Widths& widths;
+    bool logits;
+    std::optional<Span> rows;
+  };
+
+  // What a run reads or writes of a buffer: where it is over some rows, their lines, which lie together. What no run finds as
+  // another one left it has the lines of these alone.
+  const OrtValue* lines(const Tensor& tensor, const Bound& run) {
+    const Shape whole = tensor.concrete_shape(run.widths);
+    if (!run.rows || !tensor.by_row) return view(tensor.buffer, whole, whole, 0);
+    const Shape some = shape_over(tensor, run.widths, run.rows->size());
+    const bool is_per_run = tensor.role == "link" || tensor.role == "optional";
+    return is_per_run ? view(tensor.buffer, some, some, 0) : view(tensor.buffer, whole, some, run.rows->start);
+  }
+
+  const OrtValue* view(const std::string& buffer, const Shape& whole, const Shape& shape, int64_t first) {
+    Memory& memory = held(buffer, whole);
+    const int64_t rows = shape.empty() ? 1 : shape.front();
+    std::shared_ptr<OrtValue>& found = memory.values[{first, first + rows}];
+    if (found) return found.get();
+    const std::string& dtype = dtype_of(dtypes_, buffer);
+    const size_t bytes = static_cast<size_t>(product(shape)) * item_size(dtype);
+    char* const begin = static_cast<char*>(memory.data.get()) + (rows ? bytes / static_cast<size_t>(rows) * static_cast<size_t>(first) : 0);
+    OrtValue* value = nullptr;
+    library_.check(ort::CreateTensorWithDataAsOrtValue(library_.api(), memory_.get(), begin, bytes, shape.data(), shape.size(),
+                                                       onnx_type(dtype), &value));
+    found = owned(library_, value, ort::ReleaseValue);
+    return found.get();
+  }
+
+  void bind_all(const Graph& graph, const Bound& run, OrtIoBinding* binding) {
     for (const Tensor& tensor : graph.inputs) {
-      const Shape shape = tensor.concrete_shape(widths);
       if (tensor.role == "index") {
-        const Array index = array(tensor.buffer, shape);
+        const Array index = array(tensor.buffer, tensor.concrete_shape(run.widths));
         for (size_t i = 0; i < index.count(); ++i) index.ints()[i] = static_cast<int64_t>(i);
       }
-      library_.check(ort::BindInput(library_.api(), binding, tensor.name.c_str(), held(tensor.buffer, shape).value.get()));
+      library_.check(ort::BindInput(library_.api(), binding, tensor.name.c_str(), lines(tensor, run)));
     }
     for (const Tensor& tensor : graph.outputs) {
-      if (tensor.role == "optional" && !(logits && tensor.name == "logits")) continue;
-      const OrtValue* value = held(tensor.buffer, tensor.concrete_shape(widths)).value.get();
-      library_.check(ort::BindOutput(library_.api(), binding, tensor.name.c_str(), value));
+      if (tensor.role == "optional" && !(run.logits && tensor.name == "logits")) continue;
+      library_.check(ort::BindOutput(library_.api(), binding, tensor.name.c_str(), lines(tensor, run)));
     }
   }
 

@@ -163,7 +163,7 @@ class Lent : public Engine {
     engine_->put(buffer, shape, values);
   }
 
-  Run bind(const std::string& graph, const Widths& widths, bool logits) override {
+  Run bind(const std::string& graph, const Widths& widths, bool logits, std::optional<Span>) override {
     const std::lock_guard<std::mutex> lock(gpu());
     return [run = engine_->bind(graph, widths, logits)] {
       const std::lock_guard<std::mutex> busy(gpu());

@@ -18,6 +18,9 @@ Widths widths_of(const Forward::Key& key, int64_t decoding_catch_up) {
   return {{"window", key.window}, {"logit_rows", key.logit_rows}, {"catch_up", catch_up}, {"history", key.history}, {"allowed", 1}};
 }
 
+// How many bytes a line of an array has.
+size_t line_bytes(const Array& array) { return array.bytes() / static_cast<size_t>(array.shape.front()); }
+
 }  // namespace
 
 Forward::Forward(Rounds& rounds, const Key& key)
@@ -26,7 +29,7 @@ Forward::Forward(Rounds& rounds, const Key& key)
   const char* const name = key.fused ? "step" : "verify";
   const Graph* const graph = rounds.graph(name);
   if (!graph) refuse(std::string("the bundle has no graph '") + name + "'");
-  verify = engine.bind(name, widths, key.logprobs);
+  verify = engine.bind(name, widths, key.logprobs, key.rows);
   window = engine.array("window", {rounds.manifest.batch_size, key.window});
   path = engine.array("path", {rounds.manifest.batch_size, key.window + 1});
   if (const Tensor* const allowed = graph->input("allowed")) {  // of a bundle that takes constraints: nobody has any here
@@ -40,37 +43,37 @@ Forward::Forward(Rounds& rounds, const Key& key)
     const auto& [from, to] = copies_.emplace_back(engine.array(copied.drafted, shape), engine.array(copied.buffer, shape));
     if (from.dtype != to.dtype) refuse(std::string(copied.drafted) + " has not the dtype of " + copied.buffer);
   }
-  const auto output = [&](const char* wanted) {
-    const Tensor* const tensor = graph->output(wanted);
-    return tensor ? engine.array(wanted, tensor->concrete_shape(widths)) : Array();
-  };
-  nodes_ = output("nodes");
-  Shape shape = {rounds.manifest.batch_size, key.logit_rows};
-  if (nodes_.data && nodes_.shape != shape) refuse("nodes are not those of the window");
+  if (const Tensor* const nodes = graph->output("nodes")) nodes_ = engine.array("nodes", nodes->concrete_shape(widths));
+  if (nodes_.data && nodes_.shape != Shape{rounds.manifest.batch_size, key.logit_rows}) refuse("nodes are not those of the window");
   if (!key.logprobs) return;
-  logits = output("logits");
-  shape.push_back(rounds.manifest.vocabulary_size);
-  if (logits.shape != shape) refuse("logits are not those of the window");
+  const Tensor* const tensor = graph->output("logits");
+  const Shape shape = {key.rows.size(), key.logit_rows, rounds.manifest.vocabulary_size};
+  if (!tensor || shape_over(*tensor, widths, key.rows.size()) != shape) refuse("logits are not those of the window");
+  logits = engine.array("logits", shape);
 }
 
 const Run& Forward::draft() {
-  if (!draft_) draft_ = rounds_.engine.bind("draft", widths, false);
+  if (!draft_) draft_ = rounds_.engine.bind("draft", widths, false, key.rows);
   return draft_;
 }
 
 void Forward::hand_over() const {
-  for (const auto& [drafted, destination] : copies_) std::memcpy(destination.data, drafted.data, drafted.bytes());
+  for (const auto& [drafted, destination] : copies_) {
+    const size_t line = line_bytes(drafted), start = static_cast<size_t>(key.rows.start) * line;
+    std::memcpy(static_cast<char*>(destination.data) + start, static_cast<char*>(drafted.data) + start,
+                static_cast<size_t>(key.rows.size()) * line);
+  }
 }
 
 std::vector<double> Forward::logprobs(size_t row, const int64_t* tokens, size_t count) const {
-  const int64_t rows = logits.shape[1], vocabulary = logits.shape[2];
+  const int64_t rows = logits.shape[1], vocabulary = logits.shape[2], line = static_cast<int64_t>(row) - key.rows.start;
   std::vector<double> found;
   for (size_t i = 0; i < count; ++i) {
     const int64_t at = static_cast<int64_t>(i);
     const int64_t node = nodes_.data && at < rows ? nodes_.ints()[static_cast<int64_t>(row) * rows + at] : at;
     if (node < 0 || node >= rows || tokens[i] < 0 || tokens[i] >= vocabulary)
       throw Error(Kind::kEngine, "the graph gave token " + std::to_string(tokens[i]) + " at node " + std::to_string(node), "build the bundle again");
-    const int64_t place = static_cast<int64_t>(row) * rows + node;
+    const int64_t place = line * rows + node;
     found.push_back(chosen_logprob(logits.floats() + place * vocabulary, static_cast<size_t>(vocabulary), tokens[i]));
   }
   return found;

@@ -16,16 +16,18 @@ namespace spc {
 
 class Rounds;
 
-// The target over a window, the arrays around it, and the draft that reads its path.
+// The target over a window, the arrays around it, and the draft that reads its path. Arrays have a line for every row of the
+// batch.
 class Forward {
  public:
   struct Key {
     int64_t window, logit_rows, history;
     bool fused, logprobs;
+    Span rows;  // of the batch
     bool operator<(const Key& other) const { return tie() < other.tie(); }
 
    private:
-    std::tuple<int64_t, int64_t, int64_t, bool, bool> tie() const { return {window, logit_rows, history, fused, logprobs}; }
+    std::tuple<int64_t, int64_t, int64_t, bool, bool, Span> tie() const { return {window, logit_rows, history, fused, logprobs, rows}; }
   };
 
   Forward(Rounds& rounds, const Key& key);
@@ -33,13 +35,13 @@ class Forward {
   const Run& draft();
   // Make what a `step` has drafted the window of the next round.
   void hand_over() const;
-  // Log-probabilities of a row's new tokens of this round.
+  // Log-probabilities of a row's new tokens of this round, whose number is that in the batch.
   std::vector<double> logprobs(size_t row, const int64_t* tokens, size_t count) const;
 
   const Key key;
   const Widths widths;
   Run verify;
-  Array window, path, logits;  // int64 [B, W], int64 [B, W + 1], float32 [B, logit_rows, V] where it was bound with them
+  Array window, path, logits;  // int64 [B, W], int64 [B, W + 1], float32 [rows, logit_rows, V] where it was bound with them
 
  private:
   Rounds& rounds_;
@@ -63,6 +65,7 @@ class Rounds {
   // A run of the drafter over so many committed tokens and the next. Few widths serve all numbers of them.
   CatchUp& catch_up(int64_t tokens, int64_t history);
   const Graph* graph(const std::string& name) const;
+  Span all() const { return {0, manifest.batch_size}; }
 
   Engine& engine;
   const Manifest& manifest;
@@ -73,12 +76,6 @@ class Rounds {
 
   std::map<Forward::Key, Forward> forwards_;
   std::map<std::pair<int64_t, int64_t>, CatchUp> catch_ups_;
-};
-
-// Tokens of a text from `start` to before `stop`.
-struct Span {
-  int64_t start = 0, stop = 0;
-  int64_t size() const { return stop - start; }
 };
 
 // Spans in parts of at most `size`, one part of each at a time. Shorter ones begin later, so that all end together.

@@ -110,9 +110,9 @@ void Sampler::begin(const Rows& rows, bool drafting) {
   history.begin(rows);
 }
 
-void Sampler::write(const Rows& rows, int64_t logit_rows) {
+void Sampler::write(const Rows& rows, const std::vector<size_t>& taking, int64_t logit_rows) {
   float* const uniforms = engine_.array("uniforms", {batch_, logit_rows}).floats();
-  for (size_t i = 0; i < rows.size(); ++i) {
+  for (const size_t i : taking) {
     if (!rows[i].active()) continue;
     const std::vector<float>& drawn = new_tokens_[i];
     std::copy_n(drawn.begin() + static_cast<std::ptrdiff_t>(rows[i].token_ids.size()), logit_rows,

@@ -50,8 +50,8 @@ class Sampler {
   Sampler(Engine& engine, const Manifest& manifest);
   // The settings of every row, and its random numbers from the first on. drafting: whether rounds have drafts.
   void begin(const Rows& rows, bool drafting);
-  // The random numbers of the next round, and what has been said until now. Rows that have ended draw nothing.
-  void write(const Rows& rows, int64_t logit_rows);
+  // The random numbers of the next round of these rows, and what has been said until now. Rows that have ended draw nothing.
+  void write(const Rows& rows, const std::vector<size_t>& taking, int64_t logit_rows);
 
   History history;
 

@@ -39,11 +39,13 @@ class AnyEngine : public spc::Engine {
     std::memcpy(held.data, values, held.bytes());
   }
 
-  spc::Run bind(const std::string& graph, const spc::Widths& widths, bool logits) override {
+  bool has_ranges() const override { return spc::are_by_row(entry_.graphs); }
+
+  spc::Run bind(const std::string& graph, const spc::Widths& widths, bool logits, std::optional<spc::Span> rows = std::nullopt) override {
     entry_.file(graph);
     std::vector<spc::Array> outputs;
     for (const spc::Graph& each : entry_.graphs)
-      if (each.name == graph) outputs = bind_all(each, widths, logits);
+      if (each.name == graph) outputs = bind_all(each, widths, logits, rows);
     return [this, outputs] {
       if (--runs_ < 0) throw spc::Error(spc::Kind::kEngine, "enough");
       for (const spc::Array& output : outputs) fill(output);
@@ -57,7 +59,7 @@ class AnyEngine : public spc::Engine {
  private:
   static constexpr size_t kMost = 16 << 20;  // bytes in all: sanitizers fill what they hand out
 
-  std::vector<spc::Array> bind_all(const spc::Graph& graph, const spc::Widths& widths, bool logits) {
+  std::vector<spc::Array> bind_all(const spc::Graph& graph, const spc::Widths& widths, bool logits, std::optional<spc::Span> rows) {
     for (const spc::Tensor& tensor : graph.inputs) {
       const spc::Array made = array(tensor.buffer, tensor.concrete_shape(widths));
       for (size_t i = 0; tensor.role == "index" && i < made.count(); ++i) made.ints()[i] = static_cast<int64_t>(i);
@@ -65,8 +67,19 @@ class AnyEngine : public spc::Engine {
     std::vector<spc::Array> outputs;
     for (const spc::Tensor& tensor : graph.outputs)
       if (tensor.role != "optional" || (logits && tensor.name == "logits"))
-        outputs.push_back(array(tensor.buffer, tensor.concrete_shape(widths)));
+        outputs.push_back(lines(tensor, widths, rows));
     return outputs;
+  }
+
+  // What a run over these rows writes of a buffer.
+  spc::Array lines(const spc::Tensor& tensor, const spc::Widths& widths, std::optional<spc::Span> rows) {
+    if (!rows || !tensor.by_row) return array(tensor.buffer, tensor.concrete_shape(widths));
+    const spc::Shape some = spc::shape_over(tensor, widths, rows->size());
+    if (tensor.role == "link" || tensor.role == "optional") return array(tensor.buffer, some);
+    spc::Array whole = array(tensor.buffer, tensor.concrete_shape(widths));
+    whole.data = static_cast<char*>(whole.data) + static_cast<size_t>(rows->start) * (whole.bytes() / static_cast<size_t>(whole.shape.front()));
+    whole.shape = some;
+    return whole;
   }
 
   // Small numbers, as they would be; now and then what no graph should give.
