@@ -1,5 +1,6 @@
 """What all tests share."""
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,12 @@ from hypothesis import HealthCheck, settings
 # How long an example takes is the machine's affair.
 settings.register_profile("speccompile", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("speccompile")
+
+
+def pytest_collection_finish() -> None:
+    """What has been imported stays: a build collects garbage between its steps, and would look through all of it."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
