@@ -12,7 +12,7 @@ from speccompile.errors import EngineError
 from speccompile.runtime import Bundle, Generation
 from speccompile.runtime.serving import Limits
 from speccompile.serve.answer import Answer
-from speccompile.serve.ask import Asked, check_model, read_chat, read_completion, submit
+from speccompile.serve.ask import Asked, addressed, read_chat, read_completion, submit
 from speccompile.serve.refusal import RefusedError, refusal_of
 from speccompile.serve.tokens import TokenTexts
 
@@ -76,11 +76,7 @@ class Desk:
         return _Pending(line, asked, answer, requests, woken)
 
     def _read(self, line: Line) -> Asked:
-        body = json.loads(line.body)
-        if isinstance(name := body.get("model"), str):
-            check_model(name, self._name)
-        if body.get("speculative") is None:
-            body["speculative"] = self._speculative
+        body = addressed(json.loads(line.body), self._name, speculative=self._speculative)
         asked = (read_chat if line.url == CHAT else read_completion)(body, self._bundle)
         if asked.stream:
             raise RefusedError("stream: received true, expected false: a file has no streams", param="stream")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from speccompile.errors import UsageError
+from speccompile.serve.beginning import beginning
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 
@@ -94,11 +95,9 @@ def _line(number: int, text: bytes, first: dict[str, int]) -> Line:
 
 
 def _beginning(body: dict[str, Any]) -> str:
-    """What a prompt begins with, as a text: prompts that begin alike have texts that do."""
-    prompt = body.get("prompt", body.get("messages"))
-    said = prompt if isinstance(prompt, str) else json.dumps(prompt, ensure_ascii=False)
+    """What is told of tools comes before the rest."""
     tools = body.get("tools")
-    return f"{json.dumps(tools)}{said}" if tools else said
+    return f"{json.dumps(tools) if tools else ''}{beginning(body)}"
 
 
 def _shown(value: Any) -> str:

@@ -4,6 +4,8 @@ import json
 from collections.abc import Sequence
 from hashlib import sha256
 
+from speccompile.serve.beginning import beginning
+
 BEGINNING = 256
 """Letters of a prompt that decide: more than most turns, fewer than most prompts of systems."""
 
@@ -14,10 +16,7 @@ def key_of(body: bytes) -> str:
         data = json.loads(body)
     except (ValueError, RecursionError):
         return ""  # the replica says what is wrong
-    if not isinstance(data, dict):
-        return ""
-    prompt = data.get("prompt", data.get("messages"))
-    return (prompt if isinstance(prompt, str) else json.dumps(prompt, ensure_ascii=False))[:BEGINNING] if prompt else ""
+    return beginning(data)[:BEGINNING] if isinstance(data, dict) else ""
 
 
 def ranked(key: str, names: Sequence[str]) -> list[str]:

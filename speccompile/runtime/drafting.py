@@ -150,14 +150,11 @@ class Drafting:
         return ready and self._fused and wanted > 1
 
     def claim_behind(self, decoding: Sequence[Slot], present: Sequence[Slot]) -> list[Slot]:
-        """Rows of which the target has to be given a part of the text again, from `given` on, so that the drafter reads
-        it too. The caller does it now."""
+        """Rows whose drafter has to read beside the target what it has missed. The caller gives the target that part of
+        the text again, now."""
         if self._reads_alone or not self._remembers or self.wanted(present) == 1:
             return []
-        behind = [slot for slot in decoding if slot.speculative and slot.read < slot.length]
-        for slot in decoding:
-            slot.given = slot.read if slot in behind else slot.length
-        return behind
+        return [slot for slot in decoding if slot.speculative and slot.read < slot.length]
 
     def verified(
         self,

@@ -104,7 +104,7 @@ class Loop:
         behind = self.drafting.claim_behind(decoding, self._present())
         reading = [slot for slot in decoding if slot in behind or slot.has_jumped]
         for slot in decoding:
-            slot.given = slot.given if slot in behind else slot.length
+            slot.given = slot.read if slot in behind else slot.length
         if not self.rounds.has_ranges and reading:
             reading = decoding  # drafts of others would not outlive it
         rest = [slot for slot in decoding if slot not in reading]

@@ -18,7 +18,7 @@ from speccompile import __version__
 from speccompile.errors import SpeccompileError
 from speccompile.serve import prompts
 from speccompile.serve.answer import Answer
-from speccompile.serve.ask import Asked, Read, check_model, read_chat, read_completion, submit
+from speccompile.serve.ask import Asked, Read, addressed, check_model, read_chat, read_completion, submit
 from speccompile.serve.body import Json, parse, read_body
 from speccompile.serve.fields import DETOKENIZE, TOKENIZE, read
 from speccompile.serve.keys import Keys
@@ -98,9 +98,7 @@ class _Api:
 
     def _ask(self, data: bytes, read_as: Read, client: str) -> tuple[Asked, list[Any]]:
         """Read a body and ask the service for what it says. Tokenizing takes a while: not for the event loop."""
-        body = self._parsed(data)
-        if not self.settings.speculative and isinstance(body, dict) and body.get("speculative") is None:
-            body["speculative"] = False
+        body = addressed(parse(data), self._model.name, speculative=self.settings.speculative)
         service = self._model.service
         asked = read_as(body, self._model.bundle)
         return asked, submit(asked, service, client)

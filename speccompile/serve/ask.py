@@ -61,6 +61,16 @@ def check_model(name: str, served: str) -> None:
         )  # fmt: skip
 
 
+def addressed(body: Any, served: str, *, speculative: bool) -> Any:
+    """A body that names the model that is served, or none; it drafts or not where it does not say. Raises RefusedError
+    for another's name. What is no object is refused by whoever reads it."""
+    if not isinstance(body, dict):
+        return body
+    if isinstance(name := body.get("model"), str):
+        check_model(name, served)
+    return body if body.get("speculative") is not None else body | {"speculative": speculative}
+
+
 def read_chat(body: Any, bundle: "Bundle") -> Asked:
     """A body of /v1/chat/completions. Raises RefusedError for what this bundle cannot take."""
     fields = read(body, CHAT)

@@ -217,12 +217,13 @@ class Scheduler:
                 served.verify += verify
                 served.draft += draft
                 tokens += count
+        if decoded:
+            self.observer.round(tokens, drafts, accepted)
+        for served in fresh:  # what has been given out has been counted
             if served.row.active:
                 served.give()
             else:
                 self._end(served)
-        if decoded:
-            self.observer.round(tokens, drafts, accepted)
 
     def _end(self, served: Served) -> None:
         """A sequence has ended: its row is free, and whoever asked gets the rest."""
@@ -232,12 +233,12 @@ class Scheduler:
             self._seats.free(served, self._loop.release(served.slot).tokens)
         if served.row.error is not None:
             served.request.cancel()  # its other sequences have nobody to read them
-            served.request.put(served.row.error)
             self.observer.failed(served.row.error)
+            served.request.put(served.row.error)
             return
         generation = self.bundle._generation(served.row, served.spent(self._clock()), speculative=served.speculative)
-        served.give(generation)
         self.observer.ended(generation)
+        served.give(generation)
 
     def _tell(self) -> None:
         """How things stand, to whoever counts."""
@@ -261,8 +262,8 @@ class Scheduler:
             requests = dict.fromkeys(served.request for served in (*running, *waiting))
             self._seats, self._reading = Seats(len(self._seats)), None
         for request in requests:
-            request.put(error)
             self.observer.failed(error)
+            request.put(error)
         for served in running:
             if served.slot is not None:
                 self._loop.release(served.slot)
