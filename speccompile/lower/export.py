@@ -187,7 +187,9 @@ def _grouped_matmul(rows: Any, weights: Any, ends: Any) -> Any:
 
 @torch.no_grad()
 def _export(graph: Graph, module: _Flat) -> Exported:
-    with _without_noise(), without_numbers(module) as sources:
+    # What torch remembers of an operation it finds by the formulas of sizes, which takes longer than the operation.
+    uncached = torch._dynamo.config.patch(fake_tensor_cache_enabled=False)
+    with _without_noise(), uncached, without_numbers(module) as sources:
         model = _traced(graph, module).model
     put_weights(model, sources)
     _name(model, graph)

@@ -28,6 +28,8 @@ from tests.compile.tiny_bundles import noisy, save
 from tests.heads.every import HEADS
 
 MAX_LENGTH, BATCH_SIZE = 64, 2
+"""Rows of bundles that sample, whose settings may differ, and of those on states. Greedy ones have a single row: tracing
+for several takes half as long again."""
 
 SECTIONS: dict[str, dict[str, Any]] = {
     "none": {},
@@ -110,6 +112,10 @@ class Combination:
         return replace(found, architecture=self.pair) if self.pair else found
 
     @property
+    def batch_size(self) -> int:
+        return BATCH_SIZE if self.decoding == "sampling" or self.pair else 1
+
+    @property
     def proposer(self) -> Repeats | None:
         """Where no graph drafts, somebody who does."""
         if self.drafter != "retrieval":
@@ -126,7 +132,7 @@ class Combination:
         return self.drafter not in ("none", *HEADS) and "+" not in self.pair
 
     def recipe(
-        self, parameters: Mapping[str, float], engine: Mapping[str, Any], batch_size: int = BATCH_SIZE
+        self, parameters: Mapping[str, float], engine: Mapping[str, Any], batch_size: int | None = None
     ) -> dict[str, Any]:
         fused = self.exact and (self.drafter, self.tree) in FUSED and (not self.pair or self.drafter == "layer_skip")
         drafter = {
@@ -147,7 +153,7 @@ class Combination:
             "decoding": self.decoding,
             "graphs": "fused" if fused else "separate",
             "verify": {"method": self.method, **parameters},
-            "cache": {"max_length": MAX_LENGTH, "batch_size": batch_size, "prefill_chunk": 16},
+            "cache": {"max_length": MAX_LENGTH, "batch_size": batch_size or self.batch_size, "prefill_chunk": 16},
             "engines": [engine],
         }
 
@@ -232,7 +238,7 @@ class Workshop:
                 save(_model(drafter, 0.2, 1), folder / "other", tokenizer=False)  # the last, which is looked for
         return folder
 
-    def bundle(self, combination: Combination, *, batch_size: int = BATCH_SIZE, **parameters: float) -> Path:
+    def bundle(self, combination: Combination, *, batch_size: int | None = None, **parameters: float) -> Path:
         """The bundle for ONNX Runtime, with the method's loose parameters, or others."""
         loose = parameters or LOOSE[combination.method]
         return self._built(combination, loose, {"backend": "onnxruntime"}, batch_size)
@@ -246,7 +252,7 @@ class Workshop:
         combination: Combination,
         parameters: Mapping[str, float],
         engine: Mapping[str, Any],
-        batch_size: int = BATCH_SIZE,
+        batch_size: int | None = None,
     ) -> Path:
         models = self.models(combination.where.architecture)
         recipe = combination.recipe(parameters, engine, batch_size)

@@ -104,7 +104,8 @@ def reference(target):
 def generate_all(bundle: Bundle, **options) -> list[Generation]:
     """One generation for every prompt, a batch at a time."""
     asked = prompts()
-    batches = [asked[start : start + BATCH_SIZE] for start in range(0, len(asked), BATCH_SIZE)]
+    rows = bundle.manifest.batch_size
+    batches = [asked[start : start + rows] for start in range(0, len(asked), rows)]
     options.setdefault("max_new_tokens", NEW_TOKENS)
     return list(chain.from_iterable(bundle.generate_batch(batch, **options) for batch in batches))
 

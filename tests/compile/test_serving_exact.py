@@ -9,11 +9,11 @@ from tests.compile.combinations import ON_STATES, every, is_tried
 from tests.serving_schedules import Alone, play
 
 KINDS = [
-    *{(each.drafter, each.decoding): each for each in every() if each.exact and is_tried(each)}.values(),
+    *{each.drafter: each for each in every() if each.exact and is_tried(each)}.values(),
     *(each for each in every() if each.exact and (each.drafter, each.tree) == ("model", "chain")),
     *ON_STATES,
 ]
-"""Of every drafter one for each decoding."""
+"""Of every drafter one that samples where it can, which at temperature 0 is greedy, and of a model every chain."""
 
 
 @pytest.mark.parametrize("combination", KINDS, ids=str)
