@@ -28,8 +28,8 @@ from tests.compile.tiny_bundles import noisy, save
 from tests.heads.every import HEADS
 
 MAX_LENGTH, BATCH_SIZE = 64, 2
-"""Rows of bundles that sample, whose settings may differ, and of those on states. Greedy ones have a single row: tracing
-for several takes half as long again."""
+"""Rows of bundles that sample, whose settings may differ, and of those on states. Greedy ones have one: tracing for
+several takes half as long again."""
 
 SECTIONS: dict[str, dict[str, Any]] = {
     "none": {},
