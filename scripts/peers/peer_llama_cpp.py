@@ -5,7 +5,7 @@ In Q8_0 and Q4_0 every matrix is of that type, embedding and head included; `lla
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from ctypes import c_void_p
 from pathlib import Path
 from typing import Any
@@ -20,17 +20,23 @@ FORMS = {
 
 
 def prepare(model: Path, folder: Path, form: Form) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    write(model, folder / "model.gguf", form.weights, lambda writer, _: writer.add_tokenizer_model("no_vocab"))
+
+
+def write(model: Path, file: Path, weights: str, add_vocabulary: Callable[[Any, Path], None]) -> None:
+    """weights: of which type. add_vocabulary: takes gguf's writer and the model's folder."""
     import gguf
 
     config = json.loads((model / "config.json").read_text())
     received = config["architectures"]
     if received != ["LlamaForCausalLM"]:
         raise SystemExit(f"{model}: received the architecture {received}, expected LlamaForCausalLM")
-    folder.mkdir(parents=True, exist_ok=True)
-    writer = gguf.GGUFWriter(folder / "model.gguf", gguf.MODEL_ARCH_NAMES[gguf.MODEL_ARCH.LLAMA])
+    writer = gguf.GGUFWriter(file, gguf.MODEL_ARCH_NAMES[gguf.MODEL_ARCH.LLAMA])
     _add_config(writer, config)
+    add_vocabulary(writer, model)
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, config["num_hidden_layers"])
-    kind = gguf.GGMLQuantizationType[form.weights]
+    kind = gguf.GGMLQuantizationType[weights]
     for name, weight in _weights(model, config):
         own = kind if weight.ndim == 2 else gguf.GGMLQuantizationType.F32
         data = gguf.quants.quantize(weight, own)
@@ -52,7 +58,6 @@ def _add_config(writer: Any, config: dict[str, Any]) -> None:
     writer.add_rope_dimension_count(config["head_dim"])
     writer.add_rope_freq_base(config["rope_parameters"]["rope_theta"])
     writer.add_vocab_size(config["vocab_size"])
-    writer.add_tokenizer_model("no_vocab")
 
 
 def _weights(model: Path, config: dict[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -20,10 +20,14 @@ class Job:
 
 @dataclass(frozen=True)
 class Figures:
-    """Times in milliseconds. token: for each behind the first. spec: what the tool says of speculation, if anything."""
+    """Times in milliseconds. token: for each behind the first. tokens: mean length of an answer.
+
+    spec: what the tool says of speculation, if anything.
+    """
 
     requests_per_second: float
     first_token_p50: float
     first_token_p95: float
     token_p50: float
+    tokens: float
     spec: dict[str, float] | None = None

@@ -1,41 +1,47 @@
 #!/usr/bin/env python3
-"""Ask `speccompile serve` as tools of others do: a table on stderr, JSON on stdout.
+"""Ask `speccompile serve`, and llama.cpp's own server, as tools of others do: a table on stderr, JSON on stdout.
 
-    scripts/serving/setup build/serving       # once: environments of guidellm and aiperf
+    scripts/serving/setup build/serving       # once: environments of guidellm, aiperf and llama.cpp
     .venv/bin/python scripts/serving/load.py build/demo build/serving --tokenizer recipes/demo/target > figures.json
 
 BUNDLE is served with speculation, then without; each tool asks /v1/completions for streams, with so many users at once,
 each of whom asks again when it has been answered. Prompts are a file's own, of real text: random ones misjudge
 speculation. The machine's load before each run is in the JSON: on a busy machine nothing here means much.
 
+Where FOLDER has llama_cpp, the target, a Llama, is then served by llama-server in float32: as many slots as the bundle
+has rows, each as long, as many threads, greedy where the bundle is, all else as it is by default: keys and values in
+float16, for one. With --drafter it is served once more, and that model drafts: recipes/demo/drafter is the demo's.
+
 Columns: requests per second; milliseconds to the first token, median and 95th percentile; milliseconds for each token
-behind the first, median over requests.
+behind the first, median over requests. A run whose answers are not as long as asked for has failed.
 """
 
 import argparse
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
-import time
-import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import tool_aiperf
 import tool_guidellm
 from figures import Figures, Job
+from servers import Server, serving, serving_llama_cpp
 
 TOOLS = {"guidellm": tool_guidellm.measure, "aiperf": tool_aiperf.measure}
+MODES = ("speculative", "autoregressive", "llama.cpp", "llama.cpp, draft")
+
+Serving = Callable[[], AbstractContextManager[Server]]
 
 
 @dataclass(frozen=True)
 class Run:
-    """What a tool measured with so many users. failed: its last words, where it measured nothing."""
+    """What a tool measured with so many users. failed: why there are no figures, or what is wrong with them."""
 
     tool: str
     mode: str
@@ -50,9 +56,8 @@ def main() -> None:
     runs = []
     with tempfile.TemporaryDirectory() as scratch:
         prompts = _prompts(arguments.prompts, arguments.tokens, Path(scratch))
-        for mode in ("speculative", "autoregressive"):
-            options = ["--autoregressive"] * (mode == "autoregressive") + ["--threads", str(arguments.threads)]
-            with serving(arguments.bundle, options) as server:
+        for mode, start in _modes(arguments, Path(scratch)).items():
+            with start() as server:
                 job = Job(
                     server.address, arguments.tokenizer, prompts, 1, arguments.requests, arguments.tokens, Path(scratch)
                 )
@@ -68,15 +73,54 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("bundle", type=Path)
     parser.add_argument("folder", type=Path, help="of the tools' environments")
     parser.add_argument(
-        "--tokenizer", type=Path, required=True, help="the target's folder, for the tools to count with"
+        "--tokenizer", type=Path, required=True, help="the target's folder: tools count with it, llama.cpp serves it"
     )
+    parser.add_argument("--drafter", type=Path, help="a language model's folder, to draft for llama.cpp")
     parser.add_argument("--prompts", type=Path, default=Path("recipes/demo/prompts.jsonl"))
     parser.add_argument("--tool", action="append", choices=TOOLS)
+    parser.add_argument("--mode", action="append", choices=MODES, help="by default all that can run")
     parser.add_argument("--users", type=int, nargs="+", default=[1, 2, 4, 8])
     parser.add_argument("--requests", type=int, default=24, help="of each run")
     parser.add_argument("--tokens", type=int, default=64, help="new ones of each request")
     parser.add_argument("--threads", type=int, default=1)
     return parser.parse_args()
+
+
+def _modes(arguments: argparse.Namespace, scratch: Path) -> dict[str, Serving]:
+    """Those that were asked for and can run, each with how it is served."""
+    threads = ["--threads", str(arguments.threads)]
+    found: dict[str, Serving] = {
+        "speculative": partial(serving, arguments.bundle, threads),
+        "autoregressive": partial(serving, arguments.bundle, ["--autoregressive", *threads]),
+    }
+    wanted = set(arguments.mode or MODES)
+    if (arguments.folder / "llama_cpp" / "installed").exists() and wanted - set(found):
+        found |= _llama_cpp(arguments, threads, scratch)
+    if arguments.mode and wanted - set(found):
+        raise SystemExit(
+            f"received the modes {arguments.mode}, expected some of {list(found)}\n"
+            "hint: scripts/serving/setup makes llama.cpp's server; to draft there it needs --drafter"
+        )
+    return {mode: start for mode, start in found.items() if mode in wanted}
+
+
+def _llama_cpp(arguments: argparse.Namespace, threads: list[str], scratch: Path) -> dict[str, Serving]:
+    environment = arguments.folder / "llama_cpp"
+    program, log = environment / "bin" / "llama-server", scratch / "llama_cpp.log"
+    options = [*threads, "--model", _gguf(environment, arguments.tokenizer, scratch / "target.gguf")]
+    found: dict[str, Serving] = {"llama.cpp": partial(serving_llama_cpp, program, arguments.bundle, options, log)}
+    if arguments.drafter:
+        drafter = _gguf(environment, arguments.drafter, scratch / "drafter.gguf")
+        options = [*options, "--model-draft", drafter, "--spec-type", "draft-simple"]  # without it nothing drafts
+        found["llama.cpp, draft"] = partial(serving_llama_cpp, program, arguments.bundle, options, log)
+    return found
+
+
+def _gguf(environment: Path, model: Path, file: Path) -> str:
+    """The file, written."""
+    program = Path(__file__).with_name("write_gguf.py")
+    subprocess.run([str(part) for part in (environment / "bin" / "python", program, model, file)], check=True)
+    return str(file)
 
 
 def _prompts(file: Path, tokens: int, scratch: Path) -> Path:
@@ -87,51 +131,19 @@ def _prompts(file: Path, tokens: int, scratch: Path) -> Path:
     return found
 
 
-@dataclass(frozen=True)
-class Server:
-    """One that is ready."""
-
-    address: str
-    process: subprocess.Popen[str]
-
-
-@contextmanager
-def serving(bundle: Path, options: list[str]) -> Iterator[Server]:
-    """A server of its own process, told to end behind it; it may have been killed by then."""
-    command = [sys.executable, "-m", "speccompile", "serve", str(bundle), "--port", "0", *options]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        address = process.stdout.readline().strip()
-        if not address:
-            raise SystemExit(f"the server ended with {process.wait()}")
-        while not _is_ready(address):
-            time.sleep(0.2)
-        yield Server(address, process)
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait()
-
-
-def _is_ready(address: str) -> bool:
-    try:
-        with urllib.request.urlopen(f"{address}/health") as response:
-            return bool(response.status == 200)
-    except OSError:
-        return False
-
-
 def _run(tool: str, environment: Path, mode: str, job: Job) -> Run:
     run = Run(tool, mode, job.users, os.getloadavg()[0])
     try:
-        return replace(run, figures=TOOLS[tool](environment, job))
+        figures = TOOLS[tool](environment, job)
+        short = f"answers of {figures.tokens:.1f} tokens, expected {job.tokens}"
+        return replace(run, figures=figures, failed=short if round(figures.tokens, 1) != job.tokens else "")
     except subprocess.CalledProcessError as error:
         return replace(run, failed=(error.stderr or error.stdout or "without a word").strip().splitlines()[-1])
 
 
 def _line(run: Run) -> str:
-    title = f"{run.tool:<9} {run.mode:<15} {run.users:>2} users  load {run.load:5.1f}"
-    if run.figures is None:
+    title = f"{run.tool:<9} {run.mode:<16} {run.users:>2} users  load {run.load:5.1f}"
+    if run.failed or run.figures is None:
         return f"{title}  failed: {run.failed}"
     found = run.figures
     return (

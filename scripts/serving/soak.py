@@ -22,7 +22,7 @@ from collections import Counter
 from pathlib import Path
 
 import httpx2
-from load import Server, serving
+from servers import Server, serving
 
 from speccompile.runtime import Bundle
 

@@ -24,6 +24,7 @@ def measure(environment: Path, job: Job) -> Figures:
         "--model", _model(job.address), "--url", job.address, "--endpoint-type", "completions", "--streaming",
         "--tokenizer", job.tokenizer.resolve(),
         "--input-file", texts, "--custom-dataset-type", "single_turn", "--extra-inputs", "ignore_eos:true",
+        "--use-server-token-count",
         "--concurrency", job.users, "--request-count", job.requests,
         "--artifact-dir", folder, "--ui-type", "none", "--workers-max", 1,
     ]  # fmt: skip
@@ -34,7 +35,7 @@ def measure(environment: Path, job: Job) -> Figures:
     spec = {name: value["avg"] for name, value in found.items() if name.startswith("spec_decode") and "avg" in value}
     return Figures(
         found["request_throughput"]["avg"], first["p50"], first["p95"], found["inter_token_latency"]["p50"],
-        spec or None,
+        found["output_sequence_length"]["avg"], spec or None,
     )  # fmt: skip
 
 

@@ -27,4 +27,5 @@ def measure(environment: Path, job: Job) -> Figures:
     return Figures(
         metrics["requests_per_second"]["successful"]["mean"],
         first["percentiles"]["p50"], first["percentiles"]["p95"], later["percentiles"]["p50"],
+        metrics["output_token_count"]["successful"]["mean"],
     )  # fmt: skip

@@ -1,12 +1,17 @@
-"""scripts/serving/load.py, with tools that are made up: what it asks them for, and what it makes of their answers."""
+"""scripts/serving/load.py, with tools and servers that are made up: what they are asked for, what they answer."""
 
 import json
 import sys
+from argparse import Namespace
+from dataclasses import replace
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
+from tests.light.fake_bundle import write_toy_bundle
 from tests.light.serve_example import toy_server
 
 SCRIPTS = Path(__file__).parents[2] / "scripts" / "serving"
@@ -21,7 +26,8 @@ GUIDELLM = """
 assert "streams=2" in values["--profile"] and "count=6" in values["--constraint"]
 spread = {"successful": {"mean": 3.5, "percentiles": {"p50": 20.0, "p95": 40.0}}}
 names = ("requests_per_second", "time_to_first_token_ms", "inter_token_latency_ms")
-report = {"benchmarks": [{"metrics": {name: spread for name in names}}]}
+metrics = {name: spread for name in names} | {"output_token_count": {"successful": {"mean": 8.0}}}
+report = {"benchmarks": [{"metrics": metrics}]}
 Path(values["--output"].split("path=")[1]).write_text(json.dumps(report))
 """
 AIPERF = """
@@ -29,17 +35,27 @@ assert values["--model"] == "toy" and values["--concurrency"] == "2"
 asked = [json.loads(line) for line in Path(values["--input-file"]).read_text().splitlines()]
 assert asked == [{"text": "def", "output_length": 8}]
 report = {"request_throughput": {"avg": 3.5}, "time_to_first_token": {"p50": 20.0, "p95": 40.0},
-          "inter_token_latency": {"p50": 20.0}, "spec_decode_rate": {"avg": 0.5}}
+          "inter_token_latency": {"p50": 20.0}, "output_sequence_length": {"avg": 8.0},
+          "spec_decode_rate": {"avg": 0.5}}
 folder = Path(values["--artifact-dir"])
 folder.mkdir()
 (folder / "profile_export_aiperf.json").write_text(json.dumps(report))
+"""
+LLAMA_SERVER = """
+from http.server import BaseHTTPRequestHandler, HTTPServer
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps(sys.argv[1:]).encode())
+HTTPServer((values["--host"], int(values["--port"])), Handler).serve_forever()
 """
 
 
 @pytest.fixture
 def scripts(monkeypatch):
     monkeypatch.syspath_prepend(SCRIPTS)
-    for name in ("figures", "load", "tool_aiperf", "tool_guidellm"):  # of whoever used the name before
+    for name in ("figures", "load", "servers", "tool_aiperf", "tool_guidellm"):  # of whoever used the name before
         monkeypatch.delitem(sys.modules, name, raising=False)
     return import_module("load")
 
@@ -76,3 +92,51 @@ def test_a_tool_that_fails_is_told(scripts, job, tmp_path):
     run = scripts._run("aiperf", tool(tmp_path, "aiperf", 'sys.exit("no tokenizer")'), "autoregressive", job)
     assert (run.figures, run.failed) == (None, "no tokenizer")
     assert scripts._line(run).endswith("failed: no tokenizer")
+
+
+def test_answers_that_end_early_are_no_figures(scripts, job, tmp_path):
+    run = scripts._run("guidellm", tool(tmp_path, "guidellm", GUIDELLM), "llama.cpp", replace(job, tokens=9))
+    assert scripts._line(run).endswith("failed: answers of 8.0 tokens, expected 9")
+
+
+@pytest.fixture
+def asked(scripts, tmp_path, monkeypatch):
+    """Options of a run that llama.cpp's server is there for; it tells how it was called."""
+    environment = tool(tmp_path, "llama_cpp", 'sys.exit("no such model")')
+    (environment / "bin" / "llama_cpp").rename(environment / "bin" / "llama-server")
+    (environment / "installed").touch()
+    write_toy_bundle(tmp_path / "toy", batch_size=3)
+    monkeypatch.setattr(scripts, "_gguf", lambda environment, model, file: str(file))
+    return Namespace(
+        bundle=tmp_path / "toy", folder=tmp_path, tokenizer=tmp_path, drafter=tmp_path, threads=2, mode=None
+    )
+
+
+def test_llama_cpp_has_what_the_bundle_has(scripts, asked, tmp_path):
+    program = tmp_path / "llama_cpp" / "bin" / "llama-server"
+    program.write_text(TOOL.format(python=sys.executable, body=LLAMA_SERVER))
+    with scripts._modes(asked, tmp_path)["llama.cpp, draft"]() as server, urlopen(server.address) as response:
+        words = json.loads(response.read())
+    values = dict(pairwise(words))
+    length = json.loads((asked.bundle / "manifest.json").read_text())["max_length"]
+    assert (values["--parallel"], values["--ctx-size"], values["--threads"]) == ("3", str(3 * length), "2")
+    assert (values["--temp"], values["--spec-type"]) == ("0", "draft-simple")
+    assert (values["--model"], values["--model-draft"]) == (
+        str(tmp_path / "target.gguf"), str(tmp_path / "drafter.gguf")
+    )  # fmt: skip
+
+
+def test_a_server_that_ends_is_told(scripts, asked, tmp_path):
+    with pytest.raises(SystemExit, match="ended with 1: no such model"), scripts._modes(asked, tmp_path)["llama.cpp"]():
+        pass
+
+
+def test_modes_are_those_that_can_run_and_were_asked_for(scripts, asked, tmp_path):
+    assert tuple(scripts._modes(asked, tmp_path)) == scripts.MODES
+    asked.drafter = None
+    assert tuple(scripts._modes(asked, tmp_path)) == scripts.MODES[:3]
+    asked.mode = ["llama.cpp"]
+    assert tuple(scripts._modes(asked, tmp_path)) == ("llama.cpp",)
+    (tmp_path / "llama_cpp" / "installed").unlink()
+    with pytest.raises(SystemExit, match="received the modes"):
+        scripts._modes(asked, tmp_path)
