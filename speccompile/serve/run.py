@@ -37,6 +37,9 @@ def listen(place: Place) -> tuple[socket.socket, str]:
             return _listen_unix(place.unix), f"unix:{place.unix}"
         family = socket.AF_INET6 if ":" in place.host else socket.AF_INET
         found = socket.create_server((place.host, place.port), family=family, backlog=2048)
+        # Connections inherit it. Else a stream's first tokens would wait until the client's system says, some 40 ms
+        # later, that the header has come; asyncio sees to that only where a socket was made with its protocol's number.
+        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     except (OSError, OverflowError) as error:
         where = place.unix or f"{place.host} port {place.port}"
         raise UsageError(f"cannot listen on {where}: {error}", hint="choose another address or port") from error

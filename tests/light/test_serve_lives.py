@@ -1,5 +1,6 @@
 """Requests that end before their time, and servers that begin and end."""
 
+import socket
 import threading
 
 import pytest
@@ -8,6 +9,7 @@ from speccompile.errors import BundleError, EngineError
 from speccompile.runtime import Generation
 from speccompile.runtime.serving import Piece
 from speccompile.serve.model import Model
+from speccompile.serve.run import Place, listen
 from tests.light.serve_example import chat_bundle, puppet_server, serving
 
 
@@ -150,3 +152,10 @@ def test_an_engine_that_has_failed_is_told(puppet):
     answered = running.complete()
     assert (answered.status, answered.error["code"]) == (503, "failed")
     assert "its engine has failed: out of memory" in answered.error["message"]
+
+
+def test_connections_send_what_they_have_at_once():
+    """Small pieces of a stream do not wait for the client's acknowledgement of those before (Nagle's algorithm)."""
+    listening, _ = listen(Place(port=0))
+    with listening, socket.create_connection(listening.getsockname()), listening.accept()[0] as accepted:
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
