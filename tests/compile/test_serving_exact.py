@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from speccompile.runtime import Bundle
-from tests.compile.combinations import ON_STATES, every, is_tried
+from tests.compile.combinations import BATCH_SIZE, ON_STATES, every, is_tried
 from tests.serving_schedules import Alone, play
 
 KINDS = [
@@ -18,7 +18,7 @@ KINDS = [
 
 @pytest.mark.parametrize("combination", KINDS, ids=str)
 def test_every_request_gets_what_it_gets_alone(workshop, combination):
-    bundle = Bundle.open(workshop.bundle(combination), threads=1, proposer=combination.proposer)
+    bundle = Bundle.open(workshop.bundle(combination, batch_size=BATCH_SIZE), threads=1, proposer=combination.proposer)
     alone = Alone(bundle)
     found = [each for seed in range(2) for each in play(bundle, seed, 10, alone)]
     assert len(found) > 10
