@@ -14,7 +14,7 @@ from speccompile.runtime.lines import Lines
 from speccompile.runtime.proposals import Proposals, Proposer
 from speccompile.runtime.rounds import Forward, Rounds, aligned_parts
 from speccompile.runtime.sampling import Sampler
-from speccompile.runtime.slots import Committed, Slot, lines_of
+from speccompile.runtime.slots import Committed, Slot, alike, lines_of
 from speccompile.runtime.stopwatch import Stopwatch, clock
 
 
@@ -22,8 +22,8 @@ class Loop:
     """Runs the rows of a batch over one engine's buffers. What its graphs read and write is known by their names.
 
     A row is admitted to a slot, its text is read by `prefill`, then every `decode` gives it tokens until it ends. Where
-    the engine has ranges, rows read alone; elsewhere every run is over all rows, and one in which a text is read is a
-    round of the rows that decode as well.
+    the engine has ranges, rows read alone, or beside texts as long as theirs; elsewhere every run is over all rows, and
+    one in which a text is read is a round of the rows that decode as well.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class Loop:
         try:
             for slot in slots:
                 self.admit(slot.index, rows[slot.index], speculative=speculative, adaptive=adaptive)
-            for group in [[slot] for slot in slots] if self.rounds.has_ranges else [slots]:
+            for group in alike(slots) if self.rounds.has_ranges else [slots]:
                 self._feed(group)
             self.seconds.update(prefill=perf_counter() - start, verify=0.0, draft=0.0)
             yield from self._pause(slots)

@@ -78,3 +78,15 @@ def lines_of(slots: Iterable[Slot]) -> range:
     """The least range that has all of these, of which there is one or more."""
     numbers = [slot.index for slot in slots]
     return range(min(numbers), max(numbers) + 1)
+
+
+def alike(slots: Iterable[Slot]) -> list[list[Slot]]:
+    """Neighbours with texts of one length, which read side by side without padding."""
+    found: list[list[Slot]] = []
+    for slot in slots:
+        last = found[-1][-1] if found else None
+        if last is not None and slot.index == last.index + 1 and len(slot.row) == len(last.row):
+            found[-1].append(slot)
+        else:
+            found.append([slot])
+    return found

@@ -23,6 +23,20 @@ std::vector<size_t> active(const Rows& rows, const Span& lines) {
   return found;
 }
 
+// Neighbours among these rows that have as much to read from the same place on, which read side by side without padding.
+std::vector<Span> alike(const Rows& rows, const std::vector<size_t>& reading, const std::vector<int64_t>& since) {
+  std::vector<Span> found;
+  for (const size_t row : reading) {
+    const int64_t line = static_cast<int64_t>(row);
+    const bool is_next = !found.empty() && found.back().stop == line;
+    if (is_next && rows[row].size() == rows[row - 1].size() && since[row] == since[row - 1])
+      ++found.back().stop;
+    else
+      found.push_back({line, line + 1});
+  }
+  return found;
+}
+
 }  // namespace
 
 Loop::Loop(Engine& engine, const Manifest& manifest, bool on_device)
@@ -60,17 +74,14 @@ void Loop::step(Rows& rows) {
   watch_.pause();
 }
 
-// Give the target every row's text from `since` on, and take the token behind it: one row after the other where the engine runs
-// some alone, else side by side.
+// Give the target every row's text from `since` on, and take the token behind it: one group of like rows after the other where
+// the engine runs some alone, else all side by side.
 //
 // That is the prefill; later, what a drafter has missed that reads beside the target.
 void Loop::feed(Rows& rows, const std::vector<int64_t>& since) {
   if (!rounds_.engine.has_ranges()) return feed(rows, since, rounds_.all(), true);
-  const std::vector<size_t> reading = active(rows, rounds_.all());
-  for (const size_t row : reading) {
-    const int64_t line = static_cast<int64_t>(row);
-    feed(rows, since, {line, line + 1}, row == reading.back());
-  }
+  const std::vector<Span> groups = alike(rows, active(rows, rounds_.all()), since);
+  for (const Span& lines : groups) feed(rows, since, lines, &lines == &groups.back());
 }
 
 // The same of some rows, in chunks that end together. last: no other text waits to be read.
