@@ -102,7 +102,7 @@ def test_drafts_that_are_accepted_wrongly_fail_the_proof(cli, built, output, mon
 
 def test_tokens_that_are_wrong_in_both_ways_fail_the_proof(cli, built, output, monkeypatch):
     monkeypatch.setattr(
-        verify, "greedy_target", lambda logits: Target(logits, (logits.argmax(-1) + 1) % zoo.VOCABULARY)
+        verify, "greedy_target", lambda logits, allowed: Target(logits, (logits.argmax(-1) + 1) % zoo.VOCABULARY)
     )
     code, err = failure(cli, built, output)
     assert code == 3
