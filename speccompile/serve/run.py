@@ -19,6 +19,9 @@ from speccompile.serve.model import Model
 
 _LAST_SECONDS = 5
 """For what still holds a connection open when everything has ended."""
+_IDLE_SECONDS = 75
+"""That a connection may rest between two requests: longer than clients keep theirs (httpx 5, most proxies 60), for a
+request that meets the end of its connection on the way gets no answer."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,7 @@ def serve(
     wait. `load` runs beside it, and opens the model; what it raises ends the server, and is raised."""
     config = uvicorn.Config(
         make_app(model, settings), log_config=None, access_log=access_log, server_header=False, lifespan="off",
-        timeout_graceful_shutdown=int(grace) + _LAST_SECONDS,
+        timeout_graceful_shutdown=int(grace) + _LAST_SECONDS, timeout_keep_alive=_IDLE_SECONDS,
     )  # fmt: skip
     server = _Server(config, lambda: model.close(grace))
     failures: list[BaseException] = []
