@@ -6,8 +6,10 @@
 Clients ask for whole answers and streams, read slowly, hang up in the middle, send bad JSON, bodies of random fields
 and prompts that are far too long, and every minute 200 of them come at once. Every whole answer is compared with what
 `Bundle.generate` gives alone; every request must be answered once, with a status that its kind may have. Memory is the
-server's own (anonymous) once a minute: what counts is how it grows behind the first third. At the end the server is
-killed under load and started again: what was not in flight must have been answered, and the next answer be right.
+server's own (anonymous), and of each minute the least that it had, for a prompt that is far too long takes a hundred
+megabytes while it is read: what counts is how the floor of the last third stands above that of the middle one. At the
+end the server is killed under load and started again: what was not in flight must have been answered, and the next
+answer be right.
 
 Exit code 1 where any of that fails; `--minutes 1` tries the script.
 """
@@ -28,6 +30,7 @@ from speccompile.runtime import Bundle
 
 TOKENS = 48
 BURST, BURST_EVERY = 200, 60.0
+LOOK_EVERY = 0.5
 GROWTH = 1.05
 MAY = {
     "whole": {200, 429}, "stream": {200, 429}, "slow": {200, 429}, "hang up": {200, 429}, "bad json": {400},
@@ -123,14 +126,13 @@ class Soak:
 
         async def bursts() -> None:
             while time.monotonic() < end:
-                memory.append(anonymous(process))
+                burst = asyncio.gather(*(self.ask("burst") for _ in range(BURST)))
+                memory.append(await least(process, min(BURST_EVERY, end - time.monotonic())))
+                await burst
                 print(f"{self.answered} answered, {memory[-1] / 1e6:.1f} MB", file=sys.stderr, flush=True)
-                await asyncio.gather(*(self.ask("burst") for _ in range(BURST)))
-                await asyncio.sleep(max(0.0, min(BURST_EVERY, end - time.monotonic())))
 
         await asyncio.gather(bursts(), *(user() for _ in range(users)))
         await self._settled()
-        memory.append(anonymous(process))
 
     async def _settled(self) -> None:
         """A row that is still taken when all clients have gone is wrong."""
@@ -148,6 +150,15 @@ def _body(prompt: str) -> dict[str, object]:
     return {"prompt": prompt, "max_tokens": TOKENS, "temperature": 0}
 
 
+async def least(process: int, seconds: float) -> int:
+    """The fewest bytes of its own that a process has had within so many seconds."""
+    end, found = time.monotonic() + seconds, anonymous(process)
+    while time.monotonic() < end:
+        await asyncio.sleep(LOOK_EVERY)
+        found = min(found, anonymous(process))
+    return found
+
+
 def anonymous(process: int) -> int:
     """Bytes of a process's own memory."""
     lines = Path(f"/proc/{process}/status").read_text().splitlines()
@@ -158,9 +169,10 @@ async def soak(server: Server, right: dict[str, str], arguments: argparse.Namesp
     """The figures of one server's life."""
     run, memory = Soak(server.address, right, arguments.seed), list[int]()
     await run.run(60 * arguments.minutes, arguments.users, memory, server.process.pid)
-    warm = memory[len(memory) // 3]
-    if memory[-1] > warm * GROWTH:
-        run.wrong.append(f"memory grew from {warm} to {memory[-1]} bytes behind the first third")
+    third = len(memory) // 3
+    warm, last = min(memory[third : 2 * third or None]), min(memory[2 * third :])
+    if last > warm * GROWTH:
+        run.wrong.append(f"memory grew from {warm} bytes in the middle third to {last} in the last")
     if run.asked != run.answered:
         run.wrong.append(f"{run.asked} requests, {run.answered} answers")
     return {

@@ -9,7 +9,7 @@ from transformers import PreTrainedModel
 
 from speccompile.builder import build
 from speccompile.bundle import open_bundle
-from speccompile.contract import Graph
+from speccompile.contract import BATCH, Graph
 from speccompile.families.layer_skip.drafter import skip_layers
 from speccompile.lower.signatures import draft_graph
 from speccompile.recipe import load_recipe, make_plan
@@ -19,7 +19,7 @@ from speccompile.step.draft.fixed import FixedDrafter
 from speccompile.step.draft.target_layers import LayersReader
 from speccompile.tree import from_branching
 from tests import zoo
-from tests.compile.drafter_graphs import BATCH, ROWS, decoder
+from tests.compile.drafter_graphs import ROWS, decoder
 from tests.compile.tiny_bundles import save
 from tests.heads.every import HEADS
 
@@ -101,7 +101,7 @@ def test_shapes_of_every_kind_borrow_and_catch_up_on_nothing() -> None:
     reader = LayersReader(skip_layers(decoder("gemma2"), [0, 1]))
     for drafter in (FixedDrafter(reader, from_branching([2, 1])), DynamicDrafter(reader, 3, 2, 6)):
         assert (drafter.states(), drafter.catch_up) == ([], 0)
-        graph = draft_graph(drafter, BATCH)
+        graph = draft_graph(drafter, 2)
         borrowed = [tensor for tensor in graph.inputs if tensor.role == "state"]
         assert [tensor.name for tensor in borrowed] == [f"target.{k}.{i}" for i in range(2) for k in ("key", "value")]
         assert {tensor.shape for tensor in borrowed} == {(BATCH, 2, ROWS, 16)}
