@@ -6,13 +6,14 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Self
 
-from speccompile.batch.lines import CHAT, Line
+from speccompile.batch.lines import Line
 from speccompile.batch.results import OK, Result
 from speccompile.errors import EngineError
 from speccompile.runtime import Bundle, Generation
 from speccompile.runtime.serving import Limits
 from speccompile.serve.answer import Answer
-from speccompile.serve.ask import Asked, addressed, read_chat, read_completion, submit
+from speccompile.serve.ask import Asked, addressed, drafting, read_chat, read_completion, submit
+from speccompile.serve.fields import CHAT_URL
 from speccompile.serve.refusal import RefusedError, refusal_of
 from speccompile.serve.tokens import TokenTexts
 
@@ -76,8 +77,8 @@ class Desk:
         return _Pending(line, asked, answer, requests, woken)
 
     def _read(self, line: Line) -> Asked:
-        body = addressed(json.loads(line.body), self._name, speculative=self._speculative)
-        asked = (read_chat if line.url == CHAT else read_completion)(body, self._bundle)
+        body = drafting(addressed(json.loads(line.body), self._name), speculative=self._speculative)
+        asked = (read_chat if line.url == CHAT_URL else read_completion)(body, self._bundle)
         if asked.stream:
             raise RefusedError("stream: received true, expected false: a file has no streams", param="stream")
         return asked

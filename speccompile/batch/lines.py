@@ -9,8 +9,7 @@ from typing import Any
 
 from speccompile.errors import UsageError
 from speccompile.serve.beginning import beginning
-
-CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+from speccompile.serve.fields import CHAT_URL, COMPLETIONS_URL
 
 _SHOWN = 10
 """Wrong lines that a message names."""
@@ -54,7 +53,7 @@ def read_lines(path: Path) -> list[Line]:
     if wrong:
         raise UsageError(
             f"{path}: received {len(wrong)} lines that are no requests:\n{_some(wrong)}",
-            hint=f'write each as {{"custom_id": "1", "method": "POST", "url": "{CHAT}", "body": {{..}}}}',
+            hint=f'write each as {{"custom_id": "1", "method": "POST", "url": "{CHAT_URL}", "body": {{..}}}}',
         )
     if not lines:
         raise UsageError(f"{path}: received a file without lines, expected a request in each", hint="add a request")
@@ -87,15 +86,15 @@ def _line(number: int, text: bytes, first: dict[str, int]) -> Line:
         raise _WrongLineError(f"custom_id: received {_shown(custom_id)}, which line {before} has already")
     if method != "POST":
         raise _WrongLineError(f"method: received {_shown(method)}, expected POST")
-    if url not in (CHAT, COMPLETIONS):
-        raise _WrongLineError(f"url: received {_shown(url)}, expected {CHAT} or {COMPLETIONS}")
+    if url not in (CHAT_URL, COMPLETIONS_URL):
+        raise _WrongLineError(f"url: received {_shown(url)}, expected {CHAT_URL} or {COMPLETIONS_URL}")
     if not isinstance(data.get("body"), dict):
         raise _WrongLineError(f"body: received {_shown(data.get('body'))}, expected an object")
     return Line(number, custom_id, url, json.dumps(data["body"]).encode())
 
 
 def _beginning(body: dict[str, Any]) -> str:
-    """What is told of tools comes before the rest."""
+    """What its prompt begins with: chat templates write the tools before the messages."""
     tools = body.get("tools")
     return f"{json.dumps(tools) if tools else ''}{beginning(body)}"
 

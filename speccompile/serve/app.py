@@ -18,9 +18,9 @@ from speccompile import __version__
 from speccompile.errors import SpeccompileError
 from speccompile.serve import prompts
 from speccompile.serve.answer import Answer
-from speccompile.serve.ask import Asked, Read, addressed, check_model, read_chat, read_completion, submit
+from speccompile.serve.ask import Asked, Read, addressed, check_model, drafting, read_chat, read_completion, submit
 from speccompile.serve.body import Json, parse, read_body
-from speccompile.serve.fields import DETOKENIZE, TOKENIZE, read
+from speccompile.serve.fields import CHAT_URL, COMPLETIONS_URL, DETOKENIZE, TOKENIZE, read
 from speccompile.serve.keys import Keys
 from speccompile.serve.metrics import MEDIA
 from speccompile.serve.model import Model
@@ -45,8 +45,8 @@ def make_app(model: Model, settings: Settings | None = None) -> Starlette:
     """An application over one model. It opens and closes nothing: see `Model`."""
     api = _Api(model, settings or Settings())
     routes = [
-        Route("/v1/chat/completions", api.chat, methods=["POST"]),
-        Route("/v1/completions", api.completions, methods=["POST"]),
+        Route(CHAT_URL, api.chat, methods=["POST"]),
+        Route(COMPLETIONS_URL, api.completions, methods=["POST"]),
         Route("/v1/models", api.models, methods=["GET"]),
         Route("/v1/models/{name:path}", api.model, methods=["GET"]),
         Route("/tokenize", api.tokenize, methods=["POST"]),
@@ -98,7 +98,7 @@ class _Api:
 
     def _ask(self, data: bytes, read_as: Read, client: str) -> tuple[Asked, list[Any]]:
         """Read a body and ask the service for what it says. Tokenizing takes a while: not for the event loop."""
-        body = addressed(parse(data), self._model.name, speculative=self.settings.speculative)
+        body = drafting(self._parsed(data), speculative=self.settings.speculative)
         service = self._model.service
         asked = read_as(body, self._model.bundle)
         return asked, submit(asked, service, client)
@@ -137,11 +137,7 @@ class _Api:
         return self.settings.keys.client(http.headers.get("authorization"))
 
     def _parsed(self, data: bytes) -> Any:
-        """A body that names this model, or none."""
-        body = parse(data)
-        if isinstance(body, dict) and isinstance(name := body.get("model"), str):
-            check_model(name, self._model.name)
-        return body
+        return addressed(parse(data), self._model.name)
 
     def _described(self) -> dict[str, Any]:
         model = {"id": self._model.name, "object": "model", "created": self._model.created, "owned_by": "speccompile"}

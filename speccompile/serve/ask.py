@@ -52,23 +52,28 @@ class Asked:
 Read = Callable[[Any, "Bundle"], Asked]
 
 
-def check_model(name: str, served: str) -> None:
-    """Raises RefusedError for the name of another model."""
-    if name != served:
+def check_model(name: Any, served: str) -> None:
+    """Raises RefusedError for the name of another model. What is no name is refused by whoever reads the field."""
+    if isinstance(name, str) and name != served:
         raise RefusedError(
             f"the model {name[:80]!r} does not exist: expected {served!r}", status=404, kind=NOT_FOUND,
             param="model", code="model_not_found",
         )  # fmt: skip
 
 
-def addressed(body: Any, served: str, *, speculative: bool) -> Any:
-    """A body that names the model that is served, or none; it drafts or not where it does not say. Raises RefusedError
-    for another's name. What is no object is refused by whoever reads it."""
-    if not isinstance(body, dict):
+def addressed(body: Any, served: str) -> Any:
+    """A body that names the model that is served, or none. Raises RefusedError for another's name; what is no object is
+    refused by whoever reads it."""
+    if isinstance(body, dict):
+        check_model(body.get("model"), served)
+    return body
+
+
+def drafting(body: Any, *, speculative: bool) -> Any:
+    """A body that says whether it drafts: `speculative` where it did not."""
+    if not isinstance(body, dict) or body.get("speculative") is not None:
         return body
-    if isinstance(name := body.get("model"), str):
-        check_model(name, served)
-    return body if body.get("speculative") is not None else body | {"speculative": speculative}
+    return body | {"speculative": speculative}
 
 
 def read_chat(body: Any, bundle: "Bundle") -> Asked:

@@ -7,6 +7,8 @@ from speccompile.progress import LOGGER
 from speccompile.serve.refusal import RefusedError
 from speccompile.serve.schema import Schema, check, first_problem, shown
 
+CHAT_URL, COMPLETIONS_URL = "/v1/chat/completions", "/v1/completions"
+
 MOST_LOGPROBS = 20
 _LOGGED_FIELDS = 100
 _logged: set[str] = set()

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from speccompile import __version__
-from speccompile.serve.fields import CHAT, COMPLETION, DETOKENIZE, TOKENIZE, UNSUPPORTED
+from speccompile.serve.fields import CHAT, CHAT_URL, COMPLETION, COMPLETIONS_URL, DETOKENIZE, TOKENIZE, UNSUPPORTED
 from speccompile.serve.schema import Schema
 
 FILE = Path(__file__).with_name("openapi.json")
@@ -77,8 +77,8 @@ def document() -> dict[str, Any]:
                  "description": "A bundle behind OpenAI's API. Fields that are not named here are ignored, but for "
                  f"{', '.join(UNSUPPORTED)}: of those, values that ask for anything are refused with 400."},
         "paths": {
-            "/v1/chat/completions": {"post": _asking("chat", CHAT, "ChatCompletion", streams=True)},
-            "/v1/completions": {"post": _asking("completions", COMPLETION, "Completion", streams=True)},
+            CHAT_URL: {"post": _asking("chat", CHAT, "ChatCompletion", streams=True)},
+            COMPLETIONS_URL: {"post": _asking("completions", COMPLETION, "Completion", streams=True)},
             "/v1/models": {"get": _getting("models", "Models", 401, 503)},
             "/v1/models/{name}": {"get": _getting("model", "Model", 401, 404, 503) | {"parameters": [
                 {"name": "name", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}]}},

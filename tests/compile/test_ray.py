@@ -12,7 +12,6 @@ import pytest
 from click.testing import CliRunner
 from openai import OpenAI
 
-from speccompile.batch.lines import COMPLETIONS
 from speccompile.cli.main import group
 from speccompile.cluster.connect import SETTINGS
 from speccompile.cluster.replicas import Replicas
@@ -21,6 +20,7 @@ from speccompile.pool import Task, run_all
 from speccompile.runtime import Bundle
 from speccompile.runtime.serving import Limits
 from speccompile.serve.app import Settings
+from speccompile.serve.fields import COMPLETIONS_URL
 from tests.compile.tiny_bundles import contents
 
 WANTED = "SPECCOMPILE_TEST_RAY"
@@ -88,7 +88,7 @@ def test_streams_of_two_replicas_are_what_the_bundle_says(address, folder):
 
 def test_errors_come_as_the_server_sends_them(address):
     def ask(content):
-        return httpx.post(f"{address}{COMPLETIONS}", content=content, headers={"Content-Type": "application/json"})
+        return httpx.post(f"{address}{COMPLETIONS_URL}", content=content, headers={"Content-Type": "application/json"})
 
     assert (ask(b"{").status_code, ask(b'{"prompt": 1}').status_code) == (400, 400)
     assert ask(b" " * (5 * 2**20)).status_code == 413
@@ -102,7 +102,10 @@ def test_a_file_over_two_bundles_is_what_one_says(folder, tmp_path):
     with source.open("w") as file:
         for number, prompt in enumerate([*prompts(), [999999]]):
             body = {"prompt": prompt, "max_tokens": 20, "return_token_ids": True}
-            print(json.dumps({"custom_id": f"{number}", "method": "POST", "url": COMPLETIONS, "body": body}), file=file)
+            print(
+                json.dumps({"custom_id": f"{number}", "method": "POST", "url": COMPLETIONS_URL, "body": body}),
+                file=file,
+            )
 
     def answers(name: str) -> dict[str, tuple[int, object]]:
         found = {}

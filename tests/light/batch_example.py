@@ -3,10 +3,10 @@
 import json
 from pathlib import Path
 
-from speccompile.batch.lines import COMPLETIONS
+from speccompile.serve.fields import COMPLETIONS_URL
 
 
-def line(custom_id: object, body: object, url: str = COMPLETIONS, **changes: object) -> dict:
+def line(custom_id: object, body: object, url: str = COMPLETIONS_URL, **changes: object) -> dict:
     return {"custom_id": custom_id, "method": "POST", "url": url, "body": body} | changes
 
 

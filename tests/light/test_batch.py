@@ -14,12 +14,13 @@ from openai.types.chat import ChatCompletion
 from openai.types.completion import Completion
 
 from speccompile.batch.answers import Desk
-from speccompile.batch.lines import CHAT, read_lines
+from speccompile.batch.lines import read_lines
 from speccompile.cli import main
 from speccompile.errors import EngineError, UsageError
 from speccompile.runtime import Bundle
 from speccompile.runtime.serving import Service
 from speccompile.runtime.text import Text
+from speccompile.serve.fields import CHAT_URL
 from tests.light.batch_example import completion, line, read, statuses, write
 from tests.light.fake_bundle import toy_manifest, write_toy_bundle
 from tests.light.toy_engine import ToyEngine
@@ -67,7 +68,7 @@ def test_every_request_gets_the_tokens_that_it_gets_alone(folder, run, tmp_path)
 
 def test_conversations_are_answered_as_the_server_answers_them(folder, run, tmp_path):
     body = {"model": "demo", "messages": [{"role": "user", "content": "def"}], "max_tokens": 6}
-    source = write(tmp_path / "in.jsonl", line("a", body, CHAT), "", line("b", body | {"logprobs": True}, CHAT))
+    source = write(tmp_path / "in.jsonl", line("a", body, CHAT_URL), "", line("b", body | {"logprobs": True}, CHAT_URL))
     assert run(folder, source, tmp_path / "out.jsonl", "--json")[0] == 0
     answers = read(tmp_path / "out.jsonl")
     text = Text(folder / "tokenizer" / "tokenizer.json")

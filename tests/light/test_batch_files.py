@@ -4,10 +4,11 @@ import json
 
 import pytest
 
-from speccompile.batch.lines import CHAT, ordered, read_lines
+from speccompile.batch.lines import ordered, read_lines
 from speccompile.batch.results import Result, Results
 from speccompile.batch.run import Batch
 from speccompile.errors import EngineError, UsageError
+from speccompile.serve.fields import CHAT_URL
 from tests.light.batch_example import completion, line, read, statuses, write
 
 
@@ -45,8 +46,8 @@ def test_a_byte_order_mark_and_windows_ends_are_no_part_of_lines(tmp_path):
 
 def test_prompts_that_begin_alike_are_neighbours(tmp_path):
     said = ["ab", "zz", "abc", "zzz", "abd"]
-    chats = [line(each, {"messages": [{"role": "user", "content": each}]}, CHAT) for each in said]
-    mixed = [*chats, line("t", {"prompt": "zz", "tools": None}), line("u", {"messages": [], "tools": [{}]}, CHAT)]
+    chats = [line(each, {"messages": [{"role": "user", "content": each}]}, CHAT_URL) for each in said]
+    mixed = [*chats, line("t", {"prompt": "zz", "tools": None}), line("u", {"messages": [], "tools": [{}]}, CHAT_URL)]
     lines = read_lines(write(tmp_path / "in.jsonl", *mixed))
     assert [each.custom_id for each in ordered(lines)] == ["ab", "abc", "abd", "zz", "zzz", "u", "t"]
 

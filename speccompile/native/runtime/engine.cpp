@@ -47,6 +47,8 @@ Shape shape_over(const Tensor& tensor, const Widths& widths, int64_t rows) {
   return shape;
 }
 
+bool is_of_run(const Tensor& tensor) { return tensor.role == "link" || tensor.role == "optional"; }
+
 std::vector<std::string> opened_first(const EngineEntry& entry) {
   if (entry.has("step")) return {"step"};
   std::vector<std::string> names;

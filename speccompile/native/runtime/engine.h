@@ -83,6 +83,8 @@ std::vector<std::string> opened_first(const EngineEntry& entry);
 bool are_by_row(const std::vector<Graph>& graphs);
 // A tensor's shape where a run is over so many rows.
 Shape shape_over(const Tensor& tensor, const Widths& widths, int64_t rows);
+// Whether it is for this run's reader alone, so that a run over some rows has the lines of these and no more.
+bool is_of_run(const Tensor& tensor);
 
 // Buffer -> the contract's dtype. Of what is not there `dtype_of` throws Error(kBundle).
 using Dtypes = std::map<std::string, std::string>;

@@ -125,14 +125,12 @@ class OnnxRuntimeEngine : public Engine {
     std::optional<Span> rows;
   };
 
-  // What a run reads or writes of a buffer: where it is over some rows, their lines, which lie together. What no run finds as
-  // another one left it has the lines of these alone.
+  // What a run reads or writes of a buffer: where it is over some rows, their lines, which lie together.
   const OrtValue* lines(const Tensor& tensor, const Bound& run) {
     const Shape whole = tensor.concrete_shape(run.widths);
     if (!run.rows || !tensor.by_row) return view(tensor.buffer, whole, whole, 0);
     const Shape some = shape_over(tensor, run.widths, run.rows->size());
-    const bool is_per_run = tensor.role == "link" || tensor.role == "optional";
-    return is_per_run ? view(tensor.buffer, some, some, 0) : view(tensor.buffer, whole, some, run.rows->start);
+    return is_of_run(tensor) ? view(tensor.buffer, some, some, 0) : view(tensor.buffer, whole, some, run.rows->start);
   }
 
   const OrtValue* view(const std::string& buffer, const Shape& whole, const Shape& shape, int64_t first) {

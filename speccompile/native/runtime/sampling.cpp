@@ -113,7 +113,6 @@ void Sampler::begin(const Rows& rows, bool drafting) {
 void Sampler::write(const Rows& rows, const std::vector<size_t>& taking, int64_t logit_rows) {
   float* const uniforms = engine_.array("uniforms", {batch_, logit_rows}).floats();
   for (const size_t i : taking) {
-    if (!rows[i].active()) continue;
     const std::vector<float>& drawn = new_tokens_[i];
     std::copy_n(drawn.begin() + static_cast<std::ptrdiff_t>(rows[i].token_ids.size()), logit_rows,
                 uniforms + static_cast<int64_t>(i) * logit_rows);

@@ -50,7 +50,7 @@ class Sampler {
   Sampler(Engine& engine, const Manifest& manifest);
   // The settings of every row, and its random numbers from the first on. drafting: whether rounds have drafts.
   void begin(const Rows& rows, bool drafting);
-  // The random numbers of the next round of these rows, and what has been said until now. Rows that have ended draw nothing.
+  // The random numbers of the next round of these rows, which all are active, and what has been said until now.
   void write(const Rows& rows, const std::vector<size_t>& taking, int64_t logit_rows);
 
   History history;

@@ -103,11 +103,10 @@ def _sorted_out(plan: TrainingPlan, prompts: Sequence[Prompt]) -> tuple[list[int
 
 def _groups(plan: TrainingPlan, order: Sequence[int], size: int) -> list[list[int]]:
     """At most `size` of one temperature, in their order."""
-    found = []
-    for alike in {temperature_of(plan, number): None for number in order}:
-        numbers = [number for number in order if temperature_of(plan, number) == alike]
-        found += [numbers[start : start + size] for start in range(0, len(numbers), size)]
-    return found
+    alike: dict[float, list[int]] = {}
+    for number in order:
+        alike.setdefault(temperature_of(plan, number), []).append(number)
+    return [numbers[start : start + size] for numbers in alike.values() for start in range(0, len(numbers), size)]
 
 
 class _Run:
