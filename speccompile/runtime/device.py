@@ -14,7 +14,16 @@ import numpy as np
 
 from speccompile.contract import Graph, Tensor
 from speccompile.runtime.cuda import Device, Memory
-from speccompile.runtime.engine import Array, Run, buffer_dtypes, check_rows, numpy_dtype, process_memory
+from speccompile.runtime.engine import (
+    Array,
+    Run,
+    buffer_dtypes,
+    check_rows,
+    numpy_dtype,
+    process_memory,
+    scratch_buffers,
+    scratch_size,
+)
 
 Shape = tuple[int, ...]
 
@@ -76,8 +85,10 @@ class DeviceEngine(ABC):
         self._dtypes = buffer_dtypes(graphs)
         tensors = [tensor for graph in graphs for tensor in (*graph.inputs, *graph.outputs)]
         self._staying = {tensor.buffer for tensor in tensors if tensor.role in _STAYING}
+        self._scratch = scratch_buffers(graphs)
         self._memory: dict[tuple[str, Shape], Memory] = {}
         self._mirrors: dict[tuple[str, Shape], Array] = {}
+        """Buffer and shape -> pinned bytes; of scratch, bytes that shapes of about one size share."""
         self._runs: dict[tuple[str, tuple[Shape, ...], tuple[str, ...]], Run] = {}
 
     @abstractmethod
@@ -156,15 +167,26 @@ class DeviceEngine(ABC):
             self._device.download(address, host)
 
     def _on_device(self, buffer: str, shape: Shape) -> Memory:
-        if (buffer, shape) not in self._memory:
-            self._memory[buffer, shape] = self._device.allocate(self._size(buffer, shape))
-        return self._memory[buffer, shape]
+        place = self._place(buffer, shape)
+        if place not in self._memory:
+            self._memory[place] = self._device.allocate(self._bytes(buffer, shape))
+        return self._memory[place]
 
     def _mirror(self, buffer: str, shape: Shape) -> Array:
-        if (buffer, shape) not in self._mirrors:
-            raw = self._device.pinned(self._size(buffer, shape))
-            self._mirrors[buffer, shape] = raw.view(numpy_dtype(self._dtypes[buffer])).reshape(shape)
-        return self._mirrors[buffer, shape]
+        place = self._place(buffer, shape)
+        if place not in self._mirrors:
+            self._mirrors[place] = self._device.pinned(self._bytes(buffer, shape))
+        used = self._mirrors[place][: self._size(buffer, shape)]
+        return used.view(numpy_dtype(self._dtypes[buffer])).reshape(shape)
+
+    def _place(self, buffer: str, shape: Shape) -> tuple[str, Shape]:
+        """Where memory is looked up: scratch by its bytes."""
+        return buffer, (self._bytes(buffer, shape),) if buffer in self._scratch else shape
+
+    def _bytes(self, buffer: str, shape: Shape) -> int:
+        """That are allocated."""
+        size = self._size(buffer, shape)
+        return scratch_size(size) if buffer in self._scratch else size
 
     def _snapshot(self, buffer: str, shape: Shape) -> Array:
         """A read-only copy of what stays on the device."""

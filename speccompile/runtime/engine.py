@@ -18,7 +18,8 @@ class Engine(Protocol):
     """Graphs over named buffers. A buffer exists once for every concrete shape: equal names and shapes share memory.
 
     What has a line for each row of a batch exists with all lines, and a run over some rows works on theirs, where they
-    lie. Links and optional outputs alone are scratch of a run: they exist with as many lines as it has rows.
+    lie. Links and optional outputs alone are scratch of a run: they exist with as many lines as it has rows, shapes of
+    about one size share memory, and nobody finds there what an earlier run wrote at another shape.
     """
 
     @property
@@ -117,6 +118,22 @@ def numpy_dtype(dtype: str) -> np.dtype[Any]:
 def buffer_dtypes(graphs: Iterable[Graph]) -> dict[str, str]:
     """Buffer -> the contract's dtype."""
     return {tensor.buffer: tensor.dtype for graph in graphs for tensor in (*graph.inputs, *graph.outputs)}
+
+
+SCRATCH = ("link", "optional")
+"""Roles of what no run finds as another one left it."""
+
+
+def scratch_size(size: int) -> int:
+    """As many bytes as scratch of about this size shares. A prompt's last part has a width of its own; memory for each
+    width would be hundreds of times that of the largest."""
+    return 1 << max(0, size - 1).bit_length()
+
+
+def scratch_buffers(graphs: Iterable[Graph]) -> set[str]:
+    """Buffers that are scratch of a run."""
+    tensors = (tensor for graph in graphs for tensor in (*graph.inputs, *graph.outputs))
+    return {tensor.buffer for tensor in tensors if tensor.role in SCRATCH}
 
 
 def empty(shape: tuple[int, ...], dtype: str) -> Array:

@@ -8,19 +8,29 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnxruntime as ort
 
 from speccompile.bundle.manifest import EngineEntry
 from speccompile.contract import BATCH, Tensor, has_ranges
-from speccompile.runtime.engine import Array, Run, buffer_dtypes, check_rows, empty, opened_first, process_memory
+from speccompile.runtime.engine import (
+    SCRATCH,
+    Array,
+    Run,
+    buffer_dtypes,
+    check_rows,
+    empty,
+    numpy_dtype,
+    opened_first,
+    process_memory,
+    scratch_buffers,
+    scratch_size,
+)
 from speccompile.runtime.sessions import shared_session
 from speccompile.system import available_cores
 
 ONNX_TYPES = {"float32": 1, "int32": 6, "int64": 7, "bool": 9, "float16": 10, "bfloat16": 16}
 """dtype -> onnx.TensorProto.DataType."""
-
-PER_RUN = ("link", "optional")
-"""Roles of what no run finds as another one left it."""
 
 Shape = tuple[int, ...]
 
@@ -47,7 +57,9 @@ class OnnxRuntimeEngine:
         self._dtypes = buffer_dtypes(entry.graphs)
         self._sessions: dict[str, ort.InferenceSession] = {}
         self._arrays: dict[tuple[str, Shape], Array] = {}
-        self._values: dict[tuple[str, Shape, int], Any] = {}
+        self._scratch: dict[str, dict[int, Array]] = {buffer: {} for buffer in scratch_buffers(entry.graphs)}
+        """Buffer -> bytes -> what shapes of about so many share."""
+        self._states: dict[tuple[str, Shape, int], Any] = {}
         """Buffer, shape and first row, 0 for what has no line for each -> what a run over so many rows is bound to."""
         for name in opened_first(self._files):
             self._session(name)
@@ -58,16 +70,26 @@ class OnnxRuntimeEngine:
         return self._sessions[graph]
 
     def array(self, buffer: str, shape: Shape) -> Array:
+        if buffer in self._scratch:
+            return self._scratch_array(buffer, shape)
         if (buffer, shape) not in self._arrays:
             self._arrays[buffer, shape] = empty(shape, self._dtypes[buffer])
         return self._arrays[buffer, shape]
+
+    def _scratch_array(self, buffer: str, shape: Shape) -> Array:
+        dtype, shared = numpy_dtype(self._dtypes[buffer]), self._scratch[buffer]
+        count = int(np.prod(shape))
+        size = scratch_size(count * dtype.itemsize)
+        if size not in shared:
+            shared[size] = empty((size // dtype.itemsize,), self._dtypes[buffer])
+        return shared[size][:count].reshape(shape)
 
     def put(self, buffer: str, values: Array) -> None:
         self.array(buffer, values.shape)[:] = values
 
     def _lines(self, tensor: Tensor, widths: dict[str, int], rows: range) -> tuple[Array, int]:
         """What a run over these rows reads or writes of a buffer, and the first of its lines."""
-        if not tensor.by_row or tensor.role in PER_RUN:
+        if not tensor.by_row or tensor.role in SCRATCH:
             return self.array(tensor.buffer, tensor.concrete_shape(widths | {BATCH: len(rows)})), 0
         return self.array(tensor.buffer, tensor.concrete_shape(widths))[rows.start : rows.stop], rows.start
 
@@ -76,12 +98,16 @@ class OnnxRuntimeEngine:
             whole = self.array(tensor.buffer, tensor.concrete_shape(widths))
             whole[:] = range(len(whole))
         array, first = self._lines(tensor, widths, rows)
-        key = tensor.buffer, array.shape, first
-        if key not in self._values:
-            # An OrtValue made from an array shares its memory; the array must outlive it.
-            kind = ONNX_TYPES[self._dtypes[tensor.buffer]]
-            self._values[key] = ort.OrtValue.ortvalue_from_numpy_with_onnx_type(array, kind)
-        return self._values[key]
+        if tensor.role != "state":
+            return self._shared(tensor, array)
+        key = tensor.buffer, array.shape, first  # there are many, and no run has widths of its own for them
+        if key not in self._states:
+            self._states[key] = self._shared(tensor, array)
+        return self._states[key]
+
+    def _shared(self, tensor: Tensor, array: Array) -> Any:
+        """An OrtValue over the memory of an array, which must outlive it."""
+        return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(array, ONNX_TYPES[self._dtypes[tensor.buffer]])
 
     def bind(
         self, graph: str, widths: Mapping[str, int], optional: Sequence[str] = (), rows: range | None = None

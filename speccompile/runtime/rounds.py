@@ -1,13 +1,21 @@
 """The graphs of a round bound to their buffers, once for every set of widths, and the arrays that the host sees."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from speccompile.bundle.manifest import Manifest
 from speccompile.contract import BATCH, COPIED
 from speccompile.runtime.engine import Array, Engine, Run
 from speccompile.runtime.logprobs import Logprobs, find_logprobs
+
+Key = TypeVar("Key", bound=Hashable)
+Bound = TypeVar("Bound")
+
+
+MOST_BOUND = 256
+"""Runs that stay bound. A batch of rows has as many ranges as pairs of them, and prompts end with parts of any width:
+bound are those that were used last, which decoding uses again and again."""
 
 
 class CatchUp(NamedTuple):
@@ -47,19 +55,27 @@ class Rounds:
         """A run of the target at these widths. fused: of the `step` graph, which drafts as well; rows: of the batch, by
         default all; fed: whether it is given a text, all of which the drafter reads."""
         key = (window, logit_rows, history, fused, logprobs, fed, range(self.batch) if rows is None else rows, allowed)
-        if key not in self._forwards:
-            self._forwards[key] = Forward(self, *key)
-        return self._forwards[key]
+        return _recent(self._forwards, key, lambda: Forward(self, *key))
 
     def catch_up(self, tokens: int, history: int, rows: range) -> CatchUp:
         """A run of the drafter over so many committed tokens and the next. Few widths serve all numbers of them."""
         width = min(1 << (tokens - 1).bit_length(), self.chunk)
         key = (width, history, rows)
-        if key not in self._catch_ups:
-            widths = {"window": width, "catch_up": width + 1, "history": history}
-            path = self.engine.array("path", (self.batch, width + 1))
-            self._catch_ups[key] = CatchUp(self.engine.bind("draft", widths, rows=rows), path)
-        return self._catch_ups[key]
+        return _recent(self._catch_ups, key, lambda: self._catch_up(*key))
+
+    def _catch_up(self, width: int, history: int, rows: range) -> CatchUp:
+        widths = {"window": width, "catch_up": width + 1, "history": history}
+        path = self.engine.array("path", (self.batch, width + 1))
+        return CatchUp(self.engine.bind("draft", widths, rows=rows), path)
+
+
+def _recent(bound: dict[Key, Bound], key: Key, make: Callable[[], Bound]) -> Bound:
+    """What is bound under a key, made where nothing is; the one that was not used for longest goes for it."""
+    found = bound.pop(key) if key in bound else make()
+    bound[key] = found
+    if len(bound) > MOST_BOUND:
+        del bound[next(iter(bound))]
+    return found
 
 
 class Forward:
