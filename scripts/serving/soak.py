@@ -6,10 +6,10 @@
 Clients ask for whole answers and streams, read slowly, hang up in the middle, send bad JSON, bodies of random fields
 and prompts that are far too long, and every minute 200 of them come at once. Every whole answer is compared with what
 `Bundle.generate` gives alone; every request must be answered once, with a status that its kind may have. Memory is the
-server's own (anonymous), and of each minute the least that it had, for a prompt that is far too long takes a hundred
-megabytes while it is read: what counts is how the floor of the last third stands above that of the middle one. At the
-end the server is killed under load and started again: what was not in flight must have been answered, and the next
-answer be right.
+server's own (anonymous), at rest: every three minutes all clients wait until nothing is asked any more, for a prompt
+that is far too long takes a hundred megabytes while it is read. What counts is what the last third has at least above
+the middle one. At the end the server is killed under load and started again: what was not in flight must have been
+answered, and the next answer be right.
 
 Exit code 1 where any of that fails; `--minutes 1` tries the script.
 """
@@ -30,7 +30,7 @@ from speccompile.runtime import Bundle
 
 TOKENS = 48
 BURST, BURST_EVERY = 200, 60.0
-LOOK_EVERY = 0.5
+REST_EVERY, REST = 180.0, 2.0
 GROWTH = 1.05
 MAY = {
     "whole": {200, 429}, "stream": {200, 429}, "slow": {200, 429}, "hang up": {200, 429}, "bad json": {400},
@@ -49,18 +49,22 @@ class Soak:
         self.client = httpx2.AsyncClient(base_url=address, timeout=600, limits=httpx2.Limits(max_connections=None))
         self.right, self.random = right, random.Random(seed)
         self.statuses: Counter[str] = Counter()
-        self.asked = self.answered = 0
+        self.asked = self.answered = self.flying = 0
+        self.going = asyncio.Event()
         self.wrong: list[str] = []
 
     async def ask(self, kind: str) -> None:
         """One client of a kind, to its end."""
         self.asked += 1
+        self.flying += 1
         prompt = self.random.choice(list(self.right))
         try:
             status = await getattr(self, f"_{kind.replace(' ', '_')}")(prompt)
         except httpx2.HTTPError as error:
             self.wrong.append(f"{kind}: {type(error).__name__} {error}")
             return
+        finally:
+            self.flying -= 1
         self.answered += 1
         self.statuses[f"{kind}: {status}"] += 1
         if status not in MAY[kind]:
@@ -121,17 +125,29 @@ class Soak:
 
         async def user() -> None:
             while time.monotonic() < end:
+                await self.going.wait()
                 (kind,) = self.random.choices(list(WEIGHTS), WEIGHTS.values())
                 await self.ask(kind)
 
         async def bursts() -> None:
             while time.monotonic() < end:
-                burst = asyncio.gather(*(self.ask("burst") for _ in range(BURST)))
-                memory.append(await least(process, min(BURST_EVERY, end - time.monotonic())))
-                await burst
-                print(f"{self.answered} answered, {memory[-1] / 1e6:.1f} MB", file=sys.stderr, flush=True)
+                await self.going.wait()
+                await asyncio.gather(*(self.ask("burst") for _ in range(BURST)))
+                await asyncio.sleep(max(0.0, min(BURST_EVERY, end - time.monotonic())))
 
-        await asyncio.gather(bursts(), *(user() for _ in range(users)))
+        async def rests() -> None:
+            while time.monotonic() < end:
+                self.going.set()
+                await asyncio.sleep(max(0.0, min(REST_EVERY, end - time.monotonic())))
+                self.going.clear()
+                while self.flying:
+                    await asyncio.sleep(0.1)
+                await asyncio.sleep(REST)
+                memory.append(anonymous(process))
+                print(f"{self.answered} answered, {memory[-1] / 1e6:.1f} MB at rest", file=sys.stderr, flush=True)
+            self.going.set()  # who waits to ask sees that it is over
+
+        await asyncio.gather(rests(), bursts(), *(user() for _ in range(users)))
         await self._settled()
 
     async def _settled(self) -> None:
@@ -148,15 +164,6 @@ class Soak:
 
 def _body(prompt: str) -> dict[str, object]:
     return {"prompt": prompt, "max_tokens": TOKENS, "temperature": 0}
-
-
-async def least(process: int, seconds: float) -> int:
-    """The fewest bytes of its own that a process has had within so many seconds."""
-    end, found = time.monotonic() + seconds, anonymous(process)
-    while time.monotonic() < end:
-        await asyncio.sleep(LOOK_EVERY)
-        found = min(found, anonymous(process))
-    return found
 
 
 def anonymous(process: int) -> int:

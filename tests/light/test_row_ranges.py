@@ -101,6 +101,19 @@ def test_scratch_has_as_many_lines_as_the_run_has_rows(engine):
         np.testing.assert_array_equal(engine.array("logits", (2, 2)), -path)
 
 
+def test_scratch_of_many_widths_takes_no_more_memory_than_a_few(engine):
+    """A prompt's last part may be of any width: memory for each would be 200 times that of the widest here."""
+    widths = range(1, 401)
+    for width in widths:
+        engine.array("length", (ROWS,))[:], engine.array("window", (ROWS, width))[:] = 0, width
+        engine.bind("verify", {"window": width}, ("logits",))()
+        expected = np.broadcast_to(2 * width + np.arange(ROWS)[:, None], (ROWS, width))
+        np.testing.assert_array_equal(engine.array("features", (ROWS, width)), expected)
+        np.testing.assert_array_equal(engine.array("logits", (ROWS, width)), -expected)
+    places = {engine.array("features", (ROWS, width)).ctypes.data for width in widths}
+    assert len(places) <= np.ceil(np.log2(ROWS * 400 * 4)) + 1
+
+
 def test_runs_over_other_rows_are_bound_to_the_same_memory(engine):
     filled(engine)
     runs = [engine.bind("verify", {"window": 2}, rows=range(row, row + 1)) for row in range(ROWS)]

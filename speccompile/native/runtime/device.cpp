@@ -24,7 +24,7 @@ std::string Binding::widths() const {
 }
 
 DeviceEngine::DeviceEngine(std::shared_ptr<Device> device, EngineEntry entry)
-    : device_(std::move(device)), entry_(std::move(entry)), dtypes_(buffer_dtypes(entry_.graphs)) {
+    : device_(std::move(device)), entry_(std::move(entry)), dtypes_(buffer_dtypes(entry_.graphs)), scratch_(scratch_buffers(entry_.graphs)) {
   for (const Graph& graph : entry_.graphs)
     for (const std::vector<Tensor>* tensors : {&graph.inputs, &graph.outputs})
       for (const Tensor& tensor : *tensors)
@@ -94,25 +94,27 @@ void DeviceEngine::check_stopped() const {
 }
 
 void DeviceEngine::clear() {
-  for (const auto& [place, memory] : memory_)
-    if (!indices_.count(place)) device_->zero(memory.get(), size(place.first, place.second));
+  for (const auto& [place, held] : memory_)
+    if (!indices_.count(place)) device_->zero(held.memory.get(), held.bytes);
   device_->synchronize();
-  for (const auto& [place, memory] : mirrors_)
-    if (!indices_.count(place)) std::memset(memory.get(), 0, size(place.first, place.second));
+  for (const auto& [place, held] : mirrors_)
+    if (!indices_.count(place)) std::memset(held.memory.get(), 0, held.bytes);
 }
 
 void* DeviceEngine::on_device(const std::string& buffer, const Shape& shape) {
-  const Place place(buffer, shape);
-  const auto known = memory_.find(place);
-  if (known != memory_.end()) return known->second.get();
-  return memory_.emplace(place, device_->allocate(size(buffer, shape))).first->second.get();
+  const auto known = memory_.find(place(buffer, shape));
+  if (known != memory_.end()) return known->second.memory.get();
+  const size_t bytes = allocated(buffer, shape);
+  return memory_.emplace(place(buffer, shape), Held{device_->allocate(bytes), bytes}).first->second.memory.get();
 }
 
 Array DeviceEngine::mirror(const std::string& buffer, const Shape& shape) {
-  const Place place(buffer, shape);
-  auto known = mirrors_.find(place);
-  if (known == mirrors_.end()) known = mirrors_.emplace(place, device_->pinned(size(buffer, shape))).first;
-  return {known->second.get(), shape, dtype_of(dtypes_, buffer)};
+  auto known = mirrors_.find(place(buffer, shape));
+  if (known == mirrors_.end()) {
+    const size_t bytes = allocated(buffer, shape);
+    known = mirrors_.emplace(place(buffer, shape), Held{device_->pinned(bytes), bytes}).first;
+  }
+  return {known->second.memory.get(), shape, dtype_of(dtypes_, buffer)};
 }
 
 Array DeviceEngine::snapshot(const std::string& buffer, const Shape& shape) {
@@ -133,6 +135,14 @@ void DeviceEngine::count_up(const std::string& buffer, const Shape& shape, void*
 
 size_t DeviceEngine::size(const std::string& buffer, const Shape& shape) const {
   return static_cast<size_t>(product(shape)) * item_size(dtype_of(dtypes_, buffer));
+}
+
+size_t DeviceEngine::allocated(const std::string& buffer, const Shape& shape) const {
+  return scratch_.count(buffer) ? scratch_size(size(buffer, shape)) : size(buffer, shape);
+}
+
+DeviceEngine::Place DeviceEngine::place(const std::string& buffer, const Shape& shape) const {
+  return {buffer, scratch_.count(buffer) ? Shape{static_cast<int64_t>(allocated(buffer, shape))} : shape};
 }
 
 bool Repeats::again(const Binding& binding) {

@@ -84,7 +84,7 @@ class DeviceEngine : public Engine {
   void resume() override { stopped_ = false; }
   // Whether `array` asks nothing of the device.
   bool has_mirror(const std::string& buffer, const Shape& shape) const {
-    return mirrors_.count({buffer, shape}) && !staying_.count(buffer);
+    return mirrors_.count(place(buffer, shape)) && !staying_.count(buffer);
   }
   // Makes all buffers what they were at first. What was bound stays so.
   void clear();
@@ -105,7 +105,11 @@ class DeviceEngine : public Engine {
   const EngineEntry entry_;
 
  private:
-  using Place = std::pair<std::string, Shape>;  // a buffer at a shape
+  using Place = std::pair<std::string, Shape>;  // a buffer at a shape; of scratch, at the bytes that several shapes share
+  struct Held {
+    std::shared_ptr<void> memory;
+    size_t bytes;
+  };
 
   Binding binding(const Graph& graph, const Widths& widths, bool logits);
   void* on_device(const std::string& buffer, const Shape& shape);
@@ -115,11 +119,14 @@ class DeviceEngine : public Engine {
   // Fills an index input with 0, 1, 2, ..; nothing writes it again.
   void count_up(const std::string& buffer, const Shape& shape, void* address);
   size_t size(const std::string& buffer, const Shape& shape) const;
+  size_t allocated(const std::string& buffer, const Shape& shape) const;
+  Place place(const std::string& buffer, const Shape& shape) const;
 
   const Dtypes dtypes_;
+  const std::set<std::string> scratch_;
   std::set<std::string> staying_;  // buffers that never cross
   std::set<Place> indices_;
-  std::map<Place, std::shared_ptr<void>> memory_, mirrors_;
+  std::map<Place, Held> memory_, mirrors_;
   std::map<Place, std::vector<char>> snapshots_;
   std::map<std::tuple<std::string, std::vector<Shape>, bool>, std::pair<std::unique_ptr<const Binding>, Run>> runs_;
   std::atomic<bool> stopped_{false};

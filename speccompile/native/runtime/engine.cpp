@@ -47,7 +47,22 @@ Shape shape_over(const Tensor& tensor, const Widths& widths, int64_t rows) {
   return shape;
 }
 
-bool is_of_run(const Tensor& tensor) { return tensor.role == "link" || tensor.role == "optional"; }
+bool is_scratch(const Tensor& tensor) { return tensor.role == "link" || tensor.role == "optional"; }
+
+std::set<std::string> scratch_buffers(const std::vector<Graph>& graphs) {
+  std::set<std::string> found;
+  for (const Graph& graph : graphs)
+    for (const std::vector<Tensor>* tensors : {&graph.inputs, &graph.outputs})
+      for (const Tensor& tensor : *tensors)
+        if (is_scratch(tensor)) found.insert(tensor.buffer);
+  return found;
+}
+
+size_t scratch_size(size_t bytes) {
+  size_t size = 1;
+  while (size < bytes) size *= 2;
+  return size;
+}
 
 std::vector<std::string> opened_first(const EngineEntry& entry) {
   if (entry.has("step")) return {"step"};

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -38,7 +39,7 @@ using Run = std::function<void()>;
 struct Span {
   int64_t start = 0, stop = 0;
   int64_t size() const { return stop - start; }
-  bool operator<(const Span& other) const { return std::tie(start, stop) < std::tie(other.start, other.stop); }
+  bool operator==(const Span& other) const { return start == other.start && stop == other.stop; }
 };
 
 // Throws the Error(kCancelled) of a run that was stopped.
@@ -83,8 +84,13 @@ std::vector<std::string> opened_first(const EngineEntry& entry);
 bool are_by_row(const std::vector<Graph>& graphs);
 // A tensor's shape where a run is over so many rows.
 Shape shape_over(const Tensor& tensor, const Widths& widths, int64_t rows);
-// Whether it is for this run's reader alone, so that a run over some rows has the lines of these and no more.
-bool is_of_run(const Tensor& tensor);
+// Whether it is scratch of a run: a run over some rows has the lines of these and no more, shapes of about one size share
+// memory, and nobody finds there what an earlier run wrote at another shape.
+bool is_scratch(const Tensor& tensor);
+std::set<std::string> scratch_buffers(const std::vector<Graph>& graphs);
+// As many bytes as scratch of about this size shares. A prompt's last part has a width of its own; memory for each width would be
+// hundreds of times that of the largest.
+size_t scratch_size(size_t bytes);
 
 // Buffer -> the contract's dtype. Of what is not there `dtype_of` throws Error(kBundle).
 using Dtypes = std::map<std::string, std::string>;

@@ -42,16 +42,13 @@ class Sessions {
   std::map<std::string, SharedSession> open_;
 };
 
-// Zeroed memory, and ONNX Runtime's views of it: of runs over so many rows, from the first of them on.
-struct Memory {
-  std::unique_ptr<void, decltype(&std::free)> data{nullptr, &std::free};
-  std::map<Span, std::shared_ptr<OrtValue>> values;
-};
+using Memory = std::unique_ptr<void, decltype(&std::free)>;
 
 class OnnxRuntimeEngine : public Engine {
  public:
   explicit OnnxRuntimeEngine(std::shared_ptr<Sessions> sessions)
-      : sessions_(std::move(sessions)), library_(sessions_->library), dtypes_(buffer_dtypes(sessions_->entry.graphs)) {
+      : sessions_(std::move(sessions)), library_(sessions_->library), dtypes_(buffer_dtypes(sessions_->entry.graphs)),
+        scratch_(scratch_buffers(sessions_->entry.graphs)) {
     OrtMemoryInfo* memory = nullptr;
     library_.check(ort::CreateCpuMemoryInfo(library_.api(), ort::kDeviceAllocator, ort::kDefaultMemory, &memory));
     memory_ = owned(library_, memory, ort::ReleaseMemoryInfo);
@@ -61,7 +58,7 @@ class OnnxRuntimeEngine : public Engine {
   }
 
   Array array(const std::string& buffer, const Shape& shape) override {
-    return {held(buffer, shape).data.get(), shape, dtype_of(dtypes_, buffer)};
+    return {held(buffer, shape), shape, dtype_of(dtypes_, buffer)};
   }
 
   void put(const std::string& buffer, const Shape& shape, const void* values) override {
@@ -101,22 +98,19 @@ class OnnxRuntimeEngine : public Engine {
   }
 
  private:
-  Memory& held(const std::string& buffer, const Shape& shape) {
-    const auto [place, is_new] = memories_.try_emplace({buffer, shape});
-    Memory& found = place->second;
-    if (!is_new) return found;
-    try {
-      const std::string& dtype = dtype_of(dtypes_, buffer);
-      const size_t bytes = static_cast<size_t>(product(shape)) * item_size(dtype);
-      const size_t rounded = (bytes / kAlignment + 1) * kAlignment;
-      found.data.reset(std::aligned_alloc(kAlignment, rounded));
-      if (!found.data) throw std::bad_alloc();
-      std::memset(found.data.get(), 0, rounded);
-    } catch (...) {
-      memories_.erase(place);
-      throw;
-    }
-    return found;
+  // Zeroed memory of a buffer at a shape.
+  void* held(const std::string& buffer, const Shape& shape) {
+    size_t bytes = static_cast<size_t>(product(shape)) * item_size(dtype_of(dtypes_, buffer));
+    const bool is_shared = scratch_.count(buffer);
+    if (is_shared) bytes = scratch_size(bytes);
+    const std::pair<std::string, Shape> place(buffer, is_shared ? Shape{static_cast<int64_t>(bytes)} : shape);
+    const auto known = memories_.find(place);
+    if (known != memories_.end()) return known->second.get();
+    const size_t rounded = (bytes / kAlignment + 1) * kAlignment;
+    Memory made(std::aligned_alloc(kAlignment, rounded), &std::free);
+    if (!made) throw std::bad_alloc();
+    std::memset(made.get(), 0, rounded);
+    return memories_.emplace(place, std::move(made)).first->second.get();
   }
 
   struct Bound {
@@ -126,26 +120,22 @@ class OnnxRuntimeEngine : public Engine {
   };
 
   // What a run reads or writes of a buffer: where it is over some rows, their lines, which lie together.
-  const OrtValue* lines(const Tensor& tensor, const Bound& run) {
+  std::shared_ptr<OrtValue> lines(const Tensor& tensor, const Bound& run) {
     const Shape whole = tensor.concrete_shape(run.widths);
     if (!run.rows || !tensor.by_row) return view(tensor.buffer, whole, whole, 0);
     const Shape some = shape_over(tensor, run.widths, run.rows->size());
-    return is_of_run(tensor) ? view(tensor.buffer, some, some, 0) : view(tensor.buffer, whole, some, run.rows->start);
+    return is_scratch(tensor) ? view(tensor.buffer, some, some, 0) : view(tensor.buffer, whole, some, run.rows->start);
   }
 
-  const OrtValue* view(const std::string& buffer, const Shape& whole, const Shape& shape, int64_t first) {
-    Memory& memory = held(buffer, whole);
+  std::shared_ptr<OrtValue> view(const std::string& buffer, const Shape& whole, const Shape& shape, int64_t first) {
     const int64_t rows = shape.empty() ? 1 : shape.front();
-    std::shared_ptr<OrtValue>& found = memory.values[{first, first + rows}];
-    if (found) return found.get();
     const std::string& dtype = dtype_of(dtypes_, buffer);
     const size_t bytes = static_cast<size_t>(product(shape)) * item_size(dtype);
-    char* const begin = static_cast<char*>(memory.data.get()) + (rows ? bytes / static_cast<size_t>(rows) * static_cast<size_t>(first) : 0);
+    char* const begin = static_cast<char*>(held(buffer, whole)) + (rows ? bytes / static_cast<size_t>(rows) * static_cast<size_t>(first) : 0);
     OrtValue* value = nullptr;
     library_.check(ort::CreateTensorWithDataAsOrtValue(library_.api(), memory_.get(), begin, bytes, shape.data(), shape.size(),
                                                        onnx_type(dtype), &value));
-    found = owned(library_, value, ort::ReleaseValue);
-    return found.get();
+    return owned(library_, value, ort::ReleaseValue);
   }
 
   void bind_all(const Graph& graph, const Bound& run, OrtIoBinding* binding) {
@@ -154,11 +144,11 @@ class OnnxRuntimeEngine : public Engine {
         const Array index = array(tensor.buffer, tensor.concrete_shape(run.widths));
         for (size_t i = 0; i < index.count(); ++i) index.ints()[i] = static_cast<int64_t>(i);
       }
-      library_.check(ort::BindInput(library_.api(), binding, tensor.name.c_str(), lines(tensor, run)));
+      library_.check(ort::BindInput(library_.api(), binding, tensor.name.c_str(), lines(tensor, run).get()));
     }
     for (const Tensor& tensor : graph.outputs) {
       if (tensor.role == "optional" && !(run.logits && tensor.name == "logits")) continue;
-      library_.check(ort::BindOutput(library_.api(), binding, tensor.name.c_str(), lines(tensor, run)));
+      library_.check(ort::BindOutput(library_.api(), binding, tensor.name.c_str(), lines(tensor, run).get()));
     }
   }
 
@@ -175,9 +165,10 @@ class OnnxRuntimeEngine : public Engine {
   const std::shared_ptr<Sessions> sessions_;
   const Ort& library_;
   const Dtypes dtypes_;
+  const std::set<std::string> scratch_;
   std::shared_ptr<OrtMemoryInfo> memory_;
   std::shared_ptr<OrtRunOptions> options_;
-  std::map<std::pair<std::string, Shape>, Memory> memories_;
+  std::map<std::pair<std::string, Shape>, Memory> memories_;  // of scratch, by bytes
   std::mutex stopping_;  // the two always say the same: ours, and the one of `options_`
   std::atomic<bool> stopped_{false};
 };

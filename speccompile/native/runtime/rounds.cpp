@@ -9,6 +9,10 @@
 namespace spc {
 namespace {
 
+// Runs that stay bound. A batch of rows has as many ranges as pairs of them, and prompts end with parts of any width: bound are
+// those that were used last, which decoding uses again and again.
+constexpr size_t kMostBound = 256;
+
 [[noreturn]] void refuse(const std::string& what) {
   throw Error(Kind::kBundle, "manifest.json: " + what, "build the bundle again");
 }
@@ -94,8 +98,13 @@ const Graph* Rounds::graph(const std::string& name) const {
 }
 
 Forward& Rounds::forward(const Forward::Key& key) {
-  const auto found = forwards_.find(key);
-  return found != forwards_.end() ? found->second : forwards_.try_emplace(key, *this, key).first->second;
+  const auto found = std::find_if(forwards_.begin(), forwards_.end(), [&](const Forward& each) { return each.key == key; });
+  if (found != forwards_.end())
+    forwards_.splice(forwards_.begin(), forwards_, found);
+  else
+    forwards_.emplace_front(*this, key);
+  if (forwards_.size() > kMostBound) forwards_.pop_back();
+  return forwards_.front();
 }
 
 CatchUp& Rounds::catch_up(int64_t tokens, int64_t history) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <list>
 #include <map>
 #include <optional>
 #include <tuple>
@@ -24,7 +25,7 @@ class Forward {
     int64_t window, logit_rows, history;
     bool fused, logprobs;
     Span rows;  // of the batch
-    bool operator<(const Key& other) const { return tie() < other.tie(); }
+    bool operator==(const Key& other) const { return tie() == other.tie(); }
 
    private:
     std::tuple<int64_t, int64_t, int64_t, bool, bool, Span> tie() const { return {window, logit_rows, history, fused, logprobs, rows}; }
@@ -74,7 +75,7 @@ class Rounds {
  private:
   int64_t* count(const char* name) { return engine.array(name, {manifest.batch_size}).ints(); }
 
-  std::map<Forward::Key, Forward> forwards_;
+  std::list<Forward> forwards_;  // the one used last stands first
   std::map<std::pair<int64_t, int64_t>, CatchUp> catch_ups_;
 };
 

@@ -75,7 +75,7 @@ class AnyEngine : public spc::Engine {
   spc::Array lines(const spc::Tensor& tensor, const spc::Widths& widths, std::optional<spc::Span> rows) {
     if (!rows || !tensor.by_row) return array(tensor.buffer, tensor.concrete_shape(widths));
     const spc::Shape some = spc::shape_over(tensor, widths, rows->size());
-    if (spc::is_of_run(tensor)) return array(tensor.buffer, some);
+    if (spc::is_scratch(tensor)) return array(tensor.buffer, some);
     spc::Array whole = array(tensor.buffer, tensor.concrete_shape(widths));
     whole.data = static_cast<char*>(whole.data) + static_cast<size_t>(rows->start) * (whole.bytes() / static_cast<size_t>(whole.shape.front()));
     whole.shape = some;

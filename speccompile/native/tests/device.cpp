@@ -8,14 +8,15 @@
 #include <algorithm>
 #include <cstdlib>
 #include <numeric>
+#include <set>
 
 #include "../errors.h"
 #include "../progress.h"
 #include "../runtime/stopwatch.h"
 #include "check.h"
 #include "device_bundle.h"
+#include "device_cuda.h"
 #include "device_kept.h"
-#include "fake_cuda.h"
 #include "fake_device.h"
 
 namespace {
@@ -124,6 +125,19 @@ void test_memory_is_given_back() {
   CHECK(machine->device.empty() && machine->pinned.empty(), "memory is left");
 }
 
+// A prompt's last part may be of any width: memory for each would be 200 times that of the widest here.
+void test_scratch_of_many_widths_takes_no_more_memory_than_a_few() {
+  const auto device = std::make_shared<FakeDevice>();
+  FakeEngine engine(device);
+  for (int64_t window = 1; window <= 400; ++window) run(engine, window, true);
+  std::set<const void*> features, logits;
+  for (const Binding* each : engine.prepared) {
+    features.insert(each->outputs[2].address);
+    logits.insert(each->outputs[1].address);
+  }
+  CHECK(engine.prepared.size() == 400 && features.size() <= 10 && logits.size() <= 10, "%zu and %zu", features.size(), logits.size());
+}
+
 // ---- CUDA graphs
 
 // The numbers with which windows of these widths run, those that are cancelled as well; a number for which `fails` holds is
@@ -202,66 +216,6 @@ void test_a_pause_is_no_part_of_a_lap() {
   CHECK(spc::clock(true) == wall_seconds, "a GPU's rounds are not timed by the wall");
 }
 
-// ---- CUDA
-
-void test_copies_happen_in_order_when_somebody_waits() {
-  FakeCuda cuda;
-  {
-    const std::shared_ptr<Device> device = open_cuda(cuda.runtime);
-    CHECK(device->name() == "Fake GPU" && device->compute_capability() == "8.9", "%s", device->name().c_str());
-    const std::shared_ptr<void> memory = device->allocate(16), host = device->pinned(16);
-    auto* const numbers = static_cast<int64_t*>(host.get());
-    CHECK(numbers[0] == 0 && numbers[1] == 0, "pinned memory is not zeroed");
-    device->download(memory.get(), numbers, 16);
-    device->synchronize();
-    CHECK(numbers[1] == 0, "memory of the device is not zeroed");
-    numbers[1] = 2;
-    device->upload(numbers, memory.get(), 16);
-    numbers[0] = 3;  // before the stream gets there: it is too early
-    device->download(memory.get(), numbers, 16);
-    device->synchronize();
-    CHECK(numbers[0] == 3 && numbers[1] == 2, "the copies are out of order");
-  }
-  CHECK(cuda.machine.device.empty() && cuda.machine.pinned.empty() && cuda.streams == 0, "something is left");
-}
-
-void test_what_cuda_refuses_is_said() {
-  const auto refused = [](const char* function, int error) {
-    FakeCuda cuda;
-    cuda.failures[function] = error;
-    const Error said = error_of([&] { open_cuda(cuda.runtime)->allocate(1024); });
-    CHECK(cuda.forgotten == 1, "the error may surface again");
-    CHECK(cuda.machine.device.empty() && cuda.streams == 0, "something is left");
-    return said;
-  };
-  const Error old = refused("GetDeviceCount", 35), none = refused("GetDeviceCount", 100), full = refused("Malloc", 2);
-  check_error(old, Kind::kEngine, "CUDA cannot find a GPU: an error (cudaErrorInsufficientDriver)");
-  CHECK(old.hint.find("install an NVIDIA driver") == 0, "%s", old.hint.c_str());
-  check_error(none, Kind::kEngine, "CUDA cannot find a GPU: an error (cudaErrorNoDevice)");
-  CHECK(none.hint.find("CUDA_VISIBLE_DEVICES") != std::string::npos, "%s", none.hint.c_str());
-  check_error(full, Kind::kEngine, "CUDA cannot allocate 1024 bytes on the GPU: out of memory (cudaErrorMemoryAllocation)");
-  CHECK(full.hint.find("smaller cache.max_length or batch_size") != std::string::npos, "%s", full.hint.c_str());
-  check_error(refused("SetDevice", 999), Kind::kEngine, "CUDA cannot use the GPU: an error (cudaErrorUnknown)");
-}
-
-// What this machine has: a GPU, or a reason why it has none.
-void test_the_library_itself() {
-  try {
-    const std::shared_ptr<Device> device = open_cuda();
-    const bool is_known = !device->name().empty() && device->compute_capability().find('.') != std::string::npos;
-    CHECK(is_known, "%s", device->name().c_str());
-    const std::shared_ptr<void> memory = device->allocate(8), host = device->pinned(8);
-    *static_cast<int64_t*>(host.get()) = 7;
-    device->upload(host.get(), memory.get(), 8);
-    device->download(memory.get(), host.get(), 8);
-    device->synchronize();
-    CHECK(*static_cast<int64_t*>(host.get()) == 7, "what was copied did not come back");
-  } catch (const Error& error) {
-    const bool is_missing = error.message.find("CUDA's runtime library is not installed: ") == 0;
-    check_error(error, Kind::kEngine, is_missing ? "" : "CUDA cannot find a GPU: ");
-  }
-}
-
 void test_everything_alone() {
   test_only_counts_and_tokens_cross();
   test_buffers_are_shared_by_name_and_shape();
@@ -270,6 +224,7 @@ void test_everything_alone() {
   test_an_engine_that_is_cleared_is_as_new();
   test_an_engine_that_is_stopped();
   test_memory_is_given_back();
+  test_scratch_of_many_widths_takes_no_more_memory_than_a_few();
   test_what_is_kept_is_copied_saved_and_loaded();
   test_shapes_that_come_again_have_a_cuda_graph_of_their_own();
   test_cuda_graphs_do_not_pile_up();
