@@ -148,3 +148,18 @@ def test_an_engine_without_ranges_says_so(tmp_path):
     device.bind("draft", {}, rows=range(ROWS))
     with pytest.raises(EngineError, match="this engine runs all 3 rows of the batch at once"):
         device.bind("draft", {}, rows=range(1))
+
+
+def test_on_a_device_too_scratch_of_many_widths_takes_no_more_memory_than_a_few():
+    def tensor(name: str, role: str, *shape: int | str) -> Tensor:
+        return Tensor(name, "float32", shape, name, role)
+
+    length = Tensor("length", "int64", (1,), "length", "io")
+    described = Graph("verify", (length,), (tensor("features", "link", "window", 9), tensor("logits", "optional", 1)))
+    cuda = FakeCuda()
+    engine = Adding(cuda, described)
+    for width in range(1, 401):
+        engine.bind("verify", {"window": width}, ("logits",))
+    assert sum(memory.nbytes for memory in cuda.device.values()) < 4 * (400 * 9 * 4)
+    assert engine.array("features", (7, 9)).shape == (7, 9)
+    assert engine.array("logits", (1,)).shape == (1,)

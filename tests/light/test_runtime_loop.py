@@ -103,6 +103,16 @@ def test_idle_rows_are_given_nothing_and_hold_no_length():
     assert {rows[1] for rows in bundle.engine.verified} == {(0, 0)}
 
 
+def test_no_more_runs_stay_bound_than_few():
+    """Every width of a prompt's last part is a run of its own; what was not used for longest is bound again."""
+    bundle = toy_bundle(tokens=3, prefill_chunk=16)
+    with patch("speccompile.runtime.rounds.MOST_BOUND", 4):
+        for length in (*range(1, 17), 3, 1):
+            prompt = [*PROMPT, *PROMPT, *PROMPT, 9][:length]
+            assert bundle.generate(prompt, max_new_tokens=9).token_ids == autoregressive(prompt, 9)
+            assert 2 <= len(bundle._loop.rounds._forwards) <= 4
+
+
 def test_a_fused_bundle_runs_one_graph_a_round():
     bundle = toy_bundle(fused=True)
     bundle.generate(PROMPT, max_new_tokens=12, adaptive=False)
