@@ -70,7 +70,7 @@ def make_settings(
     tokens: drafts per round. catch_up: width of the drafter's catch-up when decoding. prefill_chunk: widest given
     window. max_length: the most tokens of a row. Raises KeyError for a named width that the contract does not know.
     """
-    widths = _widths(tokens, catch_up, prefill_chunk, max_length)
+    widths = _widths(tokens, catch_up, prefill_chunk, max_length, _vocabulary(graph))
     profile = {
         tensor.name: _shapes(*(tensor.concrete_shape(each) for each in widths))
         for tensor in graph.inputs
@@ -79,13 +79,20 @@ def make_settings(
     return Settings(backend, compute_capability, dict(precision), profile)
 
 
-def _widths(tokens: int, catch_up: int, prefill_chunk: int, max_length: int) -> tuple[dict[str, int], ...]:
+def _vocabulary(graph: Graph) -> int:
+    """Tokens of the vocabulary; 1 for a graph without logits, which reads nothing that is so wide."""
+    return next((int(tensor.shape[-1]) for tensor in graph.outputs if tensor.name == "logits"), 1)
+
+
+def _widths(
+    tokens: int, catch_up: int, prefill_chunk: int, max_length: int, vocabulary: int
+) -> tuple[dict[str, int], ...]:
     """Named widths at their smallest, in a decoding round (what the engine is tuned for), and at their largest."""
     widest = max(prefill_chunk, tokens + 1)
     return (
-        {"window": 1, "logit_rows": 1, "catch_up": 2, "history": 1},
-        {"window": tokens + 1, "logit_rows": tokens + 1, "catch_up": max(catch_up, 2), "history": 1},
-        {"window": widest, "logit_rows": widest, "catch_up": widest + 1, "history": max_length},
+        {"window": 1, "logit_rows": 1, "catch_up": 2, "history": 1, "allowed": 1},
+        {"window": tokens + 1, "logit_rows": tokens + 1, "catch_up": max(catch_up, 2), "history": 1, "allowed": 1},
+        {"window": widest, "logit_rows": widest, "catch_up": widest + 1, "history": max_length, "allowed": vocabulary},
     )
 
 

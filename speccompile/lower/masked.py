@@ -3,7 +3,7 @@
 import onnx_ir as ir
 
 from speccompile.lower.pass_list import TIDY, Pass, run_passes
-from speccompile.lower.passes.allow_where import allow_where
+from speccompile.lower.passes.allow_expanded import allow_expanded
 from speccompile.lower.passes.attend_masked import attend_masked
 from speccompile.lower.passes.cast_like import cast_like
 from speccompile.lower.passes.commit_integers import commit_integers
@@ -19,7 +19,7 @@ from speccompile.lower.passes.whole_slices import whole_slices
 PASSES: tuple[Pass, ...] = (
     ("whole_slices", whole_slices, "TensorRT would lose the sizes of all that is computed from them"),
     ("attend_masked", attend_masked, "no size comes from data; TensorRT fuses it into one flash attention a layer"),
-    ("allow_where", allow_where, "its axis of 1 or V spreads where the engine runs"),
+    ("allow_expanded", allow_expanded, "TensorRT would compile a Where for an axis of 1 or of V, and not for both"),
     ("convolve_slices", convolve_slices, "TensorRT slices nothing inside a Scan, and a convolution has few taps"),
     ("inline_states", inline_states, "a recurrence token by token, in one order whatever the window"),
     ("commit_kept", commit_kept, "what outlives a generation is written beside what was read"),

@@ -20,9 +20,6 @@ _ANYWHERE: Row = {
     "constraints": ("false", "true"),
 }
 
-_UNCONSTRAINED: Row = {"constraints": ("false",)}
-"""TensorRT fixes whether an axis is one or as long as the vocabulary when it builds; what is allowed has either."""
-
 _FLOATS, _WEIGHT_ONLY = ("float32", "float16", "bfloat16"), ("int8", "int4")
 
 
@@ -38,7 +35,6 @@ def _onnxruntime(provider: str, precision: tuple[str, ...], drafter_precision: t
         "provider": (provider,),
         "compute_capability": (),
         **_ANYWHERE,
-        **({} if provider in ("cpu", "cuda") else _UNCONSTRAINED),
         "precision": precision,
         "drafter_precision": drafter_precision,
         "block_size": _BLOCKS,
@@ -51,7 +47,6 @@ def _tensorrt(backend: str, capabilities: tuple[str, ...], precision: tuple[str,
         "provider": ("cuda",),
         "compute_capability": capabilities,
         **_ANYWHERE,
-        **_UNCONSTRAINED,
         "precision": precision,
         # TensorRT's compiler crashes when the passes of an unrolled drafter share a weight-only quantized weight.
         "drafter_precision": tuple(word for word in precision if word not in _WEIGHT_ONLY),

@@ -21,7 +21,14 @@ from speccompile.runtime.kernel_cache import KernelCache
 PACKAGES = {"tensorrt_rtx": "tensorrt-rtx-cu13", "tensorrt": "tensorrt"}
 """Backend, which is also the module's name -> the package that has it."""
 
-_DTYPES = {"FLOAT": "float32", "HALF": "float16", "BF16": "bfloat16", "INT64": "int64", "INT32": "int32"}
+_DTYPES = {
+    "FLOAT": "float32",
+    "HALF": "float16",
+    "BF16": "bfloat16",
+    "INT64": "int64",
+    "INT32": "int32",
+    "BOOL": "bool",
+}
 _REBUILD = "build the bundle again with this speccompile"
 
 

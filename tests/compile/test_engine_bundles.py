@@ -108,6 +108,21 @@ def test_a_fused_step_is_built_beside_verify(cli, recipe, tmp_path, monkeypatch,
     assert isinstance(bundle.stream(prompt, max_new_tokens=2), TextStream)
 
 
+def test_constraints_are_built_for_both_widths_of_what_is_allowed(cli, recipe, tmp_path):
+    """One number where nobody is constrained, else one for every token; and the proof drives them in turns."""
+    rest = "drafter: {kind: prompt_lookup, tokens: 3}\ndecoding: sampling\nconstraints: true"
+    engines = "{backend: tensorrt_rtx, compute_capability: '8.9', precision: {target: float16}}"
+    nv = "{backend: onnxruntime, provider: nv_tensorrt_rtx, precision: {target: float16}}"
+    code, _, err = cli("build", recipe(engines, nv, rest=rest), "--output", tmp_path / "out")
+    assert code == 0, err
+    bundle = open_bundle(tmp_path / "out")
+    size = bundle.manifest.vocabulary_size
+    profile = bundle.manifest.engines[0].build.settings["verify"]["profile"]
+    assert profile["allowed"] == [[1, 1, 1], [1, 4, 1], [1, 16, size]]
+    for row in bundle.proof["engines"]:
+        assert row["equal"] + len(row["near_ties"]) == row["prompts"] == 3
+
+
 @pytest.mark.parametrize("wrong", ["n_given", "n_total"])
 def test_a_step_whose_parts_are_put_together_wrong_is_not_proven(cli, recipe, tmp_path, monkeypatch, wrong):
     """Tokens would stay right, and drafts be refused that need not be."""

@@ -6,12 +6,14 @@ from dataclasses import replace
 import pytest
 
 from speccompile.builder import build
+from speccompile.errors import UsageError
 from speccompile.prove.tokens import check_equal, next_logits, run
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.runtime import Bundle, engines
 from speccompile.runtime.onnxruntime_device import PROVIDERS
 from speccompile.runtime.tensorrt_program import Program
 from tests import zoo
+from tests.compile.test_constraints import CASES, reference
 from tests.compile.tiny_bundles import NEW_TOKENS, Built, noisy, save
 from tests.light.fake_cuda import FakeCuda
 from tests.light.fake_tensorrt import NAMES, FakeTensorRT
@@ -25,7 +27,7 @@ CACHE = "cache: {max_length: 96, prefill_chunk: 16, batch_size: 2}"
 PRECISIONS = {"fused": "{target: float16, drafter: float16}", "lookup": "{target: float16}"}
 RECIPES = {
     "fused": f"drafter: {{kind: model, model: drafter, tokens: 3}}\ngraphs: fused\nengines:{ENGINES}",
-    "lookup": f"drafter: {{kind: prompt_lookup, tokens: 4, ngram: 3}}\nengines:{ENGINES}",
+    "lookup": f"drafter: {{kind: prompt_lookup, tokens: 4, ngram: 3}}\nconstraints: true\nengines:{ENGINES}",
 }
 
 
@@ -67,6 +69,22 @@ def test_float16_speculates_without_changing_its_own_tokens(case, cuda):
     for found in cases:
         check_equal(bundle, found)
     assert any(max(found.speculative.path_lengths) > 1 for found in cases)
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_constraints_cross_to_the_device(case, cuda, kind):
+    """And leave it again: what is not constrained behind is as it was."""
+    bundle = Bundle.open(case.path, engine="float32", threads=1)
+    if case.path.parent.name.startswith("fused"):
+        with pytest.raises(UsageError, match="was built without constraints"):
+            bundle.constraint(kind, CASES[kind])
+        return
+    constraint, prompt = bundle.constraint(kind, CASES[kind]), prompts_of(case)[0]
+    free = bundle.generate(prompt, max_new_tokens=NEW_TOKENS).token_ids
+    for way in ({"adaptive": False}, {"autoregressive": True}):
+        found = bundle.generate(prompt, constraint=constraint, max_new_tokens=50, **way)
+        assert found.token_ids == reference(case.target, prompt, kind, 50)
+        assert bundle.generate(prompt, max_new_tokens=NEW_TOKENS).token_ids == free
 
 
 def test_states_stay_where_they_are(case, cuda):

@@ -1,6 +1,7 @@
 """Nucleus and Draw: eager torch, ONNX functions and both lowerings against their definition in float64."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -255,7 +256,27 @@ def test_what_is_not_allowed_is_hidden(form, size, is_wide):
     assert np.array_equal(eager.numpy(), expected)
 
 
-@pytest.mark.parametrize(("lower", "pass_name"), [(cpu.lower, "argmax_blocks"), (masked.lower, "allow_where")])
-def test_the_passes_behind_still_find_what_they_look_for(lower, pass_name):
-    fired = lower(ir.from_proto(graph(ALLOW.format(batch=1, size=9000))))
-    assert fired["allow_where"] == fired[pass_name] == 1
+def test_the_passes_behind_still_find_what_they_look_for():
+    fired = cpu.lower(ir.from_proto(graph(ALLOW.format(batch=1, size=9000))))
+    assert fired["allow_where"] == fired["argmax_blocks"] == 1
+
+
+def test_tensorrt_is_told_of_both_widths(tmp_path: Path):
+    """A Where over the axis itself would be compiled for one of them: what it reads has the whole vocabulary."""
+    size, rows = 9000, (1, "logit_rows")
+    model = ir.from_proto(graph(ALLOW.format(batch=1, size=size)))
+    assert masked.lower(model)["allow_expanded"] == 1
+    (where,) = (node for node in model.graph if node.op_type == "Where")
+    assert where.inputs[0].producer().op_type == "Expand"
+    ir.save(model, tmp_path / "verify.onnx")
+    logits, allowed = Tensor("logits", "float32", (*rows, size), "logits", "io"), (*rows, "allowed")
+    inputs = (logits, Tensor("allowed", "bool", allowed, "allowed", "io"))
+    outputs = (replace(logits, name="possible"), Tensor("best", "int64", rows, "best", "io"))
+    contract = Graph("verify", inputs, outputs)
+    plan = make_settings(
+        replace(contract, outputs=(*outputs, logits)), backend="tensorrt_rtx", compute_capability="8.9",
+        precision={"target": "float32"}, tokens=4, catch_up=2, prefill_chunk=16, max_length=64,
+    )  # fmt: skip
+    assert plan.profile["allowed"] == ((1, 1, 1), (1, 5, 1), (1, 16, size))
+    report = process.build(tmp_path / "verify.onnx", contract, plan, tmp_path / "engine", Limits(120, 8e9))
+    assert report["parsed_layers"]["SELECT"] == 1

@@ -22,7 +22,7 @@ from tests.light.fake_bundle import toy_manifest
 from tests.light.fake_cuda import FakeCuda
 from tests.light.toy_engine import UNWRITTEN, ToyEngine
 
-NAMES = {"float32": "FLOAT", "float16": "HALF", "bfloat16": "BF16", "int64": "INT64"}
+NAMES = {"float32": "FLOAT", "float16": "HALF", "bfloat16": "BF16", "int64": "INT64", "bool": "BOOL"}
 NUMPY = {name: np.dtype("uint16" if dtype == "bfloat16" else dtype) for dtype, name in NAMES.items()}
 
 

@@ -5,7 +5,7 @@ import onnx_ir as ir
 from speccompile.lower import neutral
 from speccompile.lower.passes import Nodes, replace_each
 
-_HIDDEN = -1e30  # step/ops.py
+HIDDEN = -1e30  # step/ops.py
 
 
 def allow_where(model: ir.Model) -> int:
@@ -16,6 +16,6 @@ def allow_where(model: ir.Model) -> int:
 
     def rewrite(nodes: Nodes, node: ir.Node) -> ir.Value:
         logits, allowed = node.inputs
-        return nodes("Where", allowed, logits, nodes.number(_HIDDEN))
+        return nodes("Where", allowed, logits, nodes.number(HIDDEN))
 
     return replace_each(model, neutral.DOMAIN, "Allow", rewrite)
