@@ -59,8 +59,6 @@ class OnnxRuntimeEngine:
         self._arrays: dict[tuple[str, Shape], Array] = {}
         self._scratch: dict[str, dict[int, Array]] = {buffer: {} for buffer in scratch_buffers(entry.graphs)}
         """Buffer -> bytes -> what shapes of about so many share."""
-        self._states: dict[tuple[str, Shape, int], Any] = {}
-        """Buffer, shape and first row, 0 for what has no line for each -> what a run over so many rows is bound to."""
         for name in opened_first(self._files):
             self._session(name)
 
@@ -87,27 +85,19 @@ class OnnxRuntimeEngine:
     def put(self, buffer: str, values: Array) -> None:
         self.array(buffer, values.shape)[:] = values
 
-    def _lines(self, tensor: Tensor, widths: dict[str, int], rows: range) -> tuple[Array, int]:
-        """What a run over these rows reads or writes of a buffer, and the first of its lines."""
+    def _lines(self, tensor: Tensor, widths: dict[str, int], rows: range) -> Array:
+        """What a run over these rows reads or writes of a buffer."""
         if not tensor.by_row or tensor.role in SCRATCH:
-            return self.array(tensor.buffer, tensor.concrete_shape(widths | {BATCH: len(rows)})), 0
-        return self.array(tensor.buffer, tensor.concrete_shape(widths))[rows.start : rows.stop], rows.start
+            return self.array(tensor.buffer, tensor.concrete_shape(widths | {BATCH: len(rows)}))
+        return self.array(tensor.buffer, tensor.concrete_shape(widths))[rows.start : rows.stop]
 
     def _value(self, tensor: Tensor, widths: dict[str, int], rows: range) -> Any:
+        """What a run over these rows is bound to: it shares the memory of an array, which must outlive it."""
         if tensor.role == "index":
             whole = self.array(tensor.buffer, tensor.concrete_shape(widths))
             whole[:] = range(len(whole))
-        array, first = self._lines(tensor, widths, rows)
-        if tensor.role != "state":
-            return self._shared(tensor, array)
-        key = tensor.buffer, array.shape, first  # there are many, and no run has widths of its own for them
-        if key not in self._states:
-            self._states[key] = self._shared(tensor, array)
-        return self._states[key]
-
-    def _shared(self, tensor: Tensor, array: Array) -> Any:
-        """An OrtValue over the memory of an array, which must outlive it."""
-        return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(array, ONNX_TYPES[self._dtypes[tensor.buffer]])
+        kind = ONNX_TYPES[self._dtypes[tensor.buffer]]
+        return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(self._lines(tensor, widths, rows), kind)
 
     def bind(
         self, graph: str, widths: Mapping[str, int], optional: Sequence[str] = (), rows: range | None = None
@@ -122,7 +112,7 @@ class OnnxRuntimeEngine:
             if tensor.role != "optional" or tensor.name in optional:
                 binding.bind_ortvalue_output(tensor.name, self._value(tensor, sizes, rows))
         copies = [
-            (self._lines(tensor, sizes, rows)[0], self._lines(replace(tensor, buffer=read), sizes, rows)[0])
+            (self._lines(tensor, sizes, rows), self._lines(replace(tensor, buffer=read), sizes, rows))
             for tensor in tensors.outputs
             if (read := tensors.copied.get(tensor.buffer))
         ]
