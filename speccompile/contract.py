@@ -128,6 +128,17 @@ BATCH = "batch"
 CANDIDATES = 64
 """C: a draft is drawn among so many of the best tokens. What the others lose is a draft now and then, no exactness."""
 
+TENSORRT_DTYPES = {
+    "FLOAT": "float32",
+    "HALF": "float16",
+    "BF16": "bfloat16",
+    "INT64": "int64",
+    "INT32": "int32",
+    "BOOL": "bool",
+    "INT8": "int8",
+}
+"""Names of TensorRT's types -> those of this contract."""
+
 Dimension = int | str
 
 
@@ -199,6 +210,11 @@ def carries(graphs: Iterable[Graph], part: str) -> bool:
     """Whether a part, of `PARTS`, has such states in these graphs of a round."""
     names = (tensor.buffer.removeprefix(NEXT) for graph in graphs for tensor in graph.outputs)
     return any(name.startswith(f"{part}.") and is_carried(name) for name in names)
+
+
+def vocabulary_of(graphs: Iterable[Graph]) -> int:
+    """Tokens of the vocabulary; 1 where no graph gives logits."""
+    return next((int(t.shape[-1]) for graph in graphs for t in graph.outputs if t.name == "logits"), 1)
 
 
 def has_ranges(graphs: Iterable[Graph]) -> bool:

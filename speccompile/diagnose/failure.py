@@ -10,13 +10,12 @@ from typing import Any
 import onnx
 from onnx import helper
 
-from speccompile.contract import Dimension, Graph, Tensor
+from speccompile.contract import TENSORRT_DTYPES, Dimension, Graph, Tensor
 from speccompile.diagnose.capability import check_capability
 from speccompile.engines import Limits, Settings, process
-from speccompile.engines.network import DTYPES
 from speccompile.errors import EngineError
 
-TYPES = tuple(DTYPES.values())
+TYPES = tuple(TENSORRT_DTYPES.values())
 """Types that inputs and outputs of a network may have."""
 
 _SPECIFIC = re.compile(r"'[^']*'|\{[^}]*\}|\d+")

@@ -4,19 +4,8 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from speccompile.contract import Graph, Tensor
+from speccompile.contract import TENSORRT_DTYPES, Graph, Tensor
 from speccompile.errors import EngineError
-
-DTYPES = {
-    "FLOAT": "float32",
-    "HALF": "float16",
-    "BF16": "bfloat16",
-    "INT64": "int64",
-    "INT32": "int32",
-    "BOOL": "bool",
-    "INT8": "int8",
-}
-"""Names of TensorRT's types -> those of the contract."""
 
 _HINT = "the lowering and the contract disagree: report the recipe, with the graphs of `build --dump-graphs`"
 
@@ -49,7 +38,7 @@ def check(network: Any, found: dict[str, Any], graph: Graph) -> None:
 
 def _row(tensor: Any) -> dict[str, Any]:
     name = tensor.dtype.name
-    return {"name": tensor.name, "dtype": DTYPES.get(name, name.lower()), "shape": list(tensor.shape)}
+    return {"name": tensor.name, "dtype": TENSORRT_DTYPES.get(name, name.lower()), "shape": list(tensor.shape)}
 
 
 def _aliases(network: Any, outputs: Iterable[str]) -> dict[str, str]:

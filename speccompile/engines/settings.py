@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from speccompile.contract import Graph
+from speccompile.contract import Graph, vocabulary_of
 from speccompile.errors import EngineError
 
 Shape = tuple[int, ...]
@@ -70,18 +70,13 @@ def make_settings(
     tokens: drafts per round. catch_up: width of the drafter's catch-up when decoding. prefill_chunk: widest given
     window. max_length: the most tokens of a row. Raises KeyError for a named width that the contract does not know.
     """
-    widths = _widths(tokens, catch_up, prefill_chunk, max_length, _vocabulary(graph))
+    widths = _widths(tokens, catch_up, prefill_chunk, max_length, vocabulary_of([graph]))
     profile = {
         tensor.name: _shapes(*(tensor.concrete_shape(each) for each in widths))
         for tensor in graph.inputs
         if not all(isinstance(size, int) for size in tensor.shape)
     }
     return Settings(backend, compute_capability, dict(precision), profile)
-
-
-def _vocabulary(graph: Graph) -> int:
-    """Tokens of the vocabulary; 1 for a graph without logits, which reads nothing that is so wide."""
-    return next((int(tensor.shape[-1]) for tensor in graph.outputs if tensor.name == "logits"), 1)
 
 
 def _widths(

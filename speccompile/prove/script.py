@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from speccompile.contract import BATCH, KEPT, NEXT, PARTS, Graph, Tensor, carries, is_carried
+from speccompile.contract import BATCH, KEPT, NEXT, PARTS, Graph, Tensor, carries, is_carried, vocabulary_of
 from speccompile.progress import counted
 from speccompile.prove.feeds import make_input
 from speccompile.runtime.engine import Array, Engine
@@ -240,8 +240,7 @@ def _window(
 
 def allowed_width(graphs: Iterable[Graph], step: int) -> int:
     """How wide a window's `allowed` is: all tokens in every other one, else 1, which is everything."""
-    sizes = [tensor.shape[2] for graph in graphs for tensor in graph.outputs if tensor.name == "logits"]
-    return int(sizes[0]) if sizes and step % 2 else 1
+    return vocabulary_of(graphs) if step % 2 else 1
 
 
 def _pairs(graphs: Iterable[Graph]) -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from speccompile.bundle.patch import read_whole
-from speccompile.contract import Graph, Tensor
+from speccompile.contract import TENSORRT_DTYPES, Graph, Tensor
 from speccompile.errors import EngineError
 from speccompile.progress import LOGGER
 from speccompile.runtime.cuda import Device
@@ -21,14 +21,6 @@ from speccompile.runtime.kernel_cache import KernelCache
 PACKAGES = {"tensorrt_rtx": "tensorrt-rtx-cu13", "tensorrt": "tensorrt"}
 """Backend, which is also the module's name -> the package that has it."""
 
-_DTYPES = {
-    "FLOAT": "float32",
-    "HALF": "float16",
-    "BF16": "bfloat16",
-    "INT64": "int64",
-    "INT32": "int32",
-    "BOOL": "bool",
-}
 _REBUILD = "build the bundle again with this speccompile"
 
 
@@ -173,7 +165,7 @@ def _described(engine: Any, name: str) -> str:
     dtype = engine.get_tensor_dtype(name).name
     shape = list(engine.get_tensor_shape(name))
     place = engine.get_tensor_location(name).name
-    return f"{engine.get_tensor_mode(name).name} {_DTYPES.get(dtype, dtype)} {shape} on the {place}"
+    return f"{engine.get_tensor_mode(name).name} {TENSORRT_DTYPES.get(dtype, dtype)} {shape} on the {place}"
 
 
 def _wanted(tensor: Tensor, kind: str) -> str:
