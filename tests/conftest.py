@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+pytest_plugins = [f"tests.suite.{name}" for name in ("tiers", "times", "budgets", "ends")] + ["pytester"]
+
 # How long an example takes is the machine's affair.
 settings.register_profile("speccompile", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("speccompile")
@@ -27,8 +29,8 @@ def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Tests keep nothing on this machine, and find nothing that others have kept."""
+def _own_cache(shared_folder: Path) -> Iterator[None]:
+    """Tests keep nothing on this machine, and find nothing but what others of their session have kept."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SPECCOMPILE_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("SPECCOMPILE_CACHE_DIR", str(shared_folder / "cache"))
         yield

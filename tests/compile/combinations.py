@@ -26,6 +26,7 @@ from speccompile.recipe.rules import METHOD
 from speccompile.step.layers import find_layers
 from tests.compile.tiny_bundles import noisy, save
 from tests.heads.every import HEADS
+from tests.suite import counting
 
 MAX_LENGTH, BATCH_SIZE = 64, 2
 """Rows of bundles that sample, whose settings may differ, and of those on states. Greedy ones have one: tracing for
@@ -261,7 +262,8 @@ class Workshop:
             if is_new:
                 file = models / f"{folder.name}.yaml"
                 file.write_text(yaml.safe_dump(recipe))
-                build(make_plan(load_recipe(file)), folder, prove=False)  # which remembers: tracing takes most of it
+                with counting.shared("workshop"):
+                    build(make_plan(load_recipe(file)), folder, prove=False)  # which remembers what it traced
         return folder
 
 

@@ -15,6 +15,7 @@ from speccompile.recipe import load_recipe, make_plan
 from speccompile.runtime import Bundle
 from tests import zoo
 from tests.light.index_example import write_index
+from tests.suite import counting
 
 PROMPT_LENGTHS = (1, 2, 7, 16, 17, 33, 40)
 NEW_TOKENS = 30
@@ -200,7 +201,8 @@ def make(name: str, folder: Path) -> None:
     """Models, recipe and bundle of a name in RECIPES or OTHERS."""
     rest = (RECIPES | OTHERS)[name](folder)
     (folder / "recipe.yaml").write_text(f"name: {name}\ntarget: {{model: target}}\n{rest}\n")
-    build(make_plan(load_recipe(folder)), folder / "bundle", prove=name in PROVEN)
+    with counting.shared("tiny bundles"):
+        build(make_plan(load_recipe(folder)), folder / "bundle", prove=name in PROVEN)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
