@@ -14,6 +14,7 @@ from speccompile.builder.distribution_proof import prove_distributions
 from speccompile.builder.interrupts import Interrupts
 from speccompile.builder.lowered import Lowered, lower_all, lower_traced
 from speccompile.builder.lowered_proof import proof_engine, prove_graphs, prove_weights, say_losses
+from speccompile.builder.memory import settled_heap
 from speccompile.builder.parts import Part, compile_parts
 from speccompile.builder.proposals import put_index
 from speccompile.builder.quality import measure_quality, quality_texts
@@ -55,7 +56,7 @@ def build(
         _make_folder(dump_graphs)
     deferred = check_builders(plan)
     steps = Steps(BuildCache() if remember else None)
-    with Interrupts() as interrupts, BundleWriter(output) as writer, ExitStack() as stack:
+    with settled_heap(), Interrupts() as interrupts, BundleWriter(output) as writer, ExitStack() as stack:
         checkpoints = [stack.enter_context(each) for each in _checkpoints(plan)]
         folder = writer.folder
         if plan.target.facts.tokenizer:

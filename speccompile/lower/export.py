@@ -23,6 +23,7 @@ from speccompile.contract import Tensor as Spec
 from speccompile.errors import UnsupportedModelError
 from speccompile.lower import neutral
 from speccompile.lower.complex_views import real_axis_moves
+from speccompile.lower.decompose import quick_translation
 from speccompile.lower.known import fold_known
 from speccompile.lower.signatures import DraftWidth, draft_graph, verify_graph
 from speccompile.models.load import first_line
@@ -209,10 +210,11 @@ def _traced(graph: Graph, module: _Flat) -> torch.onnx.ONNXProgram:
             raise _untraceable(graph, module, f"it branches on the width of the window ({program._guards_code[0]})")
         real_axis_moves(program)
         # onnxscript's default rewrites take most of the time and hardly ever fire; a backend's passes do what matters.
-        return torch.onnx.export(
-            program, dynamo=True, opset_version=neutral.OPSET, optimize=False, verbose=False,
-            custom_translation_table=translation(),
-        )  # fmt: skip
+        with quick_translation():
+            return torch.onnx.export(
+                program, dynamo=True, opset_version=neutral.OPSET, optimize=False, verbose=False,
+                custom_translation_table=translation(),
+            )  # fmt: skip
     except RuntimeError as error:  # the base of all that torch's exporters raise
         cause: BaseException = error
         while cause.__cause__ is not None:

@@ -1,12 +1,10 @@
 """Bundles of tiny models, each built once a session, when it is first asked for; and the command line."""
 
 import fcntl
-import gc
 from collections.abc import Callable, Iterator
 from functools import cache
 
 import pytest
-from torch.onnx._internal.exporter._registration import ONNXRegistry
 
 from speccompile.cli import edge
 from speccompile.cli.main import group
@@ -16,24 +14,6 @@ from tests.compile.tiny_bundles import Built
 from tests.native.conftest import native_build, native_library, onnxruntime_library  # noqa: F401 - for tests in here
 from tests.native.refusals import copied, in_native, sampling, two  # noqa: F401
 from tests.native.two_commands import both, chatty, lookup, model, silent  # noqa: F401
-
-
-@pytest.fixture(scope="session", autouse=True)
-def quick_builds():
-    """What many builds in one process would do over and over: look for garbage in all of torch, several times a build;
-    and read what torch's exporter translates, for every graph, which takes as long as half a small one."""
-    gc.freeze()
-    known = cache(ONNXRegistry.from_torchlib)
-
-    def registry(**version) -> ONNXRegistry:
-        found = ONNXRegistry()
-        found._opset_version = known(**version).opset_version
-        found.functions = {target: list(functions) for target, functions in known(**version).functions.items()}
-        return found
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ONNXRegistry, "from_torchlib", staticmethod(registry))
-        yield
 
 
 @pytest.fixture(scope="session")
