@@ -1,0 +1,194 @@
+"""Acceptance of drawn drafts, without chance: all drafts that can be drawn, with their probabilities, and all uniforms
+of a grid. What comes out is the target's distribution, with nothing of the drafter's left in it."""
+
+from collections.abc import Iterator
+from itertools import permutations
+
+import pytest
+import torch
+from torch import Tensor
+
+from speccompile.step.sampling import Settings
+from speccompile.step.verify import Acceptance, Round
+from speccompile.step.verify.methods import make_acceptance
+from speccompile.step.verify.rules import Exact
+from speccompile.step.verify.sampled import Speculative
+from speccompile.step.window import Branches, Chain
+from speccompile.tree import Tree, chain, from_branching
+
+GRIDS, ERROR = {1: 64, 2: 12}, 1 / 32
+"""Uniforms by the number of children, and what a coarse grid may be off."""
+TARGET = torch.tensor([4.0, 2.0, 1.0, 1.0, 0.0]) / 8
+DRAFTER = torch.tensor([1.0, 2.0, 4.0, 1.0]) / 8
+"""Of the candidates."""
+IDS = torch.tensor([0, 3, 1, 4])
+"""Token 2 is none of them, and 4 is one that the target never says."""
+ROOT = 4
+
+
+def children(count: int) -> Iterator[tuple[list[int], float]]:
+    """Places among the candidates, drawn one after the other and none twice, with their probability."""
+    for places in permutations(range(len(IDS)), count):
+        chance, left = 1.0, 1.0
+        for place in places:
+            chance *= float(DRAFTER[place]) / left
+            left -= float(DRAFTER[place])
+        yield list(places), chance
+
+
+def settings(batch: int, **changes: float) -> Settings:
+    values = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0} | changes
+    rows = {name: torch.full((batch,), value) for name, value in values.items()}
+    return Settings(**rows, history=torch.full((batch, 1), ROOT))
+
+
+def verify(tree: Tree, acceptance: Acceptance, n_total: int | None = None, **changes: float) -> tuple[Tensor, ...]:
+    """First new tokens, numbers of accepted drafts and weights of all cases: one level of children, whose drafts were
+    drawn, and for each a grid of uniforms for the first child, the second, and the new token."""
+    count = tree.drafts
+    drawn = list(children(count))
+    middles = (torch.arange(GRIDS[count]) + 0.5) / GRIDS[count]
+    grids = torch.cartesian_prod(*[middles] * (count + 1)).reshape(-1, count + 1)
+    batch = len(drawn) * len(grids)
+    tokens = torch.tensor([[ROOT, *IDS[places].tolist()] for places, _ in drawn]).repeat_interleave(len(grids), 0)
+    weights = torch.tensor([chance for _, chance in drawn], dtype=torch.float64).repeat_interleave(len(grids)) / len(
+        grids
+    )
+    numbers = grids.repeat(len(drawn), 1)
+    probs = torch.zeros(batch, count, len(IDS))
+    probs[:, 0] = DRAFTER
+    given = Round(
+        window=tokens,
+        n_given=torch.ones(batch, dtype=torch.int64),
+        n_total=torch.full((batch,), n_total or count + 1),
+        length=torch.zeros(batch, dtype=torch.int64),
+        logit_rows=torch.arange(count + 1),
+        settings=settings(batch, **changes),
+        uniforms=numbers[:, count:].expand(-1, count + 1),
+        accept_uniforms=numbers[:, :count],
+        ids=IDS.expand(batch, count, -1),
+        probs=probs,
+    )
+    shape = Chain() if tree.is_chain else Branches(tree, count + 1, tree.depth)
+    logits = TARGET.log().clamp(min=-1e4).expand(batch, count + 1, -1)
+    seen = torch.full((batch, count + 1, 1), ROOT)
+    walk, bonus = acceptance(given, logits, seen, shape, shape.nodes(None, batch))
+    first = torch.where(walk.n_accepted > 0, tokens.gather(1, walk.last[:, None])[:, 0], bonus[:, 0])
+    return first, walk.n_accepted, weights
+
+
+def distribution(first: Tensor, weights: Tensor) -> Tensor:
+    return torch.zeros(len(TARGET), dtype=torch.float64).index_add(0, first, weights)
+
+
+def close(found: Tensor, expected: Tensor) -> bool:
+    return bool((found - expected).abs().max() < ERROR)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_what_comes_out_is_the_target_s(count):
+    tree = from_branching([count]) if count > 1 else chain(1)
+    first, n_accepted, weights = verify(tree, Acceptance(Exact(), Speculative(tree)))
+    assert close(distribution(first, weights), TARGET.double())
+    if count == 1:  # min(p, q), summed
+        overlap = torch.minimum(TARGET[IDS], DRAFTER).sum()
+        assert close((n_accepted * weights).sum(), overlap.double())
+    assert int(n_accepted.max()) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"top_k": 1}, [1, 0, 0, 0, 0]),
+        ({"top_k": 2}, [2 / 3, 1 / 3, 0, 0, 0]),
+        ({"top_p": 0.75}, [2 / 3, 1 / 3, 0, 0, 0]),
+        ({"min_p": 0.25}, [0.5, 0.25, 0.125, 0.125, 0]),
+        ({"min_p": 0.5}, [2 / 3, 1 / 3, 0, 0, 0]),
+    ],
+)
+def test_filters_come_before_it(changes, expected):
+    tree = from_branching([2])
+    first, _, weights = verify(tree, Acceptance(Exact(), Speculative(tree)), **changes)
+    found = distribution(first, weights)
+    assert close(found, torch.tensor(expected, dtype=torch.float64))
+    assert not found[torch.tensor(expected) == 0].any()
+
+
+@pytest.mark.parametrize("lenience", [0.25, 0.5, 1.0])
+def test_lenience_accepts_more_and_no_more_than_it_says(lenience):
+    """min(1, p / (lenience q)): the share of all drafts that are accepted."""
+    tree = chain(1)
+    _, n_accepted, weights = verify(tree, Acceptance(Exact(), Speculative(tree, lenience)))
+    expected = torch.minimum(TARGET[IDS] / lenience, DRAFTER).sum()
+    assert close((n_accepted * weights).sum(), expected.double())
+
+
+@pytest.mark.parametrize("n_total", [1, 2])
+def test_padding_is_no_draft(n_total):
+    tree = from_branching([2])
+    first, n_accepted, weights = verify(tree, Acceptance(Exact(), Speculative(tree)), n_total)
+    assert close(distribution(first, weights), TARGET.double())
+    assert bool(n_accepted.any()) == (n_total > 1)
+
+
+def test_a_draft_that_the_target_never_says_is_never_accepted():
+    tree = chain(1)
+    first, _, _ = verify(tree, Acceptance(Exact(), Speculative(tree, 0.01)))
+    assert not (first == 4).any()
+
+
+def test_without_temperature_the_best_token_alone_is_accepted():
+    for tree in (chain(1), from_branching([2])):
+        first, n_accepted, _ = verify(tree, Acceptance(Exact(), Speculative(tree)), temperature=0.0)
+        assert (first == 0).all()
+        assert 0 < n_accepted.float().mean() < 1
+
+
+def draft_of(uniform: float, p: float, q: float) -> bool:
+    """Whether a chain's draft with these probabilities is accepted."""
+    probs, tree = torch.tensor([[[q, 1 - q]]]), chain(1)
+    given = Round(
+        window=torch.tensor([[1, 0]]), n_given=torch.ones(1, dtype=torch.int64), n_total=torch.tensor([2]),
+        length=torch.zeros(1, dtype=torch.int64), logit_rows=torch.arange(2), settings=settings(1),
+        uniforms=torch.full((1, 2), 0.5), accept_uniforms=torch.tensor([[uniform]]), ids=torch.tensor([[[0, 1]]]),
+        probs=probs,
+    )  # fmt: skip
+    logits = torch.tensor([p, 1 - p]).log().expand(1, 2, -1)
+    walk, _ = Acceptance(Exact(), Speculative(tree))(
+        given, logits, torch.zeros(1, 2, 1, dtype=torch.int64), Chain(), None
+    )
+    return bool(walk.n_accepted[0])
+
+
+@pytest.mark.parametrize(
+    ("uniform", "p", "q", "expected"),
+    [
+        (0.0, 0.25, 0.75, True),
+        (0.32, 0.25, 0.75, True),
+        (0.34, 0.25, 0.75, False),
+        (0.99, 0.75, 0.25, True),
+        (0.99, 0.5, 0.5, True),
+        (0.5, 0.25, 0.5625, False),
+    ],
+)
+def test_a_draft_is_accepted_with_p_over_q(uniform, p, q, expected):
+    assert draft_of(uniform, p, q) == expected
+
+
+def test_which_rule_a_bundle_has():
+    """Drawn drafts need the sampled rule, under every method; certain ones only with lenience where it samples."""
+    tree = chain(2)
+    for is_sampling in (False, True):
+        for draws in (False, True):
+            exact = make_acceptance("exact", {}, tree=tree, is_sampling=is_sampling, draws=draws)
+            assert (exact.speculative is not None) == (is_sampling and draws)
+            assert exact.speculative is None or exact.speculative.lenience == 1.0
+            lenient = make_acceptance("lenience", {"lenience": 0.5}, tree=tree, is_sampling=is_sampling, draws=draws)
+            assert (lenient.speculative is not None) == is_sampling
+            assert lenient.speculative is None or lenient.speculative.lenience == 0.5
+            made = make_acceptance("exact", {}, tree=None, is_sampling=is_sampling, draws=draws)
+            assert made.speculative is None
+    parameters = {"epsilon": 0.25, "delta": 0.75, "k": 3.0, "gap": 1.5, "lenience": 0.5, "rollback": 2.0}
+    for method, expected in {"typical": (0.25, 0.75), "top_k": (3, 1.5), "lenience": (0.5,), "bild": (2.0,)}.items():
+        rule = make_acceptance(method, parameters, tree=None, is_sampling=False, draws=False).rule
+        assert tuple(vars(rule).values()) == expected

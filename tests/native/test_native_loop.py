@@ -1,0 +1,115 @@
+"""The loop in C++ over graphs that are arithmetic: every token, count and logprob is Python's, and the formula's.
+
+What is given, committed, drafted, accepted, drawn and penalized all goes into the sums, so that a step that is one off
+is another text. Bundles are made here in milliseconds; that whole models give the same is in tests/compile.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from tests.native.side_by_side import SideBySide
+from tests.native.toy_onnx import CHUNK, MAX_LENGTH, VOCABULARY, continuation, write_arithmetic_bundle
+
+KINDS = {
+    "alone": {"drafts": False},
+    "drafted": {},
+    "fused": {"fused": True},
+    "sampled": {"samples": True},
+    "sampled, fused": {"samples": True, "fused": True},
+}
+LENGTHS = (1, 2, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK, 2 * CHUNK + 1, 3 * CHUNK - 1, 40)
+"""Of prompts: around a chunk of the prefill, and around two of them."""
+WAYS = ({"adaptive": False}, {}, {"autoregressive": True})
+SAMPLED = (
+    {"temperature": [0.7, 0.0, 1.5], "seed": [1, 2, 2**64 - 1], "top_k": [0, 5, 40]},
+    {"temperature": 1.0, "seed": 7, "top_p": [0.5, 0.9, 1.0], "min_p": [0.0, 0.25, 1.0]},
+    {"repetition_penalty": [1.5, 1.0, 0.5]},
+    {"temperature": [1.0, 0.5, 0.0], "seed": 3, "repetition_penalty": [1.25, 1.0, 2.0]},
+)
+
+
+def prompt(length: int) -> list[int]:
+    return [(11 + 37 * place + length) % VOCABULARY for place in range(length)]
+
+
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory, native_library: Path, onnxruntime_library: Path):
+    """A bundle of a kind in both runtimes, made when it is first asked for."""
+    made: dict[tuple[object, ...], SideBySide] = {}
+
+    def open_kind(kind: str, **changes: object) -> SideBySide:
+        key = (kind, *sorted(changes.items()))
+        if key not in made:
+            folder = write_arithmetic_bundle(tmp_path_factory.mktemp("bundle") / "b", **KINDS[kind], **changes)
+            made[key] = SideBySide(folder, native_library, onnxruntime_library)
+        return made[key]
+
+    return open_kind
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_greedy_rows_say_the_formula(opened, kind):
+    both = opened(kind)
+    for start in range(0, len(LENGTHS), 3):
+        batch = [prompt(length) for length in LENGTHS[start : start + 3]]
+        for way in WAYS:
+            found = both.check(batch, max_new_tokens=21, logprobs=True, **way)
+            assert [row.token_ids for row in found] == [continuation(each, 21) for each in batch]
+
+
+@pytest.mark.parametrize("kind", ["sampled", "sampled, fused"])
+@pytest.mark.parametrize("settings", SAMPLED, ids=range(len(SAMPLED)))
+def test_sampled_rows_are_python_s(opened, kind, settings):
+    both, batch = opened(kind), [prompt(length) for length in (3, 17, 8)]
+    for way in WAYS:
+        both.check(batch, max_new_tokens=25, **settings, **way)
+    for few in (1, 2):
+        fewer = {name: value[:few] if isinstance(value, list) else value for name, value in settings.items()}
+        both.check(batch[:few], max_new_tokens=12, **fewer)
+
+
+def test_sequences_of_one_prompt_draw_apart(opened):
+    found = opened("sampled").check([prompt(5)], num_return_sequences=3, temperature=1.1, seed=9, max_new_tokens=20)
+    assert len({tuple(row.token_ids) for row in found}) == 3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_end_where_they_must(opened, kind):
+    """At a length, at the end of the caches, at a token that ends, which is kept."""
+    both = opened(kind)
+    for new_tokens in (1, 2, 3, 4, 5):
+        (row,) = both.check([prompt(6)], max_new_tokens=new_tokens)
+        assert (row.token_ids, row.finish_reason) == (continuation(prompt(6), new_tokens), "length")
+    for length in (MAX_LENGTH - 1, MAX_LENGTH - 3, MAX_LENGTH - CHUNK):
+        (row,) = both.check([prompt(length)], max_new_tokens=50)
+        assert (len(row.token_ids), row.finish_reason) == (MAX_LENGTH - length, "capacity")
+        (row,) = both.check([prompt(length)], max_new_tokens=MAX_LENGTH - length)
+        assert (len(row.token_ids), row.finish_reason) == (MAX_LENGTH - length, "length")
+
+
+@pytest.mark.parametrize("kind", ["drafted", "fused"])
+def test_ends_lie_anywhere_in_a_round(opened, kind):
+    said = continuation(prompt(4), 24)
+    for place in range(8):
+        both = opened(kind, eos_token_ids=(said[place], VOCABULARY - 1))
+        (row, beside) = both.check([prompt(4), prompt(9)], max_new_tokens=24, adaptive=False)
+        assert (row.token_ids, row.finish_reason) == (said[: place + 1], "stop")
+        assert beside.token_ids == continuation(prompt(9), len(beside.token_ids))
+
+
+def test_texts_end_before_what_stops_them(opened):
+    both = opened("drafted")
+    (whole,) = both.check(["def f("], max_new_tokens=24)
+    for at in range(0, len(whole.text) - 2, 3):
+        stop = whole.text[at : at + 2]
+        (row,) = both.check(["def f("], max_new_tokens=24, stop=[stop, "never"], adaptive=False)
+        assert (row.text, row.finish_reason) == (whole.text[: whole.text.index(stop)], "stop")
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_any_number_of_rows(opened, rows):
+    both = opened("drafted", rows=rows)
+    batch = [prompt(length) for length in (7, 19)[:rows]]
+    found = both.check(batch, max_new_tokens=30, adaptive=False)
+    assert [row.token_ids for row in found] == [continuation(each, 30) for each in batch]

@@ -1,0 +1,279 @@
+"""A bundle of a few ONNX nodes that both runtimes run, made in milliseconds: what it says is arithmetic.
+
+The token behind a text is (7 times the sum of its tokens + 3 times the last + 5 times its place) modulo the vocabulary.
+The sum is taken over the cache and the window, so a token that was not committed, or twice, changes all that follow. A
+row that samples adds its uniform, its settings and, with a penalty, what stands in its history: every input counts.
+
+The drafter says the same, but at every fourth place, from a cache of its own.
+"""
+
+from collections.abc import Sequence
+from itertools import count
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from speccompile.bundle import BundleWriter, EngineEntry, Manifest
+from speccompile.contract import BATCH, Graph, Tensor
+from tests.light.bundle_example import manifest
+from tests.light.fake_bundle import toy_tokenizer
+
+VOCABULARY, MAX_LENGTH, CHUNK, DRAFTS = 258, 96, 8, 3
+ROOM = MAX_LENGTH + CHUNK + DRAFTS + 1
+"""Lines of a cache: a round may write behind the last token."""
+
+TYPES = {"int64": TensorProto.INT64, "float32": TensorProto.FLOAT}
+SETTINGS = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
+UNIFORMS = 97
+"""A uniform adds 0 to UNIFORMS - 1."""
+
+
+def said_after(text: Sequence[int]) -> int:
+    """What the toy target says greedily."""
+    return (7 * sum(text) + 3 * text[-1] + 5 * (len(text) - 1)) % VOCABULARY
+
+
+def continuation(prompt: Sequence[int], new_tokens: int) -> list[int]:
+    text = list(prompt)
+    for _ in range(new_tokens):
+        text.append(said_after(text))
+    return text[len(prompt) :]
+
+
+class Nodes:
+    """The nodes of one graph: calls give the names of what they compute."""
+
+    def __init__(self) -> None:
+        self.made: list[onnx.NodeProto] = []
+        self.constants: list[onnx.TensorProto] = []
+        self._numbers = count()
+
+    def constant(self, value: object, dtype: type = np.int64) -> str:
+        name = f"c{next(self._numbers)}"
+        self.constants.append(numpy_helper.from_array(np.array(value, dtype), name))
+        return name
+
+    def __call__(self, op: str, *inputs: object, **attributes: object) -> str:
+        """Numbers become constants of int64, floats of float32."""
+        names = [
+            each if isinstance(each, str) else self.constant(each, np.float32 if isinstance(each, float) else np.int64)
+            for each in inputs
+        ]
+        name = f"v{next(self._numbers)}"
+        self.made.append(helper.make_node(op, names, [name], **attributes))
+        return name
+
+    def name(self, value: str, name: str) -> None:
+        self.made.append(helper.make_node("Identity", [value], [name]))
+
+    def total(self, *values: object) -> str:
+        found = values[0]
+        for value in values[1:]:
+            found = self("Add", found, value)
+        return str(found)
+
+    def size(self, value: str, axis: int) -> str:
+        return self("Gather", self("Shape", value), axis)
+
+    def places(self, value: str) -> str:
+        """int64 [1, N]: 0, 1, .. along the second axis."""
+        return self("Unsqueeze", self("Range", 0, self.size(value, 1), 1), [0])
+
+    def column(self, value: str) -> str:
+        """[B] -> [B, 1]."""
+        return self("Unsqueeze", value, [1])
+
+    def whole(self, value: str) -> str:
+        return self("Cast", value, to=TensorProto.INT64)
+
+    def real(self, value: str) -> str:
+        return self("Cast", value, to=TensorProto.FLOAT)
+
+    def scaled(self, value: str, factor: float) -> str:
+        """int64 of a float32, rounded down."""
+        return self.whole(self("Floor", self("Mul", value, factor)))
+
+    def sum(self, value: str) -> str:
+        """[B, N] -> [B]."""
+        return self("ReduceSum", value, [1], keepdims=0)
+
+
+def _tensor(name: str, dtype: str, *shape: int | str, role: str = "io", buffer: str = "") -> Tensor:
+    return Tensor(name, dtype, shape, buffer or name, role)
+
+
+def _cache(part: str) -> tuple[Tensor, Tensor]:
+    """What is read and written of a part's cache: a number a token."""
+    name = f"{part}.key.0"
+    shape = (BATCH, 1, ROOM, 1)
+    return (
+        _tensor(name, "float32", *shape, role="state"),
+        _tensor(f"{name}.out", "float32", *shape, role="state", buffer=name),
+    )
+
+
+def _target(n: Nodes, *, samples: bool) -> dict[str, str]:
+    """Nodes of the target. Returns what they compute, by name."""
+    places, length = n.places("window"), n.column("length")
+    before = _committed_sum(n, "target.key.0", length)
+    sums = n.total(n("CumSum", "window", 1), n.column(before))
+    said = n.total(n("Mul", sums, 7), n("Mul", "window", 3), n("Mul", n("Add", places, length), 5))
+    given = n.column("n_given")
+    if samples:
+        said = n.total(said, _chance(n, places, given))
+    said = n("Mod", said, VOCABULARY)
+    # A draft is accepted where it is what was said before it, and all before it are accepted.
+    earlier = n("Gather", said, n("Max", n("Sub", places, 1), 0), axis=1)
+    earlier = n("Reshape", earlier, n("Shape", "window"))
+    is_given = n("Less", places, given)
+    follows = n("And", n("Less", places, n.column("n_total")), n("Equal", "window", earlier))
+    refused = n.whole(n("Not", n("Or", is_given, follows)))
+    accepted = n("Equal", n("CumSum", refused, 1), 0)
+    n_path = n("Mul", n.sum(n.whole(accepted)), n("Min", "n_given", 1))
+    last = n("Max", n("Sub", n.column(n_path), 1), 0)
+    bonus = n("GatherElements", said, last, axis=1)
+    padded = n("Concat", "window", bonus, axis=1)
+    path = n("Where", n("Equal", n.places(padded), n.column(n_path)), bonus, padded)
+    cache = _commit(n, "target.key.0", length, n.column(n_path), "window")
+    return {"path": path, "n_path": n_path, "target.key.0.out": cache, "logits": _logits(n, said, given)}
+
+
+def _committed_sum(n: Nodes, cache: str, length: str) -> str:
+    """int64 [B]: of the tokens in a cache, up to its length [B, 1]."""
+    tokens = n("Reshape", cache, [0, -1])
+    return n.whole(n.sum(n("Where", n("Less", n.places(tokens), length), tokens, 0.0)))
+
+
+def _commit(n: Nodes, cache: str, length: str, count: str, tokens: str) -> str:
+    """The cache with the first `count` [B, 1] of some tokens [B, N] behind its length; what lies behind is spoilt."""
+    lines = n("Reshape", cache, [0, -1])
+    behind = n("Sub", n.places(lines), length)
+    last = n("Sub", n.size(tokens, 1), 1)
+    chosen = n.real(n("GatherElements", tokens, n("Min", n("Max", behind, 0), last), axis=1))
+    written = n("Where", n("Less", behind, count), chosen, 1e6)
+    return n("Reshape", n("Where", n("Less", behind, 0), lines, written), n("Shape", cache))
+
+
+def _chance(n: Nodes, places: str, given: str) -> str:
+    """int64 [B, W]: what sampling adds behind every token."""
+    row = n("Max", n("Sub", n("Add", places, 1), given), 0)
+    row = n("Min", row, n("Sub", n.size("uniforms", 1), 1))
+    uniform = n.scaled(n("GatherElements", "uniforms", row, axis=1), float(UNIFORMS))
+    is_sampled = n.whole(n("Greater", "temperature", 0.0))
+    settings = n.total(n.scaled("temperature", 8.0), "top_k", n.scaled("top_p", 64.0), n.scaled("min_p", 64.0), 0)
+    is_there = n.whole(
+        n("ReduceMax", n("OneHot", "history", VOCABULARY, n.constant([0.0, 1.0], np.float32)), [1], keepdims=0)
+    )
+    weights = n.constant(np.arange(1, VOCABULARY + 1)[None])
+    is_penalized = n.whole(n("Not", n("Equal", "repetition_penalty", 1.0)))
+    seen = n("Mul", n.total(n.sum(n("Mul", is_there, weights)), n.scaled("repetition_penalty", 8.0)), is_penalized)
+    return n("Add", n("Mul", uniform, n.column(is_sampled)), n.column(n("Add", n("Mul", settings, is_sampled), seen)))
+
+
+def _logits(n: Nodes, said: str, given: str) -> str:
+    """float32 [B, R, V]: what is said stands out at every row."""
+    rows = n.total(n("Unsqueeze", "logit_rows", [0]), given, -1)
+    rows = n("Min", n("Max", rows, 0), n("Sub", n.size("window", 1), 1))
+    return n("OneHot", n("GatherElements", said, rows, axis=1), VOCABULARY, n.constant([-2.0, 3.0], np.float32))
+
+
+def _drafter(n: Nodes, path: str, n_path: str) -> dict[str, str]:
+    """Nodes of the drafter: it reads a path, and says what may follow."""
+    length, counts = n.column("length"), n.column(n_path)
+    own = n("LessOrEqual", n.places(path), counts)
+    text = n("Add", _committed_sum(n, "drafter.key.0", length), n.sum(n("Mul", path, n.whole(own))))
+    last = n("Squeeze", n("GatherElements", path, counts, axis=1), [1])
+    place = n("Add", "length", n_path)
+    window = [last]
+    for _ in range(DRAFTS):
+        said = n.total(n("Mul", text, 7), n("Mul", last, 3), n("Mul", place, 5))
+        wrong = n.whole(n("Equal", n("Mod", place, 4), 3))
+        last = n("Mod", n("Add", said, wrong), VOCABULARY)
+        text, place = n("Add", text, last), n("Add", place, 1)
+        window.append(last)
+    lines = n("Concat", *map(n.column, window), axis=1)
+    total = n("Expand", 1 + DRAFTS, n("Shape", n_path))
+    return {"window": lines, "total": total, "drafter.key.0.out": _commit(n, "drafter.key.0", length, counts, path)}
+
+
+def _model(n: Nodes, graph: Graph, values: dict[str, str]) -> bytes:
+    def described(tensor: Tensor) -> onnx.ValueInfoProto:
+        return helper.make_tensor_value_info(tensor.name, TYPES[tensor.dtype], list(tensor.shape))
+
+    for tensor in graph.outputs:
+        n.name(values[tensor.name], tensor.name)
+    inputs, outputs = (list(map(described, tensors)) for tensors in (graph.inputs, graph.outputs))
+    made = helper.make_graph(n.made, graph.name, inputs, outputs, n.constants)
+    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+    onnx.checker.check_model(model, full_check=True)
+    return model.SerializeToString()
+
+
+def _verify_tensors(samples: bool) -> tuple[list[Tensor], list[Tensor]]:
+    counts = [_tensor(name, "int64", BATCH) for name in ("n_given", "n_total", "length")]
+    read, written = _cache("target")
+    rows = _tensor("logit_rows", "int64", "logit_rows", role="index")
+    inputs = [_tensor("window", "int64", BATCH, "window"), *counts, rows, read]
+    if samples:
+        inputs += [_tensor(name, "int64" if name == "top_k" else "float32", BATCH) for name in SETTINGS]
+        inputs += [_tensor("history", "int64", BATCH, "history"), _tensor("uniforms", "float32", BATCH, "logit_rows")]
+    path = _tensor("path", "int64", BATCH, "window+1")
+    logits = _tensor("logits", "float32", BATCH, "logit_rows", VOCABULARY, role="optional")
+    return inputs, [path, _tensor("n_path", "int64", BATCH), logits, written]
+
+
+def _draft_tensors() -> tuple[list[Tensor], list[Tensor]]:
+    read, written = _cache("drafter")
+    given = [_tensor("path", "int64", BATCH, "window+1"), _tensor("n_path", "int64", BATCH)]
+    drafted = [_tensor("next_window", "int64", BATCH, 1 + DRAFTS, buffer="window")]
+    drafted += [_tensor("next_total", "int64", BATCH, buffer="n_total")]
+    return [*given, _tensor("length", "int64", BATCH), read], [*drafted, written]
+
+
+def _graphs(*, samples: bool, fused: bool) -> dict[str, tuple[Graph, bytes]]:
+    inputs, outputs = _verify_tensors(samples)
+    n = Nodes()
+    verify = Graph("verify", tuple(inputs), tuple(outputs))
+    found = {"verify": (verify, _model(n, verify, _target(n, samples=samples)))}
+    drafter_inputs, drafter_outputs = _draft_tensors()
+    n = Nodes()
+    if fused:  # drafts into buffers of its own, which the host copies
+        apart = [_tensor(t.name, t.dtype, *t.shape) if t.role == "io" else t for t in drafter_outputs]
+        step = Graph("step", (*inputs, drafter_inputs[-1]), (*outputs, *apart))
+        values = _target(n, samples=samples)
+        drafted = _drafter(n, values["path"], values["n_path"])
+    else:
+        step, values = Graph("draft", tuple(drafter_inputs), tuple(drafter_outputs)), {}
+        drafted = _drafter(n, "path", "n_path")
+    values |= drafted | {"next_window": drafted["window"], "next_total": drafted["total"]}
+    return found | {step.name: (step, _model(n, step, values))}
+
+
+def write_arithmetic_bundle(
+    output: Path, *, samples: bool = False, fused: bool = False, drafts: bool = True, rows: int = 3, **changes: object
+) -> Path:
+    """The folder of such a bundle. changes: of its manifest."""
+    graphs = _graphs(samples=samples, fused=fused)
+    if not drafts:
+        del graphs["step" if fused else "draft"]
+    described = tuple(graph for graph, _ in graphs.values())
+    files = {name: f"graphs/{name}.onnx" for name in graphs}
+    precision = {"target": "float32", "drafter": "float32"}
+    count = DRAFTS if drafts else 0
+    values: dict[str, object] = {
+        "decoding": "sampling" if samples else "greedy", "batch_size": rows, "max_length": MAX_LENGTH,
+        "prefill_chunk": CHUNK, "tokens": count, "depth": count, "catch_up": count + 2 if drafts else 0,
+        "vocabulary_size": VOCABULARY, "eos_token_ids": (), "graphs": described,
+        "engines": (EngineEntry("onnxruntime-cpu", "onnxruntime", "cpu", files, precision, described),),
+    }  # fmt: skip
+    made: Manifest = manifest(**(values | changes))
+    with BundleWriter(output) as writer:
+        (writer.folder / "graphs").mkdir()
+        for name, (_, model) in graphs.items():
+            (writer.folder / files[name]).write_bytes(model)
+        (writer.folder / "tokenizer").mkdir()
+        toy_tokenizer().save(str(writer.folder / "tokenizer" / "tokenizer.json"))
+        writer.finish(made, {}, {})
+    return output
