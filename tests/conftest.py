@@ -2,6 +2,7 @@
 
 import gc
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,7 +31,15 @@ def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(shared_folder: Path) -> Iterator[None]:
-    """Tests keep nothing on this machine, and find nothing but what others of their session have kept."""
+    """Tests keep nothing on this machine, and find nothing but what others of their session have kept.
+
+    What is temporary, torch's own cache as well, goes with the folder of the session, even when that is killed.
+    """
+    temporary = shared_folder / "tmp"
+    temporary.mkdir(exist_ok=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SPECCOMPILE_CACHE_DIR", str(shared_folder / "cache"))
+        patch.setenv("TMPDIR", str(temporary))
+        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(shared_folder / "torchinductor"))
+        patch.setattr(tempfile, "tempdir", str(temporary))
         yield

@@ -17,6 +17,7 @@ from speccompile.families.head import HeadPlan
 from speccompile.recipe import Plan, Recipe, load_recipe
 from speccompile.recipe.training import plan_training
 from speccompile.recipe.training_plan import TrainingPlan
+from tests.light.suite_example import suite  # noqa: F401 - for tests in here
 
 TRAINED = {"hidden_size": 32, "num_hidden_layers": 8, "num_attention_heads": 4, "num_key_value_heads": 2,
            "intermediate_size": 64}  # fmt: skip

@@ -24,7 +24,7 @@ def _git(root: Path, *arguments: str) -> bytes:
     try:
         return subprocess.run(["git", *arguments], cwd=root, capture_output=True, check=True).stdout
     except (FileNotFoundError, subprocess.CalledProcessError) as error:
-        raise pytest.UsageError(f"--sweep and --resume keep what passed by the state of git, but: {error}") from None
+        raise pytest.UsageError(f"--resume goes by the state of the checkout, and git says: {error}") from None
 
 
 class Passed:

@@ -46,9 +46,23 @@ def pytest_configure(config: pytest.Config) -> None:
     if getattr(option, "numprocesses", None):
         option.loadscopereorder = False  # of xdist, which would start with the files that have most tests
     if (option.sweep or option.resume) and not option.collectonly:
-        config.stash[_PASSED] = Passed(config.cache.mkdir("suite"), config.rootpath)
-        config.pluginmanager.register(config.stash[_PASSED], "suite-passed")
-        option.passed = str(config.stash[_PASSED].snapshot()) if option.resume else ""
+        _keep_what_passes(config)
+
+
+def _keep_what_passes(config: pytest.Config) -> None:
+    """Where pytest has a cache and files have a state: a sweep runs without them, but cannot be resumed."""
+    option = config.option
+    try:
+        if not hasattr(config, "cache"):
+            raise pytest.UsageError("--resume finds what has passed in pytest's cache: leave out -p no:cacheprovider")
+        passed = Passed(config.cache.mkdir("suite"), config.rootpath)
+    except pytest.UsageError:
+        if option.resume:
+            raise
+        return
+    config.stash[_PASSED] = passed
+    config.pluginmanager.register(passed, "suite-passed")
+    option.passed = str(passed.snapshot()) if option.resume else None
 
 
 @pytest.hookimpl(optionalhook=True)
