@@ -1,7 +1,7 @@
 """Bundles of tiny models, each built once a session, when it is first asked for; and the command line."""
 
 import fcntl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 
 import pytest
@@ -33,13 +33,10 @@ def built(shared_folder) -> Callable[[str], Built]:
     return get
 
 
-@pytest.fixture(scope="module")
-def workshop(shared_folder) -> Iterator[Workshop]:
-    """The processes of one session share its models and bundles, and what is kept here of their engines."""
-    made = Workshop(shared_folder / "combinations")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SPECCOMPILE_CACHE_DIR", str(made.folder / "cache"))
-        yield made
+@pytest.fixture(scope="session")
+def workshop(shared_folder) -> Workshop:
+    """The processes of one session share its models and bundles, and what is kept of their engines."""
+    return Workshop(shared_folder / "combinations")
 
 
 @pytest.fixture

@@ -52,9 +52,11 @@ def pytest_configure(config: pytest.Config) -> None:
 def _keep_what_passes(config: pytest.Config) -> None:
     """Where pytest has a cache and files have a state: a sweep runs without them, but cannot be resumed."""
     option = config.option
-    try:
-        if not hasattr(config, "cache"):
+    if not hasattr(config, "cache"):
+        if option.resume:
             raise pytest.UsageError("--resume finds what has passed in pytest's cache: leave out -p no:cacheprovider")
+        return
+    try:
         passed = Passed(config.cache.mkdir("suite"), config.rootpath)
     except pytest.UsageError:
         if option.resume:
