@@ -248,6 +248,12 @@ ROWS: dict[str, Row] = {
 }
 
 
+FIRST = ("llama", "gemma2", "gpt2", "mixtral", "qwen3_5_text", "mamba2", "lfm2", "minicpm3", "gpt_oss", "bloom")
+"""The rows of the first tier, a kind of layer each: plain; windows and soft caps; learned positions; experts; delta rule;
+state space; convolution; latent attention; sinks; and one that is refused."""
+REASON = "every architecture of the zoo"
+
+
 def names(expect: str | None = None) -> list[str]:
     """Names of the rows with this `expect`, or of all rows when it is None, in the order of the table."""
     return [name for name, row in ROWS.items() if expect in (None, row.expect)]

@@ -27,6 +27,7 @@ from speccompile.step.layers import find_layers
 from tests.compile.tiny_bundles import noisy, save
 from tests.heads.every import HEADS
 from tests.suite import counting
+from tests.suite.selection import covering
 
 MAX_LENGTH, BATCH_SIZE = 64, 2
 """Rows of bundles that sample, whose settings may differ, and of those on states. Greedy ones have one: tracing for
@@ -278,3 +279,20 @@ def once(path: Path) -> Iterator[bool]:
     with path.with_name(f".{path.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # until the file is closed
         yield not path.exists()
+
+
+FEWER_HEADS = ("eagle3", "medusa", "dspark")
+"""One whose rows pair features with tokens, one without rows, and one whose rows are features alone."""
+
+
+def _first() -> list[Combination]:
+    """Every drafter but for most heads, every shape of drafts in every decoding, one approximate rule, two on states."""
+    exact = [each for each in every() if each.exact and is_tried(each)]
+    fewer = [each for each in exact if each.drafter not in HEADS or each.drafter in FEWER_HEADS]
+    shaped = covering(fewer, lambda each: (each.drafter, (each.tree, each.sample, each.decoding)))
+    return [*shaped, *RULES[:1], ON_STATES[0], ON_STATES[3]]
+
+
+FIRST = _first()
+"""The combinations of the first tier: whatever needs bundles of every kind takes these, so that each is built once."""
+REASON = "every combination of the table: two graphs are traced for each"

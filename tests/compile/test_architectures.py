@@ -40,6 +40,7 @@ from speccompile.tree import chain
 from tests import zoo
 from tests.compile.tiny_bundles import noisy
 from tests.light.test_zoo import NEEDED
+from tests.suite.selection import sweep_but
 
 TOLERANCE = 5e-5
 """Largest difference from transformers eager in float64, relative to the largest value; most rows measure 1.3e-5."""
@@ -169,7 +170,7 @@ def assert_close(got: np.ndarray, expected: torch.Tensor, single: torch.Tensor) 
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("name", WORKING)
+@pytest.mark.parametrize("name", sweep_but(zoo.FIRST, WORKING, zoo.REASON))
 def test_windows_give_the_logits_and_caches_of_transformers(
     compiled: Callable[[str], Compiled], name: str, form: str
 ) -> None:
@@ -224,7 +225,7 @@ def greedy(model: PreTrainedModel, text: Sequence[int], new_tokens: int) -> list
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("name", NEEDED.split())
+@pytest.mark.parametrize("name", sweep_but(zoo.FIRST, NEEDED.split(), zoo.REASON))
 def test_loop_gives_the_tokens_and_drafts_of_generate(
     compiled: Callable[[str], Compiled], name: str, form: str
 ) -> None:
@@ -242,7 +243,7 @@ def test_loop_gives_the_tokens_and_drafts_of_generate(
         assert generation.token_ids == expected
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("name", sweep_but(zoo.FIRST, REFUSED, zoo.REASON))
 def test_what_cannot_be_right_is_refused_by_name(name: str, tmp_path: Path) -> None:
     zoo.save(name, tmp_path, tokenizer=False)
     architecture = type(zoo.model(name)).__name__

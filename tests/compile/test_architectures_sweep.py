@@ -7,6 +7,8 @@ from scripts.architectures.row import Row
 from scripts.architectures.sweep import sweep
 from scripts.architectures.table import read_rows
 
+pytestmark = pytest.mark.sweep("whole attempts in processes of their own")
+
 AGAIN = ("aria_text", "glm", "whisper", "lfm2", "roberta", "musicgen")
 """Quick ones: experts, plain, no position_ids, a hybrid, refused, impossible."""
 

@@ -10,9 +10,10 @@ from safetensors.torch import load_file, save_file
 from speccompile.errors import CheckpointError
 from speccompile.recipe.checkpoint import read_checkpoint
 from tests import zoo
+from tests.suite.selection import sweep_but
 
 
-@pytest.mark.parametrize("name", zoo.ROWS)
+@pytest.mark.parametrize("name", sweep_but(zoo.FIRST, zoo.ROWS, zoo.REASON))
 def test_shapes_are_compared_with_the_config(tmp_path, name):
     folder = tmp_path / "model"
     zoo.save(name, folder)

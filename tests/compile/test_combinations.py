@@ -19,16 +19,26 @@ from speccompile.prove.processors import eager_reference
 from speccompile.runtime import Bundle, Generation
 from speccompile.runtime.options import Sampling
 from tests import zoo
-from tests.compile.combinations import BATCH_SIZE, MAX_LENGTH, ON_STATES, RULES, Combination, every, is_tried
+from tests.compile.combinations import (
+    BATCH_SIZE,
+    FEWER_HEADS,
+    FIRST,
+    MAX_LENGTH,
+    ON_STATES,
+    REASON,
+    RULES,
+    Combination,
+    every,
+    is_tried,
+)
 from tests.heads.every import HEADS
 from tests.light.forced_pace import forced_pace
+from tests.suite.selection import sweep_but
 
 ALL = every()
 
 
 EXACT = [each for each in ALL if each.exact and is_tried(each)]
-FEWER_HEADS = ("eagle3", "medusa", "dspark")
-"""One whose rows pair features with tokens, one without rows, and one whose rows are features alone."""
 FEWER = [each for each in EXACT if each.drafter not in HEADS or each.drafter in FEWER_HEADS]
 SAMPLING = [each for each in EXACT if each.decoding == "sampling"]
 
@@ -55,6 +65,11 @@ SETTINGS = (
 
 PACES = ([9, 9, 2, 1, 1, 9, 9, 2, 1, 9], [1, 1, 1, 9, 9, 1, 2], [9, *[1] * 7, 2, 9])
 """Widths of windows in turn, 9 for the widest: they go on from one generation to the next."""
+
+
+def tried(combinations):
+    """Those that bundles of the first tier show; the others are swept."""
+    return sweep_but(FIRST, combinations, REASON)
 
 
 def prompts() -> list[list[int]]:
@@ -123,7 +138,7 @@ def of_row(settings, row):
     return {name: values[row] for name, values in settings.items()}
 
 
-@pytest.mark.parametrize("combination", [*EXACT, *ON_STATES], ids=str)
+@pytest.mark.parametrize("combination", tried([*EXACT, *ON_STATES]), ids=str)
 def test_without_temperature_the_tokens_are_those_of_transformers(opened, reference, combination):
     bundle, expected = opened(combination), reference(combination.where.architecture)
     speculative = generate_all(bundle, adaptive=False)
@@ -139,7 +154,7 @@ def test_without_temperature_the_tokens_are_those_of_transformers(opened, refere
         assert tokens(speculative) == tokens(generate_all(bundle, autoregressive=True, **penalized)) == expected
 
 
-@pytest.mark.parametrize("combination", [each for each in SAMPLING if not each.sample], ids=str)
+@pytest.mark.parametrize("combination", tried(each for each in SAMPLING if not each.sample), ids=str)
 def test_certain_drafts_leave_what_equal_seeds_draw(opened, combination):
     bundle, found = opened(combination), 0
     for settings in SETTINGS:
@@ -150,7 +165,7 @@ def test_certain_drafts_leave_what_equal_seeds_draw(opened, combination):
     assert found > 0 or not combination.agrees
 
 
-@pytest.mark.parametrize("combination", [each for each in [*FEWER, *ON_STATES] if each.drafter != "none"], ids=str)
+@pytest.mark.parametrize("combination", tried(each for each in [*FEWER, *ON_STATES] if each.drafter != "none"), ids=str)
 def test_rounds_may_stop_drafting_and_begin_again_anywhere(opened, reference, monkeypatch, combination):
     bundle, n_drafts = opened(combination), set()
     bundle.reset()  # what other tests have taught it finds drafts in every round
@@ -171,7 +186,7 @@ def test_rounds_may_stop_drafting_and_begin_again_anywhere(opened, reference, mo
         assert n_drafts == ({0, 1, 2} if bundle.manifest.tree == "chain" else {0, bundle.manifest.tokens})
 
 
-@pytest.mark.parametrize("combination", [each for each in SAMPLING if each.sample], ids=str)
+@pytest.mark.parametrize("combination", tried(each for each in SAMPLING if each.sample), ids=str)
 def test_drawn_drafts_leave_the_target_s_distribution(opened, target, combination):
     bundle = opened(combination)
     drawn = [
@@ -185,7 +200,7 @@ def test_drawn_drafts_leave_the_target_s_distribution(opened, target, combinatio
     assert all(row["accepted"] > 0 for row in rows) or not combination.agrees
 
 
-@pytest.mark.parametrize("combination", [each for each in SAMPLING if each.sample and each in FEWER], ids=str)
+@pytest.mark.parametrize("combination", tried(each for each in SAMPLING if each.sample and each in FEWER), ids=str)
 def test_drawn_drafts_depend_on_nothing_but_the_seed(opened, combination):
     bundle = opened(combination)
     for settings in SETTINGS:
@@ -200,7 +215,7 @@ def check_alone_and_again(bundle: Bundle, generations: list[Generation], setting
         assert alone.token_ids == generations[number].token_ids
 
 
-@pytest.mark.parametrize("combination", RULES, ids=str)
+@pytest.mark.parametrize("combination", tried(RULES), ids=str)
 def test_approximate_methods_say_so_and_accept_more(opened, combination):
     bundle = opened(combination)
     exact = opened(Combination(**vars(combination) | {"method": "exact"}))
@@ -220,6 +235,7 @@ def test_approximate_methods_say_so_and_accept_more(opened, combination):
     assert (report["exact"], report["method"]) == (False, combination.method)
 
 
+@pytest.mark.sweep("a bundle of its own; other rules' distributions are in the first tier")
 def test_no_lenience_leaves_the_target_s_distribution(opened, target):
     """Also with drafts that are certain: they are then accepted by chance, not where they equal what was drawn."""
     combination = Combination("prompt_lookup", "chain", False, "sampling", "lenience")
@@ -229,7 +245,7 @@ def test_no_lenience_leaves_the_target_s_distribution(opened, target):
     distribution.check(manifest, [drawn], eager_reference(target(combination.where.architecture)))
 
 
-@pytest.mark.parametrize("combination", ENGINES, ids=str)
+@pytest.mark.parametrize("combination", sweep_but(ENGINES[:2], ENGINES, "an engine takes seconds to build"), ids=str)
 def test_tensorrt_rtx_builds_it(workshop, combination):
     bundle = open_bundle(workshop.engines(combination))
     (entry,) = bundle.manifest.engines

@@ -29,6 +29,7 @@ from tests.compile.drafter_graphs import BATCH, Driven
 from tests.compile.drafter_graphs import decoder as deep_decoder
 from tests.compile.test_taps import WITHOUT_LAYERS, assert_near, run_windows, tokens
 from tests.compile.tiny_bundles import save
+from tests.suite.selection import sweep_but
 
 ATTENTION = ("self_attn", "attn", "attention")
 MLP = ("mlp", "block_sparse_moe", "feed_forward", "fc2")
@@ -40,6 +41,7 @@ WITHOUT_HALVES = (
 """Layers that carry a state, that scale their sums, have a third part, or give an MLP's output another shape."""
 OTHER_NAMES = ("jetmoe",)
 """Halves that transformers calls otherwise than all others."""
+EVERY = [name for name in zoo.names("works") if name not in (*WITHOUT_HALVES, *WITHOUT_LAYERS, *OTHER_NAMES)]
 DRAFTS, NEW_TOKENS = 3, 24
 
 
@@ -62,7 +64,7 @@ def decoder_of(name: str) -> Decoder:
     return probe(model, CacheShape(1, 64, 32))
 
 
-@pytest.mark.parametrize("name", WITHOUT_HALVES)
+@pytest.mark.parametrize("name", sweep_but(zoo.FIRST, WITHOUT_HALVES, zoo.REASON))
 def test_layers_without_halves_are_refused(name: str) -> None:
     decoder = decoder_of(name)
     every = range(decoder.model.config.num_hidden_layers)
@@ -71,9 +73,7 @@ def test_layers_without_halves_are_refused(name: str) -> None:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize(
-    "name", [name for name in zoo.names("works") if name not in (*WITHOUT_HALVES, *WITHOUT_LAYERS, *OTHER_NAMES)]
-)
+@pytest.mark.parametrize("name", sweep_but(zoo.FIRST, EVERY, zoo.REASON))
 def test_a_half_adds_nothing_in_every_architecture(name: str) -> None:
     decoder, text, fresh = decoder_of(name), tokens(), zoo.model(name)
     freeze_positions(fresh, 32)

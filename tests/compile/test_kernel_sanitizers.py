@@ -9,6 +9,8 @@ import pytest
 
 from speccompile.native import packaging
 
+pytestmark = pytest.mark.sweep("the kernels are compiled twice more")
+
 SANITIZERS = (
     "address,undefined,float-cast-overflow"  # the last is part of what clang calls undefined, not of what g++ does
 )

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from tests import zoo
-from tests.compile.combinations import BATCH_SIZE, MAX_LENGTH, ON_STATES, Combination, every, is_tried
+from tests.compile.combinations import BATCH_SIZE, FIRST, MAX_LENGTH, ON_STATES, REASON, Combination, every, is_tried
 from tests.compile.tiny_bundles import RECIPES
 from tests.native.side_by_side import SideBySide
+from tests.suite.selection import sweep_but
 
 ALL = [*(each for each in every() if is_tried(each)), *ON_STATES]
 
@@ -51,7 +52,7 @@ def check_everything(both: SideBySide) -> None:
         both.check(prompts()[:1], repetition_penalty=1.2, max_new_tokens=30, adaptive=False)
 
 
-@pytest.mark.parametrize("combination", ALL, ids=str)
+@pytest.mark.parametrize("combination", sweep_but(FIRST, ALL, REASON), ids=str)
 def test_every_combination(workshop, native_library, onnxruntime_library, combination: Combination):
     folder = workshop.bundle(combination)
     both = SideBySide(folder, native_library, onnxruntime_library, proposer=combination.proposer)

@@ -18,6 +18,8 @@ from tests.light.test_text import TOKENIZERS
 from tests.native.conftest import run
 from tests.native.tokenizers_of_families import FAMILIES
 
+pytestmark = pytest.mark.sweep("the runtime in C++ is compiled twice more, and fuzzed for half a minute")
+
 THREADS = packaging.FOLDER / "tests" / "tsan.supp"
 
 SECONDS = float(os.environ.get("SPECCOMPILE_FUZZ_SECONDS", "30"))

@@ -25,6 +25,8 @@ from tests.compile.test_masked import export_case, verify
 from tests.compile.test_polygraphy_capability import bits, both, mystery
 from tests.compile.tiny_graphs import insert
 
+pytestmark = pytest.mark.sweep("builds an engine for each graph that it tries")
+
 LIMITS = Limits(seconds=300, memory=8_000_000_000)
 SEGMENTATION_FAULT = 139
 POLYGRAPHY = "import sys; from polygraphy.tools import main; sys.exit(main())"

@@ -5,8 +5,9 @@ import threading
 import pytest
 
 from speccompile.runtime import Bundle
-from tests.compile.combinations import BATCH_SIZE, ON_STATES, every, is_tried
+from tests.compile.combinations import BATCH_SIZE, FIRST, ON_STATES, REASON, every, is_tried
 from tests.serving_schedules import Alone, play
+from tests.suite.selection import sweep_but
 
 KINDS = [
     *{each.drafter: each for each in every() if each.exact and is_tried(each)}.values(),
@@ -14,9 +15,10 @@ KINDS = [
     *ON_STATES,
 ]
 """Of every drafter one that samples where it can, which at temperature 0 is greedy, and of a model every chain."""
+FEW = [each for each in KINDS if each in FIRST and each.batch_size == BATCH_SIZE]
 
 
-@pytest.mark.parametrize("combination", KINDS, ids=str)
+@pytest.mark.parametrize("combination", sweep_but(FEW, KINDS, REASON), ids=str)
 def test_every_request_gets_what_it_gets_alone(workshop, combination):
     bundle = Bundle.open(workshop.bundle(combination, batch_size=BATCH_SIZE), threads=1, proposer=combination.proposer)
     alone = Alone(bundle)

@@ -15,6 +15,8 @@ from suffix_gpu.local_matcher import LocalMatchKernel
 from speccompile.step.draft.votes import Policy
 from tests.compile.suffix_drafters import drafts, read, suffix_chain
 
+pytestmark = pytest.mark.sweep("compares with a package on many texts")
+
 TOKENS, MATCH, SYMBOLS = 6, 8, 7
 ROWS = 160
 FILLER = list(range(40, 40 + TOKENS))

@@ -14,11 +14,13 @@ from speccompile.step.decoder import CacheShape, Decoder
 from speccompile.step.layers import find_layers, find_norm, skipping
 from speccompile.step.taps import Taps
 from tests import zoo
+from tests.suite.selection import sweep_but
 
 WIDTHS = (7, 1, 5)
 WITHOUT_LAYERS = ("bart", "hrm_text", "recurrent_gemma")
 """The config counts an encoder's; layers are two stacks, each of which is run several times; some have no number."""
 
+EVERY = [name for name in zoo.names("works") if name not in WITHOUT_LAYERS]
 TAPPED = ["llama", "gemma2", "gpt2", "opt", "cohere", "glm4", "mixtral", "biogpt"]
 
 
@@ -58,7 +60,7 @@ def test_layers_that_are_no_list_of_all_are_refused(name: str) -> None:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("name", [name for name in zoo.names("works") if name not in WITHOUT_LAYERS])
+@pytest.mark.parametrize("name", sweep_but(zoo.FIRST, EVERY, zoo.REASON))
 def test_skipped_layers_hand_on_their_input_in_every_architecture(name: str) -> None:
     decoder, text = decoder_of(name), tokens()
     last = decoder.model.config.num_hidden_layers - 1
@@ -83,7 +85,7 @@ def test_a_model_of_the_kept_layers_alone_says_the_same() -> None:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("name", TAPPED)
+@pytest.mark.parametrize("name", sweep_but(zoo.FIRST, TAPPED, zoo.REASON))
 def test_taps_are_the_hidden_states_of_transformers(name: str) -> None:
     decoder, text = decoder_of(name), tokens()
     n_layers = decoder.model.config.num_hidden_layers

@@ -7,6 +7,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tests import zoo
+from tests.suite.selection import sweep_but
 
 NEEDED = (
     "llama qwen2 qwen3 mistral gemma2 gemma3_text phi phi3 gpt_neox gpt2 opt olmo2 starcoder2 granite stablelm cohere "
@@ -27,7 +28,7 @@ def test_names_selects_rows_by_what_is_expected_of_them() -> None:
     assert zoo.names("no such expectation") == []
 
 
-@pytest.mark.parametrize("name", zoo.names())
+@pytest.mark.parametrize("name", sweep_but(zoo.FIRST, zoo.names(), zoo.REASON))
 def test_model_is_finite_and_made_by_its_seed(name: str) -> None:
     logits = logits_of(zoo.model(name))
     assert logits.shape == (1, PROMPT.shape[1], zoo.VOCABULARY)
@@ -38,7 +39,7 @@ def test_model_is_finite_and_made_by_its_seed(name: str) -> None:
     assert (logits_of(zoo.model(name, seed=1)) - logits).abs().max() > 0.5
 
 
-@pytest.mark.parametrize("name", zoo.names("works"))
+@pytest.mark.parametrize("name", sweep_but(zoo.FIRST, zoo.names("works"), zoo.REASON))
 def test_greedy_output_varies_and_depends_on_the_context(name: str) -> None:
     model = zoo.model(name)
     generated = model.generate(PROMPT, max_new_tokens=24, do_sample=False)[0, PROMPT.shape[1] :]

@@ -19,11 +19,13 @@ from speccompile.recipe import load_recipe, make_plan
 from speccompile.runtime import Bundle
 from speccompile.triton.repository import Wanted, write
 from tests import zoo
-from tests.compile.conftest import quick_builds  # noqa: F401 - for the bundle in here
 from tests.compile.tiny_bundles import noisy, save
 from tests.native.triton_server import ABSENT, PYTHON, Server, serving
 
-pytestmark = pytest.mark.skipif(ABSENT is not None, reason=str(ABSENT))
+pytestmark = [
+    pytest.mark.skipif(ABSENT is not None, reason=str(ABSENT)),
+    pytest.mark.sweep("a server of its own; the protocol is in the first tier, over a stand-in"),
+]
 
 PROMPT = "def self("
 SAMPLED = {"temperature": 0.8, "top_k": 50, "top_p": 0.95, "min_p": 0.01, "repetition_penalty": 1.1, "seed": 2**64 - 1}
