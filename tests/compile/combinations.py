@@ -286,7 +286,7 @@ FEWER_HEADS = ("eagle3", "medusa", "dspark")
 
 
 def _first() -> list[Combination]:
-    """Every drafter but for most heads, every shape of drafts in every decoding, one approximate rule, two on states."""
+    """Return every drafter but for most heads, every shape in every decoding, one approximate rule, two on states."""
     exact = [each for each in every() if each.exact and is_tried(each)]
     fewer = [each for each in exact if each.drafter not in HEADS or each.drafter in FEWER_HEADS]
     shaped = covering(fewer, lambda each: (each.drafter, (each.tree, each.sample, each.decoding)))
