@@ -59,8 +59,8 @@ def test_what_may_be_chosen(changes, expected):
 @pytest.mark.parametrize(
     ("uniform", "threshold", "expected"),
     [(0.0, 0.0, 0), (0.124, 0.0, 0), (0.125, 0.0, 1), (0.624, 0.0, 1), (0.625, 0.0, 2), (0.874, 0.0, 2),
-     (0.875, 0.0, 3), (0.9375, 0.0, 4), (0.99999, 0.0, 4), (0.0, 0.25, 1), (0.66, 0.25, 1), (0.67, 0.25, 2), (0.99999, 0.25, 2),
-     (0.99999, 0.5, 1)],
+     (0.875, 0.0, 3), (0.9375, 0.0, 4), (0.99999, 0.0, 4), (0.0, 0.25, 1), (0.66, 0.25, 1), (0.67, 0.25, 2),
+     (0.99999, 0.25, 2), (0.99999, 0.5, 1)],
 )  # fmt: skip
 def test_the_first_token_up_to_which_there_is_more_than_the_share(uniform, threshold, expected):
     found = ops.draw(PROBS[None, None], torch.tensor([[threshold]]), torch.tensor([[uniform]]))

@@ -1,0 +1,128 @@
+"""One row of a batch, without any graph: how many of a round's tokens it takes, and why it ends."""
+
+import numpy as np
+import pytest
+
+from speccompile.runtime.generation import Row, first_difference
+from speccompile.runtime.logprobs import Logprobs
+from speccompile.runtime.slots import Slot, alike, lines_of
+from speccompile.runtime.text import Stream, Text
+from tests.light.fake_bundle import toy_tokenizer
+
+PROMPT = [7, 8, 9]
+
+
+def row(most: int = 10, capacity: int = 100, ends: tuple[int, ...] = (), prompt: list[int] = PROMPT, **more) -> Row:
+    return Row(prompt, most, capacity, ends, None, **more)
+
+
+@pytest.mark.parametrize(
+    ("most", "capacity", "room", "reason"),
+    [(5, 9, 5, "length"), (5, 8, 5, "length"), (5, 7, 4, "capacity"), (1, 4, 1, "length"), (2, 4, 1, "capacity")],
+)
+def test_a_row_ends_where_it_is_full(most, capacity, room, reason):
+    made = row(most, capacity)
+    assert (made.active, made.room) == (True, room)
+    for token in range(room - 1):
+        made.take([token], 0)
+        assert made.active
+    made.take([50, 51], 1)
+    assert (made.token_ids, made.finish_reason) == ([*range(room - 1), 50], reason)
+    assert made.text == [*PROMPT, *made.token_ids]
+    assert len(made) == 3 + room
+
+
+def test_a_prompt_that_fills_the_caches_leaves_no_room():
+    made = row(5, 3)
+    assert (made.active, made.finish_reason) == (False, "capacity")
+
+
+@pytest.mark.parametrize("place", range(4))
+def test_the_first_token_that_ends_is_the_last(place):
+    tokens = [1, 1, 1, 1]
+    tokens[place] = 2
+    made = row(ends=(2, 3))
+    made.take([*tokens, 3, 2], 5)
+    assert (made.token_ids, made.finish_reason) == (tokens[: place + 1], "stop")
+    assert (made.path_lengths, made.draft_lengths) == ([6], [5])
+
+
+def test_what_ends_behind_the_room_ends_nothing():
+    made = row(2, ends=(5,))
+    made.take([1, 2, 5], 2)
+    assert (made.token_ids, made.finish_reason) == ([1, 2], "length")
+    made = row(2, ends=(5,))
+    made.take([1, 5, 4], 2)
+    assert (made.token_ids, made.finish_reason) == ([1, 5], "stop")
+
+
+def test_logprobs_are_of_the_tokens_that_are_kept():
+    made = row(3, ends=(5,), logprobs=True, top_logprobs=1)
+    made.take([1], 0, Logprobs([-0.5], [[(1, -0.5)]]))
+    made.take([5, 2, 3], 2, Logprobs([-1.0, -2.0, -3.0], [[(5, -1.0)], [(2, -2.0)], [(3, -3.0)]]))
+    assert (made.token_ids, made.logprobs) == ([1, 5], [-0.5, -1.0])
+    assert made.top_logprobs == [[(1, -0.5)], [(5, -1.0)]]
+
+
+@pytest.mark.parametrize(
+    ("stop", "text", "kept"), [("cd", "ab", 4), ("e", "abcd", 5), ("a", "", 1), ("x", "abcdef", 6)]
+)
+def test_a_text_ends_before_what_stops_it(tmp_path, stop, text, kept):
+    toy_tokenizer().save(str(tmp_path / "tokenizer.json"))
+    tokenizer = Text(tmp_path / "tokenizer.json")
+    ids = tokenizer.encode("abcdef", special_tokens=False)
+    made = Row(PROMPT, 6, 100, (), Stream(tokenizer, PROMPT, stop))
+    made.take(ids[:1], 0)
+    if made.active:
+        made.take(ids[1:], 4)
+    assert ("".join(made.pieces), made.token_ids) == (text, ids[:kept])
+    assert made.finish_reason == ("length" if stop == "x" else "stop")
+
+
+def test_where_two_lists_part():
+    assert first_difference([1, 2], [1, 2]) is None
+    assert first_difference([1, 2], [1, 3]) == 1
+    assert first_difference([1, 2], [2, 2]) == 0
+    assert first_difference([1, 2], [1, 2, 3]) == first_difference([1, 2, 3], [1, 2]) == 2
+
+
+def taken(index: int, length: int = 3) -> Slot:
+    slot = Slot(index)
+    slot.admit(row(prompt=list(range(length))), 0, 0, speculative=True, fixed=False)
+    return slot
+
+
+def test_a_slot_keeps_what_is_committed_of_the_text():
+    slot = taken(0)
+    slot.is_read, slot.length, slot.read = True, 3, 3
+    slot.row.take([5, 6], 1)
+    assert slot.decodes
+    assert slot.has_jumped  # one token more than the pending one
+    slot.length = 4
+    assert not slot.has_jumped
+    slot.length = slot.read = 9  # of a round whose last tokens the row did not keep
+    held = slot.release()
+    assert (held.tokens, held.read) == ([0, 1, 2, 5, 6], 5)
+    assert (slot.length, slot.read, slot.decodes) == (5, 5, False)
+    slot = taken(1)
+    slot.length, slot.read = 2, 1
+    assert slot.release() == ([0, 1], 1)
+
+
+def test_a_slot_that_is_admitted_again_begins_behind_what_it_holds():
+    slot = taken(0)
+    slot.is_read = slot.has_drafts = slot.skipped = slot.paced = True
+    slot.release()
+    slot.admit(row(), 2, 1, speculative=False, fixed=True)
+    assert (slot.length, slot.given, slot.read) == (2, 2, 1)
+    assert (slot.speculative, slot.fixed) == (False, True)
+    assert not any((slot.is_read, slot.has_drafts, slot.skipped, slot.paced, slot.decodes))
+
+
+def test_neighbours_of_one_length_read_together():
+    slots = [taken(0, 4), taken(1, 4), taken(2, 5), taken(4, 5), taken(5, 5)]
+    assert [[slot.index for slot in group] for group in alike(slots)] == [[0, 1], [2], [4, 5]]
+    assert alike([]) == []
+    assert lines_of(slots[1:4]) == range(1, 5)
+    assert lines_of(slots[2:3]) == range(2, 3)
+    assert np.array_equal(lines_of([slots[4], slots[0]]), range(6))
