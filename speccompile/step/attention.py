@@ -29,6 +29,7 @@ HOOK = "speccompile"
 
 # Arguments of transformers' attention functions that change nothing here: bookkeeping, or said again by the mask.
 _WITHOUT_EFFECT = {
+    "cache",
     "cache_position",
     "dropout",
     "is_causal",

@@ -115,9 +115,9 @@ def no_tree(decoder: Decoder, role: str) -> UnsupportedModelError:
 
 
 def cache_word(model: nn.Module) -> str:
-    """What the model's forward calls its cache."""
+    """Return what the model's forward calls its cache: transformers 5.24 renamed it."""
     takes = inspect.signature(model.forward).parameters
-    return "past_key_values" if "past_key_values" in takes or "cache_params" not in takes else "cache_params"
+    return next((word for word in ("cache", "past_key_values", "cache_params") if word in takes), "past_key_values")
 
 
 def call(model: nn.Module, tokens: Tensor, current: Pass) -> Any:

@@ -10,7 +10,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-_COUNTED, _GIVEN = "past_key_values_length", "position_ids"
+_COUNTED = {"cache_length", "past_key_values_length"}  # since transformers 5.24, and before
+_GIVEN = "position_ids"
 
 
 @contextmanager
@@ -34,4 +35,5 @@ def _tables(model: nn.Module) -> list[nn.Module]:
     """The modules that are told how many rows the cache holds, and may be told positions."""
     if _GIVEN in inspect.signature(model.forward).parameters:
         return []
-    return [each for each in model.modules() if {_COUNTED, _GIVEN} <= inspect.signature(each.forward).parameters.keys()]
+    takes = ((module, inspect.signature(module.forward).parameters.keys()) for module in model.modules())
+    return [module for module, names in takes if _GIVEN in names and _COUNTED & names]
