@@ -16,7 +16,7 @@ from speccompile.errors import UnsupportedModelError
 from speccompile.lower.export import export_verify
 from speccompile.models.load import freeze_positions
 from speccompile.models.probe import probe
-from speccompile.step.decoder import CacheShape, Decoder
+from speccompile.step.decoder import CacheShape, Decoder, cache_word
 from speccompile.step.verify import Verify
 from tests import zoo
 
@@ -40,6 +40,10 @@ def refusal(model: PreTrainedModel, match: str) -> UnsupportedModelError:
     return caught.value
 
 
+CACHE = cache_word(LlamaForCausalLM)
+"""What transformers calls a cache; 5.24 renamed it."""
+
+
 class IgnoresPositions(LlamaForCausalLM):
     def forward(self, position_ids: Tensor | None = None, **inputs: Any) -> CausalLMOutputWithPast:
         return super().forward(**inputs)
@@ -53,9 +57,9 @@ class SingleTokensApart(LlamaForCausalLM):
 
 
 class WarmsUpWithTheCache(LlamaForCausalLM):
-    def forward(self, past_key_values: Any = None, **inputs: Any) -> CausalLMOutputWithPast:
-        n_seen = 0 if past_key_values is None else past_key_values.get_seq_length()
-        output = super().forward(past_key_values=past_key_values, **inputs)
+    def forward(self, cache: Any = None, **inputs: Any) -> CausalLMOutputWithPast:
+        n_seen = 0 if cache is None else cache.get_seq_length()
+        output = super().forward(**{CACHE: cache}, **inputs)
         output.logits = output.logits * (1 + n_seen // 100)
         return output
 
@@ -85,8 +89,8 @@ class Doubled:
     def __init__(self, cache: Any) -> None:
         self.cache = cache
 
-    def update(self, *rows: Any) -> tuple[Tensor, Tensor]:
-        keys, values = self.cache.update(*rows)
+    def update(self, *rows: Any, **options: Any) -> tuple[Tensor, Tensor]:
+        keys, values = self.cache.update(*rows, **options)
         return 2 * keys, values
 
 
@@ -103,8 +107,8 @@ def with_another_bias(attend: Callable[..., Any], **inputs: Any) -> Any:
     return attend(position_bias=torch.ones(4), **inputs)
 
 
-def with_other_keys(attend: Callable[..., Any], past_key_values: Any = None, **inputs: Any) -> Any:
-    return attend(past_key_values=None if past_key_values is None else Doubled(past_key_values), **inputs)
+def with_other_keys(attend: Callable[..., Any], **inputs: Any) -> Any:
+    return attend(**inputs | {CACHE: Doubled(inputs[CACHE])} if inputs.get(CACHE) else inputs)
 
 
 def without_mask(attend: Callable[..., Any], attention_mask: Any, **inputs: Any) -> Any:
