@@ -16,7 +16,7 @@ from speccompile.step.verify.sampled import Speculative
 from speccompile.step.window import Branches, Chain
 from speccompile.tree import Tree, chain, from_branching
 
-GRIDS, ERROR = {1: 64, 2: 16}, 1 / 32
+GRIDS, ERROR = {1: 64, 2: 8}, 1 / 40
 """Uniforms by the number of children, and what a coarse grid may be off."""
 TARGET = torch.tensor([4.0, 2.0, 1.0, 1.0, 0.0]) / 8
 DRAFTER = torch.tensor([1.0, 2.0, 4.0, 1.0]) / 8

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from speccompile.errors import UsageError
 from tests.native.side_by_side import SideBySide
-from tests.native.toy_onnx import CHUNK, MAX_LENGTH, VOCABULARY, continuation, write_arithmetic_bundle
+from tests.native.toy_onnx import CHUNK, DRAFTS, MAX_LENGTH, VOCABULARY, continuation, write_arithmetic_bundle
 
 KINDS = {
     "alone": {"drafts": False},
@@ -105,6 +106,56 @@ def test_texts_end_before_what_stops_them(opened):
         stop = whole.text[at : at + 2]
         (row,) = both.check(["def f("], max_new_tokens=24, stop=[stop, "never"], adaptive=False)
         assert (row.text, row.finish_reason) == (whole.text[: whole.text.index(stop)], "stop")
+
+
+class Told:
+    """Proposes what the target will say, wrong at one place, as a chain of so many tokens."""
+
+    def __init__(self, count: int, wrong: int) -> None:
+        self.count, self.wrong = count, wrong
+
+    def propose(self, tokens):
+        drafts = continuation(tokens, self.count)
+        if self.wrong < self.count:
+            drafts[self.wrong] = (drafts[self.wrong] + 1) % VOCABULARY
+        return drafts, list(range(-1, self.count - 1))
+
+
+@pytest.mark.parametrize("depth", [DRAFTS, 2])
+@pytest.mark.parametrize("count", [0, 1, DRAFTS, DRAFTS + 1, 2 * DRAFTS])
+def test_what_the_host_proposes(tmp_path, native_library, onnxruntime_library, count, depth):
+    """As much of it as a round has room for, and no deeper than it may accept."""
+    folder = write_arithmetic_bundle(tmp_path / "b", drafts=False, tokens=DRAFTS, depth=depth)
+    for wrong in (0, 2, count):
+        both = SideBySide(folder, native_library, onnxruntime_library, proposer=Told(count, wrong))
+        found = both.check([prompt(3), prompt(11)], max_new_tokens=20, adaptive=False)
+        assert [row.token_ids for row in found] == [continuation(prompt(length), 20) for length in (3, 11)]
+        kept = min(count, depth)
+        assert found[0].path_lengths[0] == 1 + min(kept, wrong)
+        assert found[0].draft_lengths[0] == kept
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (([VOCABULARY], [-1]), f"token {VOCABULARY} as draft 0"),
+        (([-1], [-1]), "token -1 as draft 0"),
+        (([1, 2], [-1, 1]), "parent 1 of draft 1"),
+        (([1, 2], [-1, -1]), "parent -1 of draft 1"),
+        (([1], [-2]), "parent -2 of draft 0"),
+        (([1], [0]), "parent 0 of draft 0"),
+    ],
+)
+def test_what_is_no_proposal(tmp_path, native_library, onnxruntime_library, answer, message):
+    class Wrong:
+        def propose(self, tokens):
+            return answer
+
+    folder = write_arithmetic_bundle(tmp_path / "b", drafts=False, tokens=DRAFTS, depth=DRAFTS)
+    both = SideBySide(folder, native_library, onnxruntime_library, proposer=Wrong())
+    for asked in (both.python.generate_batch, both.session.generate):
+        with pytest.raises(UsageError, match=message):
+            asked([prompt(3)], max_new_tokens=8, adaptive=False)
 
 
 @pytest.mark.parametrize("rows", [1, 2])

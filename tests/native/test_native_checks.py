@@ -1,0 +1,26 @@
+"""Bundles that are almost right, opened in C++ as well: both runtimes refuse them, in the same words."""
+
+import pytest
+
+from tests.light import test_bundle_checks, test_bundle_reader
+from tests.light.test_bundle_checks import bundle  # noqa: F401  a fixture
+from tests.native.test_native_bundle import Lines, check_same, lines, open_bundle, outcome  # noqa: F401  fixtures
+
+
+@pytest.fixture(autouse=True)
+def _both(lines: Lines, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    def open_both(folder, *, verify: bool = True):
+        ours = outcome(lambda: lines.ask("open", str(folder), verify=verify))
+        check_same(ours, outcome(lambda: open_bundle(folder, verify=verify)))
+        return open_bundle(folder, verify=verify)
+
+    for module in (test_bundle_checks, test_bundle_reader):
+        monkeypatch.setattr(module, "open_bundle", open_both)
+
+
+for _name, _test in list(vars(test_bundle_checks).items()):
+    if _name.startswith("test_"):
+        globals()[_name] = _test
+# Of these more run in test_native_bundle.py, with files in the place of others.
+test_links = test_bundle_reader.test_a_link_out_of_the_bundle_is_refused
+test_climbing = test_bundle_reader.test_a_listed_path_that_escapes_is_refused
