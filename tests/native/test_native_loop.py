@@ -18,6 +18,7 @@ KINDS = {
     "fused": {"fused": True},
     "sampled": {"samples": True},
     "sampled, fused": {"samples": True, "fused": True},
+    "constrained": {"constrained": True},
 }
 LENGTHS = (1, 2, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK, 2 * CHUNK + 1, 3 * CHUNK - 1, 40)
 """Of prompts: around a chunk of the prefill, and around two of them."""

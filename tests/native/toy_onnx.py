@@ -4,7 +4,8 @@ The token behind a text is (7 times the sum of its tokens + 3 times the last + 5
 The sum is taken over the cache and the window, so a token that was not committed, or twice, changes all that follow. A
 row that samples adds its uniform, its settings and, with a penalty, what stands in its history: every input counts.
 
-The drafter says the same, but at every fourth place, from a cache of its own.
+The drafter says the same, but at every fourth place, from a cache of its own. Where not every token is allowed, the
+target says the first that is, counted on from what it would have said.
 """
 
 from collections.abc import Sequence
@@ -24,7 +25,7 @@ VOCABULARY, MAX_LENGTH, CHUNK, DRAFTS = 258, 96, 8, 3
 ROOM = MAX_LENGTH + CHUNK + DRAFTS + 1
 """Lines of a cache: a round may write behind the last token."""
 
-TYPES = {"int64": TensorProto.INT64, "float32": TensorProto.FLOAT}
+TYPES = {"int64": TensorProto.INT64, "float32": TensorProto.FLOAT, "bool": TensorProto.BOOL}
 SETTINGS = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
 UNIFORMS = 97
 """A uniform adds 0 to UNIFORMS - 1."""
@@ -33,6 +34,11 @@ UNIFORMS = 97
 def said_after(text: Sequence[int]) -> int:
     """What the toy target says greedily."""
     return (7 * sum(text) + 3 * text[-1] + 5 * (len(text) - 1)) % VOCABULARY
+
+
+def first_allowed(token: int, allowed: np.ndarray) -> int:
+    """What it says instead, where a bool [V] tells what is allowed."""
+    return next(each % VOCABULARY for each in range(token, token + VOCABULARY) if allowed[each % VOCABULARY])
 
 
 def continuation(prompt: Sequence[int], new_tokens: int) -> list[int]:
@@ -114,7 +120,7 @@ def _cache(part: str) -> tuple[Tensor, Tensor]:
     )
 
 
-def _target(n: Nodes, *, samples: bool) -> dict[str, str]:
+def _target(n: Nodes, *, samples: bool, constrained: bool) -> dict[str, str]:
     """Nodes of the target. Returns what they compute, by name."""
     places, length = n.places("window"), n.column("length")
     before = _committed_sum(n, "target.key.0", length)
@@ -124,6 +130,9 @@ def _target(n: Nodes, *, samples: bool) -> dict[str, str]:
     if samples:
         said = n.total(said, _chance(n, places, given))
     said = n("Mod", said, VOCABULARY)
+    logits = _logits(n, said, given)
+    if constrained:
+        said = _allowed(n, said, places, given)
     # A draft is accepted where it is what was said before it, and all before it are accepted.
     earlier = n("Gather", said, n("Max", n("Sub", places, 1), 0), axis=1)
     earlier = n("Reshape", earlier, n("Shape", "window"))
@@ -137,7 +146,7 @@ def _target(n: Nodes, *, samples: bool) -> dict[str, str]:
     padded = n("Concat", "window", bonus, axis=1)
     path = n("Where", n("Equal", n.places(padded), n.column(n_path)), bonus, padded)
     cache = _commit(n, "target.key.0", length, n.column(n_path), "window")
-    return {"path": path, "n_path": n_path, "target.key.0.out": cache, "logits": _logits(n, said, given)}
+    return {"path": path, "n_path": n_path, "target.key.0.out": cache, "logits": logits}
 
 
 def _committed_sum(n: Nodes, cache: str, length: str) -> str:
@@ -170,6 +179,18 @@ def _chance(n: Nodes, places: str, given: str) -> str:
     is_penalized = n.whole(n("Not", n("Equal", "repetition_penalty", 1.0)))
     seen = n("Mul", n.total(n.sum(n("Mul", is_there, weights)), n.scaled("repetition_penalty", 8.0)), is_penalized)
     return n("Add", n("Mul", uniform, n.column(is_sampled)), n.column(n("Add", n("Mul", settings, is_sampled), seen)))
+
+
+def _allowed(n: Nodes, said: str, places: str, given: str) -> str:
+    """int64 [B, W]: the first allowed token from what is said on."""
+    row = n("Max", n("Sub", n("Add", places, 1), given), 0)
+    row = n("Unsqueeze", n("Min", row, n("Sub", n.size("allowed", 1), 1)), [2])
+    width = n("Reshape", n.size("allowed", 2), [1])
+    index = n("Expand", row, n("Concat", n("Shape", said), width, axis=0))
+    may = n("GatherElements", n.whole("allowed"), index, axis=1)
+    apart = n("Sub", n.constant(np.arange(VOCABULARY)[None, None]), n("Unsqueeze", said, [2]))
+    apart = n("Mod", n("Add", apart, VOCABULARY), VOCABULARY)
+    return n("ArgMin", n("Add", apart, n("Mul", n("Sub", 1, may), 10**6)), axis=2, keepdims=0)
 
 
 def _logits(n: Nodes, said: str, given: str) -> str:
@@ -211,7 +232,7 @@ def _model(n: Nodes, graph: Graph, values: dict[str, str]) -> bytes:
     return model.SerializeToString()
 
 
-def _verify_tensors(samples: bool) -> tuple[list[Tensor], list[Tensor]]:
+def _verify_tensors(*, samples: bool, constrained: bool) -> tuple[list[Tensor], list[Tensor]]:
     counts = [_tensor(name, "int64", BATCH) for name in ("n_given", "n_total", "length")]
     read, written = _cache("target")
     rows = _tensor("logit_rows", "int64", "logit_rows", role="index")
@@ -219,6 +240,8 @@ def _verify_tensors(samples: bool) -> tuple[list[Tensor], list[Tensor]]:
     if samples:
         inputs += [_tensor(name, "int64" if name == "top_k" else "float32", BATCH) for name in SETTINGS]
         inputs += [_tensor("history", "int64", BATCH, "history"), _tensor("uniforms", "float32", BATCH, "logit_rows")]
+    if constrained:
+        inputs.append(_tensor("allowed", "bool", BATCH, "logit_rows", "allowed"))
     path = _tensor("path", "int64", BATCH, "window+1")
     logits = _tensor("logits", "float32", BATCH, "logit_rows", VOCABULARY, role="optional")
     return inputs, [path, _tensor("n_path", "int64", BATCH), logits, written]
@@ -232,17 +255,18 @@ def _draft_tensors() -> tuple[list[Tensor], list[Tensor]]:
     return [*given, _tensor("length", "int64", BATCH), read], [*drafted, written]
 
 
-def _graphs(*, samples: bool, fused: bool) -> dict[str, tuple[Graph, bytes]]:
-    inputs, outputs = _verify_tensors(samples)
+def _graphs(*, samples: bool, fused: bool, constrained: bool) -> dict[str, tuple[Graph, bytes]]:
+    more = {"samples": samples, "constrained": constrained}
+    inputs, outputs = _verify_tensors(**more)
     n = Nodes()
     verify = Graph("verify", tuple(inputs), tuple(outputs))
-    found = {"verify": (verify, _model(n, verify, _target(n, samples=samples)))}
+    found = {"verify": (verify, _model(n, verify, _target(n, **more)))}
     drafter_inputs, drafter_outputs = _draft_tensors()
     n = Nodes()
     if fused:  # drafts into buffers of its own, which the host copies
         apart = [_tensor(t.name, t.dtype, *t.shape) if t.role == "io" else t for t in drafter_outputs]
         step = Graph("step", (*inputs, drafter_inputs[-1]), (*outputs, *apart))
-        values = _target(n, samples=samples)
+        values = _target(n, **more)
         drafted = _drafter(n, values["path"], values["n_path"])
     else:
         step, values = Graph("draft", tuple(drafter_inputs), tuple(drafter_outputs)), {}
@@ -252,10 +276,17 @@ def _graphs(*, samples: bool, fused: bool) -> dict[str, tuple[Graph, bytes]]:
 
 
 def write_arithmetic_bundle(
-    output: Path, *, samples: bool = False, fused: bool = False, drafts: bool = True, rows: int = 3, **changes: object
+    output: Path,
+    *,
+    samples: bool = False,
+    fused: bool = False,
+    constrained: bool = False,
+    drafts: bool = True,
+    rows: int = 3,
+    **changes: object,
 ) -> Path:
     """The folder of such a bundle. changes: of its manifest."""
-    graphs = _graphs(samples=samples, fused=fused)
+    graphs = _graphs(samples=samples, fused=fused, constrained=constrained)
     if not drafts:
         del graphs["step" if fused else "draft"]
     described = tuple(graph for graph, _ in graphs.values())
