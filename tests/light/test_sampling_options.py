@@ -1,12 +1,20 @@
 """Options of sampling: what is refused, in which words, and what is taken as it is."""
 
+import re
 from fractions import Fraction
 
 import numpy as np
 import pytest
 
 from speccompile.errors import PromptError, UsageError
-from speccompile.runtime.options import Sampling, row_samplings
+from speccompile.runtime.options import (
+    Sampling,
+    check_ends,
+    check_new_tokens,
+    check_sequences,
+    check_top_logprobs,
+    row_samplings,
+)
 from tests.light.fake_bundle import toy_bundle, toy_manifest
 from tests.light.toy_models import VOCABULARY, autoregressive
 
@@ -119,3 +127,75 @@ def test_numbers_of_any_kind_are_taken():
 def test_an_option_that_does_not_exist_is_a_type_error(bundle):
     with pytest.raises(TypeError, match="unexpected keyword argument 'top_q'"):
         bundle.generate(PROMPT, top_q=1)
+
+
+@pytest.mark.parametrize("value", [0, -1, 1.5, "2", None, True])
+def test_a_count_is_a_whole_number_from_one_on(value):
+    for check in (check_new_tokens, lambda asked: check_sequences(asked, 1, None)):
+        with pytest.raises(UsageError, match=re.escape(repr(value))):
+            check(value)
+
+
+def test_counts_that_are_taken():
+    told = toy_manifest(batch_size=4)
+    assert check_new_tokens(1) == check_sequences(1, 1, told) == 1
+    assert check_sequences(2, 2, told) == 2
+    assert check_sequences(9, 2, None) == 9
+    for prompts, count in ((5, 1), (0, 1), (2, 3), (1, 5)):
+        with pytest.raises(PromptError, match="expected 1 to 4"):
+            check_sequences(count, prompts, told)
+
+
+@pytest.mark.parametrize("wrong", [-1, 258, 1.0, "7", True, None, [3]])
+def test_an_end_is_a_token(wrong):
+    told = toy_manifest(eos_token_ids=(4,))
+    with pytest.raises(UsageError, match="expected token ids from 0 to 257"):
+        check_ends([3, wrong], False, told)
+
+
+def test_ends_are_those_asked_for_and_the_target_s():
+    told = toy_manifest(eos_token_ids=(4, 5))
+    assert check_ends([0, 257], False, told) == {0, 257, 4, 5}
+    assert check_ends([0], True, told) == {0}
+    assert check_ends((), False, told) == {4, 5}
+    assert check_ends(3, True, told) == {3}
+
+
+@pytest.mark.parametrize(
+    ("value", "is_taken"), [(-1, False), (0, True), (258, True), (259, False), (True, False), (1.0, False)]
+)
+def test_a_count_of_best_tokens(value, is_taken):
+    if is_taken:
+        assert check_top_logprobs(value, toy_manifest()) == value
+    else:
+        with pytest.raises(UsageError, match="from 0 to 258"):
+            check_top_logprobs(value, toy_manifest())
+
+
+EDGES = {
+    "temperature": ((0, 1e-4, 3.4e38), (-1e-9, 9.9e-5, 3.5e38, float("nan"))),
+    "top_k": ((0, 1, 2**62), (-1, 1.5)),
+    "top_p": ((1e-9, 0.5, 1), (0, -0.1, 1.0000001)),
+    "min_p": ((0, 0.5, 1), (-1e-9, 1.0000001)),
+    "repetition_penalty": ((0.001, 1, 1000), (0.0009, 1000.1, 0)),
+    "seed": ((0, 2**64 - 1), (-1, 2**64, 0.5)),
+}
+
+
+@pytest.mark.parametrize("name", EDGES)
+def test_the_ends_of_what_an_option_may_be(name):
+    told, (taken, refused) = toy_manifest(sampling=True), EDGES[name]
+    for value in taken:
+        (row,) = row_samplings(told, 1, 1, {"temperature": 1.0, name: value})
+        assert getattr(row, name) == (min(value, 258) if name == "top_k" else value)
+    for value in refused:
+        with pytest.raises(UsageError, match=name):
+            row_samplings(told, 1, 1, {"temperature": 1.0, name: value})
+
+
+def test_sequences_of_prompts_are_numbered():
+    rows = row_samplings(toy_manifest(sampling=True), 2, 3, {"temperature": [1.0, 0.5], "seed": [7, 8]})
+    assert [(row.temperature, row.seed, row.sequence) for row in rows] == [
+        *((1.0, 7, number) for number in range(3)),
+        *((0.5, 8, number) for number in range(3)),
+    ]
