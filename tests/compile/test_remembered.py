@@ -1,6 +1,7 @@
 """Builds remember: what is taken from the cache, what is not, and that the bundle is the same."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from speccompile.cli import edge
+from speccompile.cli.main import group
 from tests import zoo
 from tests.compile.tiny_bundles import contents
 
@@ -25,22 +28,29 @@ PROMPTS = '{"token_ids": [5, 6, 7, 5, 6]}\n{"token_ids": [9, 8]}\n'
 class Project:
     """A recipe with its model, and a cache of its own."""
 
-    def __init__(self, folder: Path, monkeypatch) -> None:
-        self.folder, self.cache = folder, folder / "cache"
+    def __init__(self, folder: Path, monkeypatch, capsys=None) -> None:
+        self.folder, self.cache, self.capsys = folder, folder / "cache", capsys
         monkeypatch.setenv("SPECCOMPILE_CACHE_DIR", str(self.cache))
-        zoo.model("llama").to(torch.bfloat16).save_pretrained(folder / "target", max_shard_size="100KB")
-        (folder / "recipe.yaml").write_text(RECIPE)
-        (folder / "prompts.jsonl").write_text(PROMPTS)
 
-    def command(self, name: str, *options: str) -> list[str]:
-        arguments = ["build", self.folder / "recipe.yaml", "--output", self.folder / name, *options]
-        return [sys.executable, "-c", "from speccompile.cli import main; main()", *map(str, arguments)]
+    def arguments(self, name: str, *options: str) -> list[str]:
+        return [str(each) for each in ("build", self.folder / "recipe.yaml", "--output", self.folder / name, *options)]
+
+    def start(self, name: str) -> subprocess.Popen[str]:
+        """Build in a process of its own."""
+        command = [sys.executable, "-c", "from speccompile.cli import main; main()", *self.arguments(name)]
+        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+    def said(self, name: str, *options: str) -> str:
+        """Build here, and return what that says."""
+        self.capsys.readouterr()
+        code = edge.run(group, self.arguments(name, *options))
+        said = self.capsys.readouterr().err
+        assert code == 0, said
+        return said
 
     def build(self, name: str, *options: str) -> set[str]:
         """Build, and return the steps that were taken from the cache."""
-        run = subprocess.run(self.command(name, *options), capture_output=True, text=True, check=False)
-        assert run.returncode == 0, run.stderr
-        lines = run.stderr.splitlines()
+        lines = self.said(name, *options).splitlines()
         return {line.removesuffix(": from the cache") for line in lines if line.endswith(": from the cache")}
 
     def digest(self, name: str) -> str:
@@ -50,13 +60,28 @@ class Project:
         return [path for path in (self.cache / "builds").iterdir() if path.is_dir()]
 
 
+@pytest.fixture(scope="module")
+def built_once(tmp_path_factory) -> Path:
+    """A project whose bundle `first` has been built into an empty cache, by a process of its own. Tests copy it."""
+    folder = tmp_path_factory.mktemp("project")
+    zoo.model("llama").to(torch.bfloat16).save_pretrained(folder / "target", max_shard_size="100KB")
+    (folder / "recipe.yaml").write_text(RECIPE)
+    (folder / "prompts.jsonl").write_text(PROMPTS)
+    with pytest.MonkeyPatch.context() as patch:
+        process = Project(folder, patch).start("first")
+        said = process.communicate()[1]
+    assert process.returncode == 0, said
+    assert "from the cache" not in said
+    return folder
+
+
 @pytest.fixture
-def project(tmp_path, monkeypatch) -> Project:
-    return Project(tmp_path, monkeypatch)
+def project(built_once, tmp_path, monkeypatch, capsys) -> Project:
+    shutil.copytree(built_once, tmp_path / "project")
+    return Project(tmp_path / "project", monkeypatch, capsys)
 
 
 def test_a_second_build_takes_every_step_and_gives_the_same_bundle(project):
-    assert project.build("first") == set()
     taken = project.build("second")
     assert {"tracing verify", "tracing draft", "proving tokens on onnxruntime-cpu.int4-32"} <= taken
     assert "writing target.int4-32.native.float32.weights" in taken
@@ -68,7 +93,6 @@ def test_a_second_build_takes_every_step_and_gives_the_same_bundle(project):
 
 
 def test_other_drafts_leave_the_target_alone(project):
-    project.build("first")
     taken = project.build("second", "--set", "drafter.tokens=5")
     assert {"tracing verify", "proving verify: neutral against eager"} <= taken
     assert "decoding alone on onnxruntime-cpu.int4-32" in taken
@@ -79,7 +103,6 @@ def test_other_drafts_leave_the_target_alone(project):
 
 
 def test_other_prompts_are_proven_alone(project):
-    project.build("first")
     (project.folder / "prompts.jsonl").write_text(PROMPTS + '{"token_ids": [1, 2, 3]}\n')
     taken = project.build("second")
     assert {"tracing verify", "tracing draft", "proving verify: neutral against eager"} <= taken
@@ -89,21 +112,18 @@ def test_other_prompts_are_proven_alone(project):
 
 
 def test_another_precision_traces_nothing(project):
-    project.build("first")
     taken = project.build("second", "--set", "precision.target=int8")
     assert {"tracing verify", "tracing draft", "proving verify: neutral against eager"} <= taken
     assert not any(step.startswith("writing target") for step in taken)
 
 
 def test_another_checkpoint_is_another_build(project):
-    project.build("first")
     zoo.model("llama", seed=3).to(torch.bfloat16).save_pretrained(project.folder / "target", max_shard_size="100KB")
     assert "tracing verify" not in project.build("second")
     assert project.digest("second") != project.digest("first")
 
 
 def test_a_damaged_entry_is_found_and_done_again(project):
-    project.build("first")
     damaged = 0
     for entry in project.entries():
         for file in entry.iterdir():
@@ -120,29 +140,27 @@ def test_a_damaged_entry_is_found_and_done_again(project):
 
 
 def test_two_builds_at_once_do_not_harm_each_other(project):
-    names = ("one", "other")
-    running = [
-        subprocess.Popen(project.command(name), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        for name in names
-    ]
+    shutil.rmtree(project.cache)
+    running = [project.start(name) for name in ("one", "other")]
     said = [process.communicate()[1] for process in running]
     assert [process.returncode for process in running] == [0, 0], said
-    assert project.digest("one") == project.digest("other")
+    assert project.digest("one") == project.digest("other") == project.digest("first")
     assert [path.name for path in (project.cache / "builds").iterdir() if path.name.endswith(".part")] == []
     assert "tracing verify" in project.build("third")
 
 
 def test_a_cache_that_cannot_be_written_to_costs_a_note(project):
+    shutil.rmtree(project.cache)
     project.cache.mkdir()
     (project.cache / "builds").write_text("in the way")
-    run = subprocess.run(project.command("first"), capture_output=True, text=True, check=False)
-    assert run.returncode == 0, run.stderr
-    assert f"note: steps of this build are not kept in {project.cache / 'builds'}: " in run.stderr
-    assert run.stderr.count("note: steps of this build") == 1
+    said = project.said("second")
+    assert f"note: steps of this build are not kept in {project.cache / 'builds'}: " in said
+    assert said.count("note: steps of this build") == 1
 
 
 def test_a_limit_of_none_keeps_nothing(project, monkeypatch):
+    shutil.rmtree(project.cache)
     monkeypatch.setenv("SPECCOMPILE_CACHE_LIMIT_GB", "0")
-    assert project.build("first") == set()
     assert project.build("second") == set()
+    assert project.build("third") == set()
     assert not (project.cache / "builds").exists()
