@@ -2,7 +2,9 @@
 of a grid. What comes out is the target's distribution, with nothing of the drafter's left in it."""
 
 from collections.abc import Iterator
-from itertools import permutations
+from itertools import permutations, product
+from math import prod
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -13,17 +15,30 @@ from speccompile.step.verify import Acceptance, Round
 from speccompile.step.verify.methods import make_acceptance
 from speccompile.step.verify.rules import Exact
 from speccompile.step.verify.sampled import Speculative
+from speccompile.step.verify.target import choices, sampling_target
 from speccompile.step.window import Branches, Chain
 from speccompile.tree import Tree, chain, from_branching
 
-GRIDS, ERROR = {1: 64, 2: 8}, 1 / 40
-"""Uniforms by the number of children, and what a coarse grid may be off."""
+GRIDS, ERROR = {1: 64, 2: 16, 3: 8}, 1 / 90
+"""Uniforms by the number of drafts, and what a coarse grid may be off."""
 TARGET = torch.tensor([4.0, 2.0, 1.0, 1.0, 0.0]) / 8
 DRAFTER = torch.tensor([1.0, 2.0, 4.0, 1.0]) / 8
 """Of the candidates."""
 IDS = torch.tensor([0, 3, 1, 4])
 """Token 2 is none of them, and 4 is one that the target never says."""
 ROOT = 4
+
+
+class Cases(NamedTuple):
+    """path int64 [N, D + 1]: new tokens; n_accepted int64 [N]; weights float64 [N]: how likely each case is."""
+
+    path: Tensor
+    n_accepted: Tensor
+    weights: Tensor
+
+    @property
+    def first(self) -> Tensor:
+        return self.path[:, 0]
 
 
 def children(count: int) -> Iterator[tuple[list[int], float]]:
@@ -42,21 +57,28 @@ def settings(batch: int, **changes: float) -> Settings:
     return Settings(**rows, history=torch.full((batch, 1), ROOT))
 
 
-def verify(tree: Tree, acceptance: Acceptance, n_total: int | None = None, **changes: float) -> tuple[Tensor, ...]:
-    """First new tokens, numbers of accepted drafts and weights of all cases: one level of children, whose drafts were
-    drawn, and for each a grid of uniforms for the first child, the second, and the new token."""
+def drawn(tree: Tree) -> Iterator[tuple[list[int], float]]:
+    """All that a tree may hold, the root first, with its probability."""
+    levels = [list(children(len(nodes))) for nodes in tree.children if nodes]
+    for choice in product(*levels):
+        yield (
+            [ROOT, *(int(IDS[place]) for places, _ in choice for place in places)],
+            prod(chance for _, chance in choice),
+        )
+
+
+def verify(tree: Tree, acceptance: Acceptance, n_total: int | None = None, **changes: float) -> Cases:
+    """All drafts of a tree, and for each a grid of uniforms: one for every draft, and one for the token behind them."""
     count = tree.drafts
-    drawn = list(children(count))
+    texts = list(drawn(tree))
     middles = (torch.arange(GRIDS[count]) + 0.5) / GRIDS[count]
     grids = torch.cartesian_prod(*[middles] * (count + 1)).reshape(-1, count + 1)
-    batch = len(drawn) * len(grids)
-    tokens = torch.tensor([[ROOT, *IDS[places].tolist()] for places, _ in drawn]).repeat_interleave(len(grids), 0)
-    weights = torch.tensor([chance for _, chance in drawn], dtype=torch.float64).repeat_interleave(len(grids)) / len(
-        grids
-    )
-    numbers = grids.repeat(len(drawn), 1)
+    batch = len(texts) * len(grids)
+    tokens = torch.tensor([text for text, _ in texts]).repeat_interleave(len(grids), 0)
+    chances = torch.tensor([chance for _, chance in texts], dtype=torch.float64)
+    numbers = grids.repeat(len(texts), 1)
     probs = torch.zeros(batch, count, len(IDS))
-    probs[:, 0] = DRAFTER
+    probs[:, [node for node, its in enumerate(tree.children) if its]] = DRAFTER
     given = Round(
         window=tokens,
         n_given=torch.ones(batch, dtype=torch.int64),
@@ -73,16 +95,17 @@ def verify(tree: Tree, acceptance: Acceptance, n_total: int | None = None, **cha
     logits = TARGET.log().clamp(min=-1e4).expand(batch, count + 1, -1)
     seen = torch.full((batch, count + 1, 1), ROOT)
     walk, bonus = acceptance(given, logits, seen, shape, shape.nodes(None, batch))
-    first = torch.where(walk.n_accepted > 0, tokens.gather(1, walk.last[:, None])[:, 0], bonus[:, 0])
-    return first, walk.n_accepted, weights
+    order = torch.arange(count + 1).expand(batch, -1) if walk.nodes is None else walk.nodes
+    path = torch.cat([tokens.gather(1, order[:, 1:]), bonus], 1).scatter(1, walk.n_accepted[:, None], bonus)
+    return Cases(path, walk.n_accepted, chances.repeat_interleave(len(grids)) / len(grids))
 
 
 def distribution(first: Tensor, weights: Tensor) -> Tensor:
     return torch.zeros(len(TARGET), dtype=torch.float64).index_add(0, first, weights)
 
 
-def close(found: Tensor, expected: Tensor) -> bool:
-    return bool((found - expected).abs().max() < ERROR)
+def close(found: Tensor, expected: Tensor, error: float = ERROR) -> bool:
+    return bool((found - expected).abs().max() < error)
 
 
 def accepted(p: Tensor, q: Tensor, count: int) -> float:
@@ -100,14 +123,26 @@ def accepted(p: Tensor, q: Tensor, count: int) -> float:
     return total
 
 
-@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("count", [1, 2, 3])
 def test_what_comes_out_is_the_target_s(count):
     tree = from_branching([count]) if count > 1 else chain(1)
-    first, n_accepted, weights = verify(tree, Acceptance(Exact(), Speculative(tree)))
-    assert close(distribution(first, weights), TARGET.double())
+    found = verify(tree, Acceptance(Exact(), Speculative(tree)))
+    assert close(distribution(found.first, found.weights), TARGET.double(), 0.006)
     q = torch.zeros(len(TARGET), dtype=torch.float64).index_add(0, IDS, DRAFTER.double())
-    assert float((n_accepted * weights).sum()) == pytest.approx(accepted(TARGET.double(), q, count), abs=ERROR)
-    assert int(n_accepted.max()) == 1
+    expected = accepted(TARGET.double(), q, count)
+    assert float((found.n_accepted * found.weights).sum()) == pytest.approx(expected, abs=0.006)
+    assert int(found.n_accepted.max()) == 1
+
+
+@pytest.mark.parametrize("tree", [Tree((-1, 0, 0, 2)), Tree((-1, 0, 0, 1)), chain(2)], ids=str)
+def test_the_second_token_is_the_target_s_as_well(tree):
+    """Behind every first one that was accepted, whichever of the siblings that was."""
+    found = verify(tree, Acceptance(Exact(), Speculative(tree)))
+    assert close(distribution(found.first, found.weights), TARGET.double(), 0.004)
+    for token in (0, 1, 3):
+        rows = (found.n_accepted > 0) & (found.first == token)
+        weights = found.weights[rows]
+        assert close(distribution(found.path[rows, 1], weights / weights.sum()), TARGET.double(), 0.01)
 
 
 @pytest.mark.parametrize(
@@ -122,8 +157,8 @@ def test_what_comes_out_is_the_target_s(count):
 )
 def test_filters_come_before_it(changes, expected):
     tree = from_branching([2])
-    first, _, weights = verify(tree, Acceptance(Exact(), Speculative(tree)), **changes)
-    found = distribution(first, weights)
+    cases = verify(tree, Acceptance(Exact(), Speculative(tree)), **changes)
+    found = distribution(cases.first, cases.weights)
     assert close(found, torch.tensor(expected, dtype=torch.float64))
     assert not found[torch.tensor(expected) == 0].any()
 
@@ -132,46 +167,45 @@ def test_filters_come_before_it(changes, expected):
 def test_lenience_accepts_more_and_no_more_than_it_says(lenience):
     """min(1, p / (lenience q)): the share of all drafts that are accepted."""
     tree = chain(1)
-    _, n_accepted, weights = verify(tree, Acceptance(Exact(), Speculative(tree, lenience)))
+    found = verify(tree, Acceptance(Exact(), Speculative(tree, lenience)))
     expected = torch.minimum(TARGET[IDS] / lenience, DRAFTER).sum()
-    assert close((n_accepted * weights).sum(), expected.double())
+    assert close((found.n_accepted * found.weights).sum(), expected.double())
 
 
 @pytest.mark.parametrize("n_total", [1, 2])
 def test_padding_is_no_draft(n_total):
     tree = from_branching([2])
-    first, n_accepted, weights = verify(tree, Acceptance(Exact(), Speculative(tree)), n_total)
-    assert close(distribution(first, weights), TARGET.double())
-    assert bool(n_accepted.any()) == (n_total > 1)
+    found = verify(tree, Acceptance(Exact(), Speculative(tree)), n_total)
+    assert close(distribution(found.first, found.weights), TARGET.double())
+    assert bool(found.n_accepted.any()) == (n_total > 1)
 
 
 def test_a_draft_that_the_target_never_says_is_never_accepted():
     tree = chain(1)
-    first, _, _ = verify(tree, Acceptance(Exact(), Speculative(tree, 0.01)))
-    assert not (first == 4).any()
+    assert not (verify(tree, Acceptance(Exact(), Speculative(tree, 0.01))).first == 4).any()
 
 
 def test_without_temperature_the_best_token_alone_is_accepted():
     for tree in (chain(1), from_branching([2])):
-        first, n_accepted, _ = verify(tree, Acceptance(Exact(), Speculative(tree)), temperature=0.0)
-        assert (first == 0).all()
-        assert 0 < n_accepted.float().mean() < 1
+        found = verify(tree, Acceptance(Exact(), Speculative(tree)), temperature=0.0)
+        assert (found.first == 0).all()
+        assert 0 < found.n_accepted.float().mean() < 1
 
 
-def draft_of(uniform: float, p: float, q: float) -> bool:
-    """Whether a chain's draft with these probabilities is accepted."""
+def draft_of(uniform: float, p: float, q: float, uniforms: tuple[float, float] = (0.5, 0.5)) -> tuple[bool, int]:
+    """Whether a chain's draft with these probabilities is accepted, and the token behind. uniforms: of every depth."""
     probs, tree = torch.tensor([[[q, 1 - q]]]), chain(1)
     given = Round(
         window=torch.tensor([[1, 0]]), n_given=torch.ones(1, dtype=torch.int64), n_total=torch.tensor([2]),
         length=torch.zeros(1, dtype=torch.int64), logit_rows=torch.arange(2), settings=settings(1),
-        uniforms=torch.full((1, 2), 0.5), accept_uniforms=torch.tensor([[uniform]]), ids=torch.tensor([[[0, 1]]]),
+        uniforms=torch.tensor([uniforms]), accept_uniforms=torch.tensor([[uniform]]), ids=torch.tensor([[[0, 1]]]),
         probs=probs,
     )  # fmt: skip
     logits = torch.tensor([p, 1 - p]).log().expand(1, 2, -1)
-    walk, _ = Acceptance(Exact(), Speculative(tree))(
+    walk, bonus = Acceptance(Exact(), Speculative(tree))(
         given, logits, torch.zeros(1, 2, 1, dtype=torch.int64), Chain(), None
     )
-    return bool(walk.n_accepted[0])
+    return bool(walk.n_accepted[0]), int(bonus)
 
 
 @pytest.mark.parametrize(
@@ -186,7 +220,20 @@ def draft_of(uniform: float, p: float, q: float) -> bool:
     ],
 )
 def test_a_draft_is_accepted_with_p_over_q(uniform, p, q, expected):
-    assert draft_of(uniform, p, q) == expected
+    assert draft_of(uniform, p, q)[0] == expected
+
+
+def test_every_depth_has_a_uniform_of_its_own():
+    assert draft_of(0.0, 0.5, 0.5, (0.1, 0.9)) == (True, 1)
+    assert draft_of(0.0, 0.5, 0.5, (0.9, 0.1)) == (True, 0)
+    target = sampling_target(
+        torch.tensor([[0.5, 0.5]]).log().expand(1, 4, -1), settings(1), torch.zeros(1, 4, 1, dtype=torch.int64),
+        torch.tensor([[0.1, 0.9, 0.2, 0.8]]),
+    )  # fmt: skip
+    assert choices(target, None).tolist() == [[0, 1, 0, 1]]
+    assert choices(target, torch.tensor([[0, 1, 1, 2]])).tolist() == [[0, 1, 1, 0]]
+    greedy = target._replace(is_sampled=torch.tensor([[False]]), best=torch.tensor([[1, 1, 0, 0]]))
+    assert choices(greedy, None).tolist() == [[1, 1, 0, 0]]
 
 
 def test_which_rule_a_bundle_has():
