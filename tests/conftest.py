@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+# Workers share the cores: two threads each would wait for one another by spinning.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 pytest_plugins = [f"tests.suite.{name}" for name in ("tiers", "times", "budgets", "ends")] + ["pytester"]
 
 # How long an example takes is the machine's affair.

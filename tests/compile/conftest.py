@@ -1,19 +1,28 @@
 """Bundles of tiny models, each built once a session, when it is first asked for; and the command line."""
 
 import fcntl
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 
 import pytest
 
 from speccompile.cli import edge
 from speccompile.cli.main import group
+from speccompile.runtime import onnxruntime
 from tests.compile import tiny_bundles
 from tests.compile.combinations import Workshop
 from tests.compile.tiny_bundles import Built
 from tests.native.conftest import native_build, native_library, onnxruntime_library  # noqa: F401 - for tests in here
 from tests.native.refusals import copied, in_native, sampling, two  # noqa: F401
 from tests.native.two_commands import both, chatty, lookup, model, silent  # noqa: F401
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Let engines take one thread where nobody says how many: workers share the cores."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(onnxruntime, "available_cores", lambda: 1)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -50,6 +50,7 @@ def operators(made: Built) -> set[str]:
     return {node.op_type for node in ir.load(file).graph}
 
 
+@pytest.mark.sweep("a bundle each, with its proof", but=["gpt_oss"])
 @pytest.mark.parametrize("precision", ["float32", "int8", "int4"])
 @pytest.mark.parametrize(("name", "attends"), [("gpt_oss", "AttendSinks"), ("deepseek_v3", "AttendLatent")])
 def test_speculative_is_autoregressive_and_transformers_greedy(name, attends, precision, tmp_path):
@@ -60,6 +61,7 @@ def test_speculative_is_autoregressive_and_transformers_greedy(name, attends, pr
     assert not {"MatMul", "Gemm"} & found  # whose rows would depend on the rows beside them
 
 
+@pytest.mark.sweep("a bundle with its proof")
 def test_latent_rows_are_kept_compressed(tmp_path):
     made = built(saved("deepseek_v2", tmp_path), "float32")
     check_speculation(made, is_float=True)
@@ -71,11 +73,13 @@ def test_latent_rows_are_kept_compressed(tmp_path):
     ]  # fmt: skip
 
 
+@pytest.mark.sweep("a bundle with its proof")
 def test_experts_of_gpt_oss_in_four_bits(tmp_path):
     saved("gpt_oss", tmp_path)
     quantized_models.pack_experts(tmp_path / "target")
     check_speculation(built(tmp_path, "int4"), is_float=False)
 
 
+@pytest.mark.sweep("a bundle with its proof")
 def test_attention_that_reads_its_values_twice(tmp_path):
     check_speculation(built(saved("diffllama", tmp_path), "int8"), is_float=False)

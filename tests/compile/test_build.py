@@ -118,6 +118,7 @@ def from_hub(tmp_path_factory):
     return folder, run
 
 
+@pytest.mark.sweep("a process of its own that imports torch")
 def test_a_model_of_the_hub_is_built_with_its_commit(from_hub):
     folder, run = from_hub
     assert run.stdout == "build/from-the-hub\n"

@@ -220,6 +220,7 @@ def test_a_full_disk_is_told_when_numpy_writes(tmp_path):
     assert raised.value.hint == "free some disk space, or give another --output"
 
 
+@pytest.mark.sweep("a process each that imports torch", but=["lowering"])
 @pytest.mark.parametrize(("number", "line"), [(signal.SIGINT, "proving verify: neutral"), (signal.SIGTERM, "lowering")])
 def test_an_interrupted_build_ends_cleanly(built, output, number, line):
     arguments = ["build", built("lookup_3").folder, "--output", output, "--no-cache"]  # else nothing is under way

@@ -60,6 +60,7 @@ def check_tokens(bundle: Bundle) -> set[int]:
     return lengths
 
 
+@pytest.mark.sweep("a cascade wraps every kind alike: two show it", but=["model", "medusa"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_has_a_tail_and_a_gate(kind, tmp_path):
     bundle = make(tmp_path, f"{KINDS[kind]}, tokens: 2, {BESIDE}")
@@ -71,6 +72,7 @@ MODEL = KINDS["model"]
 INNER = "drafter: {kind: prompt_lookup, tokens: 3, passes: 2"
 
 
+@pytest.mark.sweep("a bundle each", but=["sections0"])
 @pytest.mark.parametrize(
     ("drafter", "sections"),
     [
@@ -104,6 +106,7 @@ SAMPLES = 2000
 DRAWN = f"{MODEL}, tokens: 2, sample: true, {BESIDE}"
 
 
+@pytest.mark.sweep("draws and a proof of distributions")
 def test_what_is_drawn_has_the_distribution_of_the_target(tmp_path, monkeypatch):
     """Of a drawn chain with a certain tail, and a gate before both: the build's own chi-square tests."""
     monkeypatch.setattr(distribution_proof, "SMALL_SAMPLES", SAMPLES)
@@ -119,6 +122,7 @@ def planned(folder: Path, *sections: str) -> Plan:
     return make_plan(load_recipe(folder))
 
 
+@pytest.mark.sweep("two bundles that sample, with their proof")
 def test_a_tail_that_is_said_to_be_drawn_is_told(tmp_path, monkeypatch):
     """Looked-up drafts that are judged as if they had been drawn with one chance in two: too many are accepted."""
 

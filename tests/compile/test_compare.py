@@ -26,6 +26,7 @@ def compare(built, cli, tmp_path):
     return run
 
 
+@pytest.mark.sweep("several bundles in processes of their own")
 def test_two_ways_beside_autoregression_and_one_that_cannot_be(compare, tmp_path):
     wrong = "wrong: {kind: layer_skip, layers: [99]}\n"
     code, found, err = compare(WAYS + wrong, "--repeats", 1, "--html", tmp_path / "page.html")

@@ -254,6 +254,7 @@ def test_a_damaged_weight_costs_more(folder, word, tmp_path):
     assert row["same_argmax"] < WORST[word][2]
 
 
+@pytest.mark.sweep("the demo's prompts in two runtimes and every way to decode")
 def test_the_runtime_in_c_gives_the_same(folder, bundle, native_library, onnxruntime_library):
     """Texts of the demo, greedy and drawn, in a batch; and what comes when a text ends it."""
     both = SideBySide(folder, native_library, onnxruntime_library, engine=bundle.engine_name)

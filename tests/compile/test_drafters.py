@@ -71,6 +71,7 @@ CHECKS: dict[str, Callable[..., dict[str, Any]]] = {
 LEAST = {"chain": 30, "chain, sampled": 30 * 64, "tree, sampled": 50 * 64}
 
 
+@pytest.mark.sweep("a trace each", but=["tree, sampled", "dynamic"])
 @pytest.mark.parametrize("name", CHECKS)
 def test_drafts_are_those_of_transformers(run: Callable[[str], Driven], name: str) -> None:
     found = run(name)
@@ -85,6 +86,7 @@ def test_bild_stops_early_now_and_then(run: Callable[[str], Driven]) -> None:
     assert len(totals) > 1
 
 
+@pytest.mark.sweep("a trace each", but=["suffix, tree"])
 @pytest.mark.parametrize("name", WITHOUT_WEIGHTS)
 def test_a_drafter_without_weights_is_its_module(run: Callable[[str], Driven], name: str) -> None:
     found = run(name)

@@ -49,6 +49,7 @@ def recipe(models, tmp_path, monkeypatch):
     return write
 
 
+@pytest.mark.sweep("twelve engines")
 def test_every_precision_is_built_and_proven(cli, recipe, tmp_path):
     words = [("float16", "float16"), ("bfloat16", "bfloat16"), ("int8", "float16"), ("int4", "w8a8"), ("w8a8", "fp8"),
              ("fp8", "float16")]  # fmt: skip
@@ -78,6 +79,7 @@ def test_every_precision_is_built_and_proven(cli, recipe, tmp_path):
     assert {row["precision"] for row in bundle.proof["graphs"] if "precision" in row} >= {"float16", "int4", "fp8"}
 
 
+@pytest.mark.sweep("engines take longest", but=["lookup"])
 @pytest.mark.parametrize(
     "drafter", ["{kind: model, model: drafter, tokens: 3}", "{kind: prompt_lookup, tokens: 3}"], ids=["model", "lookup"]
 )
@@ -108,6 +110,7 @@ def test_a_fused_step_is_built_beside_verify(cli, recipe, tmp_path, monkeypatch,
     assert isinstance(bundle.stream(prompt, max_new_tokens=2), TextStream)
 
 
+@pytest.mark.sweep("engines of three bundles")
 def test_constraints_are_built_for_both_widths_of_what_is_allowed(cli, recipe, tmp_path):
     """One number where nobody is constrained, else one for every token; and the proof drives them in turns."""
     rest = "drafter: {kind: prompt_lookup, tokens: 3}\ndecoding: sampling\nconstraints: true"
@@ -181,6 +184,7 @@ def test_what_cannot_be_built_here_is_deferred_and_finished(cli, recipe, tmp_pat
     assert after.engines[1:] == before.engines[1:]
 
 
+@pytest.mark.sweep("several engines")
 def test_the_other_engines_are_kept_when_one_is_refused(cli, recipe, tmp_path, monkeypatch):
     def with_nonzero(model):
         fired = lower(model)

@@ -53,6 +53,7 @@ def candidates(model: PreTrainedModel, helper: Gemma4AssistantForCausalLM, text:
     return proposed
 
 
+@pytest.mark.sweep("a bundle each", but=["False"])
 @pytest.mark.parametrize("sparse", [False, True])
 def test_drafts_are_those_of_transformers_candidate_generator(tmp_path: Path, sparse: bool) -> None:
     bundle = make(tmp_path, f"tokens: {DRAFTS}", sparse=sparse, prove=False)
@@ -74,6 +75,7 @@ def test_drafts_are_those_of_transformers_candidate_generator(tmp_path: Path, sp
     assert len(set(seen)) > DRAFTS
 
 
+@pytest.mark.sweep("trees and draws are the same code for all kinds")
 @pytest.mark.parametrize("drafter", ["tree: [2, 1, 1]", "tree: {depth: 3, top_k: 2, nodes: 6}"])
 def test_trees_and_drawn_drafts(tmp_path: Path, drafter: str) -> None:
     """Built with the proof of what is drawn where it is; now and then a round has no drafts."""
@@ -85,6 +87,7 @@ def test_trees_and_drawn_drafts(tmp_path: Path, drafter: str) -> None:
     assert [each.token_ids for each in both] == alone[:2]
 
 
+@pytest.mark.sweep("engines take longest")
 def test_engines_and_a_whole_checkpoint(tmp_path: Path) -> None:
     """Inside a multimodal checkpoint, for int4 on a CPU and for TensorRT-RTX, whose graphs are driven on the CPU."""
     multimodal.save(multimodal.model("gemma4"), tmp_path / "target")

@@ -50,6 +50,7 @@ def test_a_prompt_of_many_chunks_leaves_no_wrong_row(tmp_path, graphs):
     assert check_loop(replace(plan, prefill_chunk=7, batch_size=1), tmp_path) > 40
 
 
+@pytest.mark.sweep("a bundle that samples, with its proof", but=["tree"])
 @pytest.mark.parametrize("drafter", ["tokens: 3, sample: true", "tree: {depth: 3, top_k: 3, nodes: 7}"])
 def test_generates_what_the_target_generates(tmp_path, drafter):
     more = "decoding: sampling" if "sample" in drafter else ""

@@ -28,6 +28,7 @@ def test_drafts_of_rounds_are_those_of_the_whole_text(head, tokens, tmp_path):
     check_rounds(plan_of(tmp_path, HEADS[head], f"tokens: {tokens}"))
 
 
+@pytest.mark.sweep("trees and proofs of bundles are the same code for all kinds; rounds are in the first tier")
 @pytest.mark.parametrize(
     ("head", "drafter", "more"),
     [

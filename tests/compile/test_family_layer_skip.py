@@ -69,6 +69,7 @@ def rounds(model: PreTrainedModel, cut: PreTrainedModel, prompt: list[int]) -> t
     return text[len(prompt) : len(prompt) + NEW_TOKENS], n_tokens
 
 
+@pytest.mark.sweep("a bundle each", but=["fused"])
 @pytest.mark.parametrize("graphs", ["fused", "separate"])
 def test_drafts_are_those_of_the_model_cut_to_its_first_layers(tmp_path: Path, graphs: str) -> None:
     """The tokens are those of transformers' own early exit, and of greedy decoding."""
@@ -108,6 +109,7 @@ def test_shapes_of_every_kind_borrow_and_catch_up_on_nothing() -> None:
         assert "catch_up" not in {tensor.name for tensor in graph.inputs}
 
 
+@pytest.mark.sweep("engines take longest", but=["tokens: 2"])
 @pytest.mark.parametrize(
     ("graphs", "drafter", "layers"),
     [
@@ -130,6 +132,7 @@ def test_tensorrt_reads_caches_that_another_graph_or_it_itself_updates(
     assert len(graph.aliases) == (4 if graphs == "fused" else 0)
 
 
+@pytest.mark.sweep("a bundle each, with its proof", but=["falcon_h1"])
 @pytest.mark.parametrize(
     ("name", "drafter"),
     [

@@ -35,6 +35,7 @@ CASES = {
 }
 
 
+@pytest.mark.sweep("a bundle each", but=["pass", "bita by"])
 @pytest.mark.parametrize("case", CASES)
 def test_every_draft_is_what_transformers_says_behind_a_mask_row(tmp_path, case):
     architecture, drafter, write, more = CASES[case]
@@ -53,6 +54,7 @@ def test_the_proof_holds_and_the_first_draft_always_comes_true(tmp_path, kind, w
     assert min(speculative.path_lengths[:-1]) >= 2
 
 
+@pytest.mark.sweep("draws and a proof of distributions")
 @pytest.mark.parametrize(("kind", "write"), [("pass", masks), ("bita", bita)])
 def test_sampling_leaves_the_target_s_distribution(tmp_path, monkeypatch, kind, write):
     monkeypatch.setattr(distribution_proof, "SMALL_SAMPLES", 300)

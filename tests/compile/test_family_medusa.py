@@ -21,6 +21,7 @@ def test_drafts_of_rounds_are_those_of_the_whole_text(head, tokens, tmp_path):
     check_rounds(plan_of(tmp_path, HEADS[head], f"tokens: {tokens}"))
 
 
+@pytest.mark.sweep("a bundle each, with its proof", but=["fused"])
 @pytest.mark.parametrize(
     ("head", "drafter", "more"),
     [

@@ -149,6 +149,7 @@ def test_tensors_of_another_layer_are_refused(tmp_path):
         load_layers(plan.drafter.head, plan.target, plan.max_length)
 
 
+@pytest.mark.sweep("trees and proofs of bundles are the same code for all kinds; rounds are in the first tier")
 @pytest.mark.parametrize(
     ("name", "n_mtp", "drafter", "more"),
     [

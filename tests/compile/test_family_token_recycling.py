@@ -152,7 +152,10 @@ RECIPE = {
 }
 
 
-@pytest.fixture(scope="module", params=["separate", "fused"])
+@pytest.fixture(
+    scope="module",
+    params=["separate", pytest.param("fused", marks=pytest.mark.sweep("a bundle that samples, with its proof"))],
+)
 def built(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param)
     save(zoo.model("llama"), folder / "target")

@@ -56,6 +56,7 @@ def prompts_of(case):
     return [prompt for prompt in case.prompts() if len(prompt) < 96 - NEW_TOKENS]
 
 
+@pytest.mark.sweep("a bundle each", but=["lookup"])
 def test_float32_gives_the_references_tokens(case, cuda):
     bundle = Bundle.open(case.path, engine="float32", threads=1)
     for found in run(bundle, prompts_of(case), NEW_TOKENS):

@@ -38,6 +38,7 @@ def made(tmp_path_factory) -> Built:
     return Built(folder)
 
 
+@pytest.mark.sweep("a bundle of many tokens")
 @pytest.mark.parametrize("word", WORDS)
 def test_drafts_change_no_token(made, word):
     (name,) = (e.name for e in made.bundle.manifest.engines if e.provider == "cpu" and e.precision["target"] == word)

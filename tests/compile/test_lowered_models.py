@@ -91,6 +91,7 @@ COUNTED = ("rms_normalization", "layer_normalization", "rotary_embedding", "part
            "flat_products", "gelu")  # fmt: skip
 
 
+@pytest.mark.sweep("a trace each", but=["gemma3_text"])
 @pytest.mark.parametrize(
     ("name", "fired"),
     [
@@ -118,6 +119,7 @@ def test_a_whole_drafter(tmp_path, capfd):
     model.check(capfd)
 
 
+@pytest.mark.sweep("every pass of a whole model", but=["llama"])
 @pytest.mark.parametrize("name", ["llama", "gemma3_text"])
 def test_every_pass_keeps_what_the_graph_gives(name, tmp_path):
     """One after the other: whoever changes anything is named."""

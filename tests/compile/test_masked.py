@@ -233,6 +233,7 @@ def assert_same(got: Outputs, expected: Outputs, tolerance: float) -> None:
                 assert difference <= tolerance * max(1, np.abs(value).max(initial=0)), name
 
 
+@pytest.mark.sweep("a trace each", but=["delta", "sinks", "latent", "suffixes"])
 @pytest.mark.parametrize("name", CASES)
 def test_whole_graphs_give_what_the_neutral_ones_give(case, name, capfd):
     made = case(name)
@@ -255,6 +256,7 @@ def test_a_token_does_not_depend_on_its_window(case):
 LIMITS = Limits(seconds=300, memory=8e9)
 
 
+@pytest.mark.sweep("engines take longest", but=["delta", "sinks-float16"])
 @pytest.mark.parametrize(
     ("name", "dtype", "capability"),
     [

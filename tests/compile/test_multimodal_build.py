@@ -46,6 +46,7 @@ def test_it_generates_what_the_whole_model_generates(folder, tmp_path):
         assert found.token_ids == expected[0, ids.shape[1] :].tolist()
 
 
+@pytest.mark.sweep("a bundle with its proof")
 def test_a_decoder_that_carries_states_generates_what_the_whole_model_generates(tmp_path):
     whole = multimodal.model("qwen3_5", eos_token_id=None)
     multimodal.save(whole, tmp_path / "target", tokenizer=True)

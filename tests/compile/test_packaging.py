@@ -112,6 +112,7 @@ def compiled(source: Path, compiling: dict[str, str], tmp_path_factory: pytest.T
     return output
 
 
+@pytest.mark.sweep("compiles all of the C++ once more")
 @needs_compiler
 def test_wheel_holds_what_is_compiled_and_is_for_this_platform(compiled: Path) -> None:
     name, files = names_in(compiled)
@@ -220,6 +221,7 @@ def test_kernels_can_be_skipped(hook: Hook, tmp_path: Path) -> None:
     assert LIBRARY not in files
 
 
+@pytest.mark.sweep("compiles the kernels once more")
 @needs_compiler
 def test_runtime_that_does_not_compile_is_told_and_the_kernels_stay(
     hook: Hook, compiling: dict[str, str], tmp_path: Path
@@ -245,6 +247,7 @@ def test_runtime_that_does_not_compile_is_told_and_the_kernels_stay(
     assert "this one is broken" in required.stdout
 
 
+@pytest.mark.sweep("compiles the kernels once more")
 @needs_compiler
 def test_editable_install_compiles_where_the_sources_lie(
     hook: Hook, source: Path, compiling: dict[str, str], without_compiler: dict[str, str]

@@ -42,6 +42,7 @@ def probed(name, target, texts, *overrides):
     return probe_head(replace(site_of(plan), model=target), target, texts)
 
 
+@pytest.mark.sweep("every reading of a trained head", but=["demo-dflash"])
 @pytest.mark.parametrize("name", ["demo-eagle3", "demo-dflash", "demo-medusa"])
 def test_heads_that_are_read_as_they_were_trained_beat_every_other_reading(name, target, texts, caplog):
     with caplog.at_level(logging.WARNING):

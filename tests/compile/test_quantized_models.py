@@ -85,6 +85,7 @@ def weights_row(bundle):
     return next(row for row in rows if row["graph"] == "verify" and "kept" in row)
 
 
+@pytest.mark.sweep("a bundle each, with its proof", but=["gptq"])
 @pytest.mark.parametrize("method", ["gptq", "awq", "compressed-tensors"])
 def test_four_bits_are_taken_over(tmp_path, method, caplog):
     plan, bundle = built(tmp_path, method, caplog)
@@ -97,12 +98,14 @@ def test_four_bits_are_taken_over(tmp_path, method, caplog):
     assert Bundle.open(bundle).generate(TOKENS[0].tolist(), max_new_tokens=4).token_ids
 
 
+@pytest.mark.sweep("a bundle with its proof")
 def test_experts_in_four_bits_are_taken_over(tmp_path, caplog):
     """8 layers of attention, 2 routers, which stay floats, and 4 experts in 2 layers, each joined and down."""
     _, bundle = built(tmp_path, "gptq", caplog, model="qwen3_moe")
     assert weights_row(bundle)["kept"] == 8 + 2 + 2 * 4 * 2
 
 
+@pytest.mark.sweep("a bundle with its proof")
 def test_projections_of_convolutions_in_four_bits_are_taken_over(tmp_path, caplog):
     """2 of the first layer's convolution, whose taps stay floats, and 4 of the second one's attention."""
     _, bundle = built(tmp_path, "gptq", caplog, model="lfm2")

@@ -85,6 +85,7 @@ SHAPES = {
 }
 
 
+@pytest.mark.sweep("a bundle each", but=["tree"])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_drafts_of_an_index_come_true_and_change_no_token(cli, recipe, answers, tmp_path, shape):
     folder = recipe(f"{{kind: retrieval, index: index, match: [1, 8], {SHAPES[shape]}}}")
@@ -135,6 +136,7 @@ def test_an_index_that_was_cut_in_a_bundle_is_refused(cli, recipe, tmp_path):
     assert (code, "0.tokens: has 0 bytes, expected" in err) == (1, True)
 
 
+@pytest.mark.sweep("a bundle that samples, with its proof")
 def test_what_samples_draws_the_same_with_and_without_an_index(cli, recipe, answers, tmp_path):
     folder = recipe("{kind: retrieval, index: index, match: [1, 4], tree: {depth: 4, nodes: 8}}", "decoding: sampling")
     code, _, err = cli("build", folder, "--output", tmp_path / "out")  # with the proof of distributions
@@ -181,6 +183,7 @@ def test_the_example_of_the_readme_drafts(open_door, answers, caplog):
     assert "none is given: one token a round" in caplog.text
 
 
+@pytest.mark.sweep("engines take longest")
 def test_tensorrt_rtx_builds_the_target_with_the_host_s_trees(cli, recipe, tmp_path):
     engine = "engines: [{backend: tensorrt_rtx, compute_capability: '8.9', precision: {target: float16}}]"
     folder = recipe("{kind: retrieval, index: index, tree: {depth: 4, nodes: 8}}", engine)

@@ -33,6 +33,7 @@ def gated(recipe, drafter: str, gate: str = GATE, *rest: str) -> Path:
     return folder
 
 
+@pytest.mark.sweep("a bundle each", but=["layers"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_index_drafts_where_its_match_is_long_and_the_drafter_elsewhere(cli, recipe, answers, tmp_path, kind):
     code, _, err = cli("build", gated(recipe, KINDS[kind]), "--output", tmp_path / "out")  # proof included
@@ -56,6 +57,7 @@ def test_an_index_drafts_where_its_match_is_long_and_the_drafter_elsewhere(cli, 
     assert own in {*known.draft_lengths, *other.draft_lengths}, "the drafter drafts too"
 
 
+@pytest.mark.sweep("two bundles that sample, with their proof")
 def test_what_samples_draws_the_same_beside_a_gate(cli, recipe, answers, tmp_path):
     code, _, err = cli("build", gated(recipe, KINDS["model"], GATE, "decoding: sampling"), "-o", tmp_path / "out")
     assert code == 0, err
@@ -67,6 +69,7 @@ def test_what_samples_draws_the_same_beside_a_gate(cli, recipe, answers, tmp_pat
     assert [one.token_ids for one in drafted] == [one.token_ids for one in alone]
 
 
+@pytest.mark.sweep("a bundle each", but=["layers"])
 @pytest.mark.parametrize("kind", ["model", "layers", "head"])
 def test_in_cpp(cli, recipe, answers, tmp_path, kind, native_library, onnxruntime_library):
     """The same tokens in the same rounds, with the index, and with a proposer in its place."""

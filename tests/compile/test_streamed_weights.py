@@ -42,6 +42,7 @@ def test_logits_are_those_of_transformers_own_float32_model(tmp_path, name, dtyp
     torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.sweep("two traces each", but=["llama_tied-torch.bfloat16"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("name", ["llama_tied", "gpt2", "mixtral"])
 def test_a_graph_names_the_checkpoint_and_computes_as_with_weights_of_its_own(tmp_path, name, dtype):
@@ -125,6 +126,7 @@ for name in ("small", "large"):  # the first one loads libraries, and what they 
 """
 
 
+@pytest.mark.sweep("processes of their own")
 def test_memory_does_not_grow_with_the_model(tmp_path):
     """50 million parameters are 200 MB in float32: at no time does the process hold half of that besides."""
     shape = {"vocab_size": 8192, "num_attention_heads": 8, "num_key_value_heads": 8, "max_position_embeddings": 128}

@@ -35,6 +35,7 @@ def kept(bundle: Bundle) -> dict[str, np.ndarray]:
     return {each.buffer: bundle._loop.rounds.engine.array(each.buffer, each.concrete_shape({})) for each in states}
 
 
+@pytest.mark.sweep("a tree that samples, with its proof", but=["chain"])
 def test_tokens_are_those_of_transformers_whatever_was_kept(built: Built) -> None:
     prompts = built.prompts()
     for _ in range(2):

@@ -74,6 +74,7 @@ def plant(folder: Path) -> None:
     save(model, folder / "target", tokenizer=False)
 
 
+@pytest.mark.sweep("three bundles, and a search")
 def test_tune_leaves_out_what_was_planted(cli, tmp_path: Path) -> None:
     plant(tmp_path)
     (tmp_path / "prompts.jsonl").write_text('{"token_ids": [7, 8, 9, 10]}\n{"token_ids": [30, 20, 10]}\n')

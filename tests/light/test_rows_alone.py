@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from speccompile.runtime.generation import Row, first_difference
+from speccompile.runtime.generation import Row, Spent, first_difference
 from speccompile.runtime.logprobs import Logprobs
 from speccompile.runtime.slots import Slot, alike, lines_of
 from speccompile.runtime.text import Stream, Text
@@ -45,6 +45,20 @@ def test_the_first_token_that_ends_is_the_last(place):
     made.take([*tokens, 3, 2], 5)
     assert (made.token_ids, made.finish_reason) == (tokens[: place + 1], "stop")
     assert (made.path_lengths, made.draft_lengths) == ([6], [5])
+
+
+def test_what_becomes_of_it_is_told():
+    made = row(4, logprobs=False)
+    made.take([1], 0)
+    made.take([2, 3], 3)
+    made.take([4, 5], 2)
+    told = made.generation(
+        Spent(2.0, 0.5, [0.5, 0.25, 9.0], cached_tokens=1), mode="m", engine="e", exact=True, kernels=None
+    )
+    assert (told.token_ids, told.prompt_tokens, told.rounds) == ([1, 2, 3, 4], 3, 2)
+    assert (told.mean_accepted, told.tokens_per_second) == (1.5, 2.0)
+    assert (told.path_lengths, told.draft_lengths, told.round_seconds) == ([2, 2], [3, 2], [0.5, 0.25])
+    assert told.logprobs is told.top_logprobs is told.seed is told.text is None
 
 
 def test_what_ends_behind_the_room_ends_nothing():

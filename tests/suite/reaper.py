@@ -50,6 +50,9 @@ def main(run: str, folder: str) -> None:
         time.sleep(0.05)
     if not came_to_its_end:
         shutil.rmtree(folder, ignore_errors=True)
+        for link in Path(folder).parent.glob("*-current"):  # pytest's, to the last folder
+            if not link.exists():
+                link.unlink(missing_ok=True)
     try:
         print(*dict.fromkeys(killed), sep="\n", end="", flush=True)
     except BrokenPipeError:  # nobody is there to read it

@@ -1,7 +1,8 @@
 """Two tiers of tests: what everybody runs before a commit, and sweeps, of which CI runs a part for each commit.
 
-`@pytest.mark.sweep("reason")` puts a test, a parameter or a module (`pytestmark`) into the second tier. `--sweep` runs
-that tier, and every other run leaves it out, but for tests whose name is on the command line (`file.py::test`).
+`@pytest.mark.sweep("reason")` puts a test, a parameter or a module (`pytestmark`) into the second tier, and
+`sweep("reason", but=["gpt2"])` all cases of a test but those with one of these in their name. `--sweep` runs that tier,
+and every other run leaves it out, but for tests whose name is on the command line (`file.py::test`).
 """
 
 from collections import Counter
@@ -32,7 +33,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "sweep(reason): second tier, which --sweep runs; says why it is no first tier")
+    config.addinivalue_line(
+        "markers", "sweep(reason, but=()): second tier, which --sweep runs; says why it is no first"
+    )
     option = config.option
     if option.shard and not option.sweep:
         raise pytest.UsageError("--shard is a part of the sweep: give --sweep as well")
@@ -109,7 +112,26 @@ def reason(mark: pytest.Mark) -> object:
 
 
 def is_second(item: pytest.Item) -> bool:
-    return next(item.iter_markers("sweep"), None) is not None
+    return any(kept_by(item, mark) is None for mark in item.iter_markers("sweep"))
+
+
+def kept_by(item: pytest.Item, mark: pytest.Mark) -> str | None:
+    """Return the word with which a mark leaves a test in the first tier, None where there is none."""
+    spec = getattr(item, "callspec", None)
+    return next((word for word in mark.kwargs.get("but", ()) if spec is not None and word in spec.id), None)
+
+
+def _check_words(items: list[pytest.Item]) -> None:
+    """Refuse a `but` that names no case of its test: a name that has changed would move the test silently."""
+    words: dict[tuple[str, str], bool] = {}
+    for item in items:
+        for mark in item.iter_markers("sweep"):
+            for word in mark.kwargs.get("but", ()):
+                key = (item.nodeid.partition("[")[0], word)
+                words[key] = words.get(key, False) or word in getattr(getattr(item, "callspec", None), "id", "")
+    for (test, word), is_met in words.items():
+        if not is_met:
+            raise pytest.UsageError(f"{test}: received sweep(but='{word}'), expected a part of one of its cases' names")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -147,6 +169,8 @@ def _together(item: pytest.Item) -> object:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     option, names = config.option, _named(config)
+    if not names:
+        _check_words(items)
     costs = plan.read_costs(config.rootpath, "sweep" if option.sweep else "first")
     named = {
         item.nodeid for item in items for name in names if f"{item.nodeid}::".startswith((f"{name}::", f"{name}["))
