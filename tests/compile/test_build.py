@@ -16,6 +16,8 @@ from speccompile.runtime import Bundle
 from tests import zoo
 from tests.compile.tiny_bundles import RECIPES, contents
 
+pytestmark = pytest.mark.builds(2)
+
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 COMMAND_LINE = "from speccompile.cli import main; main()"
 TARGET_WEIGHTS = "target.float32.native.float32.weights"

@@ -25,6 +25,8 @@ from speccompile.step.verify.target import Target
 from tests import zoo
 from tests.compile.tiny_bundles import contents
 
+pytestmark = pytest.mark.builds(28)
+
 NEW_TOKEN = r"prompt 1 \(token ids [\d, ]+(\.\.)?\): at new token \d+"
 SIZE = r"[\d.]+ [GM]B"
 FIGURES = (

@@ -29,6 +29,8 @@ from speccompile.step.verify import Verify
 from speccompile.tree import chain
 from tests import zoo
 
+pytestmark = pytest.mark.builds(8)
+
 SHAPE = CacheShape(1, 120, 96)
 WIDTHS = [13, 1, 5, 1, 20, 2, 5]
 SINGLE = [1] * sum(WIDTHS)

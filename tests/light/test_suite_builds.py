@@ -61,6 +61,18 @@ def test_declared_builds_are_held_against_the_folders_budget(suite: pytest.Pytes
     result.assert_outcomes()
 
 
+def test_marks_and_budgets_are_raised_to_what_was_counted(suite: pytest.Pytester) -> None:
+    write(suite, "test_second", BUILDING.replace("MARK", "pytestmark = pytest.mark.builds(1)"))
+    budgets = suite.path / "tests" / "budgets.toml"
+    budgets.write_text("# Why.\nenforce = true\n[shared]\nother = 7\n")
+    assert suite.runpytest_subprocess("--write-budgets").ret == pytest.ExitCode.TESTS_FAILED
+    assert "pytestmark = pytest.mark.builds(3)" in (suite.path / "tests" / "test_second.py").read_text()
+    assert (
+        budgets.read_text() == '# Why.\nenforce = true\n\n[folders]\n"tests" = 3\n\n[shared]\n"all" = 1\n"other" = 7\n'
+    )
+    assert suite.runpytest_subprocess().ret == suite.runpytest_subprocess("--check-budgets").ret == 0
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

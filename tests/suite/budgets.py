@@ -164,12 +164,18 @@ class _Budgets:
             for name, count in sorted(self._shared.items()):
                 write(f"{count:9} {self._budgets.shared.get(name, 0):9}  {name} (shared)")
         if option.write_budgets and not option.sweep:
-            for name, count in modules.items():
-                if count > self._declared[name]:
-                    write(write_marks(self._config.rootpath / name, count))
-            self._budgets.shared |= {
-                name: max(count, self._budgets.shared.get(name, 0)) for name, count in self._shared.items()
-            }
-            self._budgets.write(self._config.rootpath)
+            for line in self._written(modules):
+                write(line)
         for sentence in self._excesses:
             write(sentence, red=True)
+
+    def _written(self, modules: Mapping[str, int]) -> Iterator[str]:
+        """Raise marks and budgets to what was counted. Nothing is lowered."""
+        folders: Counter[str] = Counter()
+        for name, count in (self._declared | Counter(modules)).items():
+            folders[folder(name)] += count
+            if count > self._declared[name]:
+                yield write_marks(self._config.rootpath / name, count)
+        for table, counted in ((self._budgets.folders, folders), (self._budgets.shared, self._shared)):
+            table.update({name: max(count, table.get(name, 0)) for name, count in counted.items()})
+        self._budgets.write(self._config.rootpath)
