@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from speccompile.bundle import open_bundle
-from speccompile.bundle.hashes import FileRecord, Hashes, hash_folder, write_hashes
+from speccompile.bundle.hashes import HASHES, FileRecord, Hashes, hash_folder, write_hashes
 from speccompile.bundle.manifest import MANIFEST, Manifest, canonical_json
 from speccompile.errors import BundleError
 from tests.light.bundle_example import WEIGHTS, several_rows, tensorrt_entries, write_bundle
@@ -66,6 +66,45 @@ def test_a_digest_that_differs_in_one_digit(bundle, place):
     with pytest.raises(BundleError, match="the file was edited: digest"):
         open_bundle(bundle)
     open_bundle(bundle, verify=False)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text + b"\n",
+        lambda text: text[:-1],
+        lambda text: b" " + text,
+        lambda text: text.replace(b"\n", b"\r\n"),
+        lambda text: text.replace(b": ", b":"),
+    ],
+)
+def test_hashes_in_another_form(bundle, change):
+    (bundle / HASHES).write_bytes(change((bundle / HASHES).read_bytes()))
+    for verify in (True, False):
+        with pytest.raises(BundleError, match="not canonical JSON"):
+            open_bundle(bundle, verify=verify)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda data: data.update(more=1),
+        lambda data: data["files"][GRAPH].update(more=1),
+        lambda data: data["files"][GRAPH].update(bytes=True),
+        lambda data: data["files"][GRAPH].update(bytes="2048"),
+        lambda data: data["files"][GRAPH].pop("bytes"),
+        lambda data: data["files"][GRAPH].update(blake3=7),
+        lambda data: data.update(digest=None),
+        lambda data: data.update(files=[]),
+    ],
+)
+def test_records_of_another_kind(bundle, change):
+    data = json.loads((bundle / HASHES).read_bytes())
+    change(data)
+    (bundle / HASHES).write_bytes(canonical_json(data))
+    for verify in (True, False):
+        with pytest.raises(BundleError, match="expected [{]"):
+            open_bundle(bundle, verify=verify)
 
 
 def rewritten(folder: Path, change) -> None:

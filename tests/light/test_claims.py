@@ -32,6 +32,8 @@ def test_the_same_key_goes_on_and_another_is_refused_by_name(tmp_path):
 def test_what_is_left_out_now_is_no_change_of_what_is_asked():
     assert changed({"a": 1}, {"a": 1, "b": 2}) == []
     assert changed({"a": {"x": 1}}, {"a": {"x": 1, "y": 2}}) == ["a.y"]
+    assert changed({"a": {"x": 1}}, {"a": 1}) == changed({"a": 1}, {"a": {"x": 1}}) == ["a"]
+    assert changed({"a": {"x": {"y": 1}, "z": 2}}, {"a": {"x": {"y": 2}, "z": 2}}) == ["a.x.y"]
 
 
 def test_a_folder_with_other_things_is_left_alone_but_for_what_a_killed_claim_left(tmp_path):

@@ -147,7 +147,7 @@ TREE = (-1, 0, 0, 1, 3)
 
 
 def test_every_node_of_a_round_has_its_mask():
-    """Nodes 1 and 2 follow the root, 3 node 1, and 4 node 3. Behind a draft that is refused, or whole, all is allowed."""
+    """Nodes 1 and 2 follow the root, 3 node 1, and 4 node 3. Behind a draft that is refused or whole all is allowed."""
     masks = [{0, 9}, {1}, {2, 8}, {3}, {4}]
     own = matcher(masks)
     found = np.zeros((6, SIZE), bool)

@@ -1,5 +1,6 @@
 """Texts in parts, and runs at few widths: counts and places, without any graph."""
 
+from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
@@ -35,7 +36,7 @@ def test_every_token_is_given_and_none_but_the_last_few_again(size, overlap, len
     own = [row[0] for row in aligned_parts([range(length)], size, overlap)]
     assert (own[0].start, own[-1].stop) == (0, length)
     assert all(len(part) <= size for part in own)
-    for before, after in zip(own, own[1:], strict=False):
+    for before, after in pairwise(own):
         assert len(before) == size
         assert after.start == before.stop - overlap
         assert after.stop > before.stop

@@ -93,6 +93,13 @@ def test_a_text_ends_before_what_stops_it(tmp_path, stop, text, kept):
     assert made.finish_reason == ("length" if stop == "x" else "stop")
 
 
+def test_a_row_keeps_what_was_asked_for_alone():
+    assert row().logprobs is row().top_logprobs is row().matcher is row().error is None
+    assert (row(logprobs=True).logprobs, row(logprobs=True).top_logprobs) == ([], None)
+    assert (row(top_logprobs=2).logprobs, row(top_logprobs=2).top_logprobs) == ([], [])
+    assert not row().watched
+
+
 def test_where_two_lists_part():
     assert first_difference([1, 2], [1, 2]) is None
     assert first_difference([1, 2], [1, 3]) == 1

@@ -199,3 +199,14 @@ def test_sequences_of_prompts_are_numbered():
         *((1.0, 7, number) for number in range(3)),
         *((0.5, 8, number) for number in range(3)),
     ]
+
+
+def test_a_row_that_is_asked_nothing_is_greedy():
+    neutral = {"temperature": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0}
+    assert vars(Sampling()) == neutral | {"seed": 0, "sequence": 0}
+    assert Sampling().shown_seed is None
+    assert Sampling(temperature=0.5, seed=3).shown_seed == 3
+    with pytest.raises(PromptError, match=r"^5 prompts at once: expected 1 to 4$"):
+        check_sequences(1, 5, toy_manifest(batch_size=4))
+    with pytest.raises(PromptError, match=r"^3 prompts with 2 sequences each at once: expected 1 to 4$"):
+        check_sequences(2, 3, toy_manifest(batch_size=4))

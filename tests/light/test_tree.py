@@ -141,6 +141,8 @@ def test_a_merged_tree_holds_every_tree_at_its_places(trees):
         (from_paths, [[0], [0]], r"received the path \[0\] twice, expected every node once"),
         (from_paths, [[0], [-1]], r"received the path \[-1\], expected ranks from 0 on"),
         (from_paths, [[0], [1, 0]], r"received the path \[1, 0\] without \[1\], expected its parent as well"),
+        (from_paths, [[1]], r"received the path \[1\] without \[0\], expected the better token as well"),
+        (from_paths, [[0], [0, 1]], r"received the path \[0, 1\] without \[0, 0\], expected the better token as well"),
         (from_paths, [[0], [2]], r"received the path \[2\] without \[1\], expected the better token as well"),
         (from_parents, [], "received 0 roots, expected one node whose parent is -1"),
         (from_parents, [0, 1], "received 0 roots, expected one node whose parent is -1"),
