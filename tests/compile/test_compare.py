@@ -57,6 +57,7 @@ def test_two_ways_beside_autoregression_and_one_that_cannot_be(compare, tmp_path
     assert compare(WAYS, "--max-new-tokens", 9)[0] == 2
 
 
+@pytest.mark.sweep("two bundles in processes of their own")
 def test_prompts_that_a_bundle_cannot_take_are_an_error(compare, tmp_path):
     (tmp_path / "questions.jsonl").write_text(json.dumps(QUESTIONS[0] | {"turns": ["a" * 200]}))
     code, found, err = compare(WAYS)
