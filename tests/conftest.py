@@ -25,6 +25,13 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _settled() -> None:
+    """Leave out of garbage collection what earlier modules have imported and cached."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="session")
 def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A temporary folder that all processes of a session have."""

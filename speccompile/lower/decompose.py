@@ -93,15 +93,24 @@ def _promote_node(interpreter: _TypePromotionInterpreter, node: Node) -> Any:
 
 def decompose(program: torch.export.ExportedProgram, registry: ONNXRegistry) -> torch.export.ExportedProgram:
     """Return the program in operators of the registry and those that no table decomposes, perhaps changed in place."""
-    table = _decomp.create_onnx_friendly_decomposition_table(set(_decomp.get_onnx_implemented_overloads(registry)))
+    table, composites, others = _tables(frozenset(_decomp.get_onnx_implemented_overloads(registry)), len(torch.ops._dir))
     if not _can_go_by_node(program.graph):
-        return program.run_decompositions(table)
-    composites, others = torch_export._split_decomp_table_to_cia_and_python_decomp(dict(table))
+        return program.run_decompositions(dict(table))
     try:
         _decompose_nodes(program, composites, others)
     except _NeedsWholeProgramError:
-        return program.run_decompositions(table)  # which decomposes the rest of what has been begun
+        return program.run_decompositions(dict(table))  # which decomposes the rest of what has been begun
     return program
+
+
+@cache
+def _tables(translated: frozenset[Any], namespaces: int) -> tuple[_Table, _Table, _Table]:
+    """Return the decompositions of all that is not translated: whole, of composite operators, and of the others.
+
+    namespaces: of operators, whose number changes when a library registers more.
+    """
+    table = _decomp.create_onnx_friendly_decomposition_table(set(translated))
+    return (table, *torch_export._split_decomp_table_to_cia_and_python_decomp(dict(table)))
 
 
 def _can_go_by_node(graph: Graph) -> bool:

@@ -27,6 +27,7 @@ from speccompile.lower.decompose import quick_translation
 from speccompile.lower.known import fold_known
 from speccompile.lower.signatures import DraftWidth, draft_graph, verify_graph
 from speccompile.models.load import first_line
+from speccompile.replaced import replaced
 from speccompile.step.draft import Accepted, Drafter
 from speccompile.step.sampling import Settings
 from speccompile.step.verify import Round, Verify
@@ -190,7 +191,8 @@ def _grouped_matmul(rows: Any, weights: Any, ends: Any) -> Any:
 def _export(graph: Graph, module: _Flat) -> Exported:
     # What torch remembers of an operation it finds by the formulas of sizes, which takes longer than the operation.
     uncached = torch._dynamo.config.patch(fake_tensor_cache_enabled=False)
-    with _without_noise(), uncached, without_numbers(module) as sources:
+    untold = replaced(torch.fx.config, "do_not_emit_stack_traces", True)  # which line made a node: removed below
+    with _without_noise(), uncached, untold, without_numbers(module) as sources:
         model = _traced(graph, module).model
     put_weights(model, sources)
     _name(model, graph)

@@ -79,7 +79,7 @@ def test_every_precision_is_built_and_proven(cli, recipe, tmp_path):
     assert {row["precision"] for row in bundle.proof["graphs"] if "precision" in row} >= {"float16", "int4", "fp8"}
 
 
-@pytest.mark.sweep("engines take longest", but=["lookup"])
+@pytest.mark.sweep("engines take longest")
 @pytest.mark.parametrize(
     "drafter", ["{kind: model, model: drafter, tokens: 3}", "{kind: prompt_lookup, tokens: 3}"], ids=["model", "lookup"]
 )
@@ -246,6 +246,7 @@ def test_a_builder_without_memory_is_told_before_any_work(cli, recipe, tmp_path,
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.sweep("engines take longest")
 def test_a_builder_that_may_run_out_of_memory_is_told_as_a_note(cli, recipe, tmp_path, monkeypatch):
     """What is certain fits, what is usual does not: it may try, and here gets along."""
     monkeypatch.setattr("speccompile.engines.demand._OWN", 1e12)

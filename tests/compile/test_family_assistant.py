@@ -53,7 +53,7 @@ def candidates(model: PreTrainedModel, helper: Gemma4AssistantForCausalLM, text:
     return proposed
 
 
-@pytest.mark.sweep("a bundle each", but=["False"])
+@pytest.mark.sweep("a bundle each, with its proof")
 @pytest.mark.parametrize("sparse", [False, True])
 def test_drafts_are_those_of_transformers_candidate_generator(tmp_path: Path, sparse: bool) -> None:
     bundle = make(tmp_path, f"tokens: {DRAFTS}", sparse=sparse, prove=False)

@@ -76,6 +76,7 @@ def test_fewer_drafts_are_read_off_a_whole_block(tmp_path):
     np.testing.assert_array_equal(whole(fed, [7, 8])[:2], cut(fed, [7]))
 
 
+@pytest.mark.sweep("a bundle with its proof; rounds are in the first tier")
 def test_generates_what_the_target_generates(tmp_path):
     plan = plan_of(tmp_path, partial(heads.dflash2, layer_types=["full_attention"] * 2), "kind: auto")
     assert (plan.drafter.kind, plan.graphs, plan.drafter.tokens) == ("dflash", "fused", 4)

@@ -29,6 +29,7 @@ def test_drafts_of_rounds_are_those_of_the_whole_text(tmp_path, writer):
     check_rounds(plan_of(tmp_path, WRITERS[writer], "kind: dspark"))
 
 
+@pytest.mark.sweep("a bundle with its proof")
 def test_ends_a_chain_where_it_is_unsure(tmp_path):
     """The proof compares where chains end; both must happen for that to say something."""
     plan = plan_of(tmp_path, WRITERS["vanilla"], "kind: auto, threshold: 0.3")

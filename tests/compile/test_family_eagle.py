@@ -55,6 +55,7 @@ def test_drafts_of_rounds_are_those_of_the_whole_text(tmp_path, head):
     check_rounds(plan_of(tmp_path, partial(eagle, **head), "tokens: 3"))
 
 
+@pytest.mark.sweep("a bundle with its proof; rounds are in the first tier")
 def test_generates_what_the_target_generates(tmp_path):
     plan = plan_of(tmp_path, eagle, "tree: {depth: 3, top_k: 3, nodes: 7}")
     assert (plan.drafter.kind, plan.graphs) == ("eagle", "fused")

@@ -43,6 +43,7 @@ def test_every_draft_is_what_transformers_says_behind_a_mask_row(tmp_path, case)
     assert check_loop(plan, tmp_path, prompt_length=25, new_tokens=16) >= 16
 
 
+@pytest.mark.sweep("a bundle each, with its proof; every draft is compared in the first tier")
 @pytest.mark.parametrize(("kind", "write"), [("pass", masks), ("bita", bita)])
 def test_the_proof_holds_and_the_first_draft_always_comes_true(tmp_path, kind, write):
     """The target itself drafts, and reads the bonus token as it will verify it."""

@@ -20,6 +20,7 @@ def test_drafts_of_rounds_are_those_of_the_whole_text(tmp_path, head, drafter):
     check_rounds(plan_of(tmp_path, partial(p_eagle, **head), drafter))
 
 
+@pytest.mark.sweep("a bundle with its proof; rounds are in the first tier")
 def test_generates_what_the_target_generates(tmp_path):
     plan = plan_of(tmp_path, partial(p_eagle, dialect="vllm", draft_size=100), "tokens: 3")
     assert (plan.drafter.kind, plan.graphs) == ("p_eagle", "fused")

@@ -24,5 +24,6 @@ def test_drafts_of_rounds_are_those_of_the_whole_text(tmp_path, tokens):
     check_rounds(plan)
 
 
+@pytest.mark.sweep("a bundle with its proof; rounds are in the first tier")
 def test_generates_what_the_target_generates(tmp_path):
     check_generation(plan_of(tmp_path, pard, "tokens: 4"), tmp_path)

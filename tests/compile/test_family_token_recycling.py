@@ -160,7 +160,7 @@ def built(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param)
     save(zoo.model("llama"), folder / "target")
     (folder / "recipe.yaml").write_text(yaml.safe_dump(RECIPE | {"graphs": request.param}))
-    build(make_plan(load_recipe(folder / "recipe.yaml")), folder / "bundle")  # proof included
+    build(make_plan(load_recipe(folder / "recipe.yaml")), folder / "bundle", prove=request.param == "fused")
     return Built(folder)
 
 

@@ -12,6 +12,8 @@ from speccompile.runtime import Bundle
 from tests import zoo
 from tests.compile.tiny_bundles import Built, save
 
+pytestmark = pytest.mark.sweep("engines of a hybrid in every precision")
+
 EXPERTS = 4
 WORDS = ("int8", "int4")
 RECIPE = """

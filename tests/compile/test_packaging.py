@@ -133,6 +133,7 @@ def site(compiled: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.sweep("compiles all of the C++ once more")
 @needs_compiler
 def test_installed_package_finds_its_kernels(site: Path, tmp_path: Path) -> None:
     code = f"import sys; sys.path.insert(0, {str(site)!r}); from speccompile import native"

@@ -55,6 +55,7 @@ def test_heads_that_are_read_as_they_were_trained_beat_every_other_reading(name,
     assert found["readings"]
 
 
+@pytest.mark.sweep("every reading of a trained head", but=["demo-dflash"])
 @pytest.mark.parametrize(
     ("name", "override", "better"),
     [
