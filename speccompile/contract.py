@@ -88,7 +88,8 @@ kept.table ..   any                     what a drafter has learned: states that 
 
 New tokens of a round in row b: path[b, n_given[b] : n_path[b] + 1]. The host then adds n_path to length.
 
-Standard library only: this file is imported by the compiler and by the runtime.
+Standard library only: this file is imported by the compiler and by the runtime. The tables below are C++'s too:
+`scripts/contract_header.py` writes them into speccompile/native/contract_table.h.
 """
 
 from collections.abc import Iterable, Mapping
@@ -97,6 +98,20 @@ from typing import Any
 
 VERSION = 3
 """Version of the contract. A runtime refuses bundles with another one."""
+
+BUFFERS = (
+    "window", "n_given", "n_total", "length", "logit_rows", "batch_rows", "path", "n_path", "logits", "catch_up",
+    "pairs", "tokens", "parents", "nodes", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "history",
+    "uniforms", "accept_uniforms", "draft_uniforms", "draft_ids", "draft_probs", "allowed", "features", "successors",
+    "row_tokens",
+)  # fmt: skip
+"""Names of buffers that have one; states are called by their part and kind. Some are names of sizes as well."""
+
+GRAPHS = ("verify", "draft", "step")
+"""Names of a round's graphs."""
+
+ROLES = ("io", "index", "state", "optional", "link")
+"""What a tensor can be: see `Tensor`."""
 
 PARTS = ("target", "drafter")
 """What has weights and caches of its own; its name begins the names of its caches."""
@@ -128,18 +143,32 @@ BATCH = "batch"
 CANDIDATES = 64
 """C: a draft is drawn among so many of the best tokens. What the others lose is a draft now and then, no exactness."""
 
-TENSORRT_DTYPES = {
-    "FLOAT": "float32",
-    "HALF": "float16",
-    "BF16": "bfloat16",
-    "INT64": "int64",
-    "INT32": "int32",
-    "BOOL": "bool",
-    "INT8": "int8",
-}
-"""Names of TensorRT's types -> those of this contract."""
-
 Dimension = int | str
+
+
+@dataclass(frozen=True)
+class Dtype:
+    """A kind of number: its bytes, its onnx.TensorProto.DataType, and what safetensors and TensorRT call it."""
+
+    bytes: int
+    onnx: int
+    safetensors: str
+    tensorrt: str
+
+
+DTYPES = {
+    "float32": Dtype(4, 1, "F32", "FLOAT"),
+    "float16": Dtype(2, 10, "F16", "HALF"),
+    "bfloat16": Dtype(2, 16, "BF16", "BF16"),
+    "int64": Dtype(8, 7, "I64", "INT64"),
+    "int32": Dtype(4, 6, "I32", "INT32"),
+    "bool": Dtype(1, 9, "BOOL", "BOOL"),
+    "int8": Dtype(1, 3, "I8", "INT8"),
+}
+"""Everything that is said of a dtype is said here, for both runtimes."""
+
+TENSORRT_DTYPES = {dtype.tensorrt: name for name, dtype in DTYPES.items()}
+"""Names of TensorRT's types -> those of this contract."""
 
 
 @dataclass(frozen=True)

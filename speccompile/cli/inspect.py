@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from speccompile.cli.heads import hit_rows, hit_title
-from speccompile.contract import BATCH, Buffer, buffers
+from speccompile.contract import BATCH, DTYPES, Buffer, buffers
 from speccompile.errors import BundleError
 
 if TYPE_CHECKING:
     from speccompile.bundle import EngineEntry, Manifest, OpenedBundle
     from speccompile.contract import Graph, Tensor
     from speccompile.runtime.exactness import Exactness
-
-DTYPE_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "int64": 8}
 
 
 @click.command("inspect")
@@ -86,13 +84,13 @@ def command(folder: Path, as_json: bool, no_verify: bool) -> None:
 def size_in_bytes(buffer: Buffer, rows: int = 1) -> int | str:
     """A number, or a product where a width varies from run to run; of a batch of so many rows, which all lie in memory.
     Raises BundleError for a dtype of unknown size."""
-    if buffer.dtype not in DTYPE_BYTES:
-        known = ", ".join(DTYPE_BYTES)
+    if buffer.dtype not in DTYPES:
+        known = ", ".join(DTYPES)
         raise BundleError(
             f"manifest.json: buffer {buffer.name!r} has dtype {buffer.dtype!r}, expected one of {known}",
             hint="upgrade speccompile",
         )
-    fixed, widths = DTYPE_BYTES[buffer.dtype], []
+    fixed, widths = DTYPES[buffer.dtype].bytes, []
     for size in buffer.shape:
         if not isinstance(size, str) or size == BATCH:
             fixed *= rows if size == BATCH else int(size)

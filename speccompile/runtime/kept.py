@@ -16,17 +16,16 @@ import numpy as np
 
 from speccompile.bundle.folders import write_whole
 from speccompile.bundle.manifest import Manifest
-from speccompile.contract import KEPT, Graph, Tensor, with_batch
+from speccompile.contract import DTYPES, KEPT, Graph, Tensor, with_batch
 from speccompile.errors import UsageError
 from speccompile.runtime.engine import Array, Engine, numpy_dtype
 
 FORMAT = "speccompile.kept.1"
 
-_METADATA, _LENGTH, _ALIGNMENT, _LONGEST = "__metadata__", 8, 8, 1 << 20
-_DTYPES = {
-    "bool": "BOOL", "int32": "I32", "int64": "I64", "float16": "F16", "bfloat16": "BF16", "float32": "F32",
-}  # fmt: skip
-"""The contract's dtype -> the format's."""
+METADATA = "__metadata__"
+LENGTH_BYTES, ALIGNMENT, LONGEST = 8, 8, 1 << 20
+"""Of the header: bytes of its length, what that is a multiple of, and the most that is read."""
+
 _ANOTHER = "give the file that this bundle wrote, or start from empty states (--reset)"
 
 
@@ -104,21 +103,23 @@ def _described(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
     for name, tensor in tensors.items():
         shape = tensor.concrete_shape({})
         end = start + int(np.prod(shape)) * numpy_dtype(tensor.dtype).itemsize
-        rows[name] = {"dtype": _DTYPES[tensor.dtype], "shape": list(shape), "data_offsets": [start, end]}
+        rows[name] = {"dtype": DTYPES[tensor.dtype].safetensors, "shape": list(shape), "data_offsets": [start, end]}
         start = end
     return rows
 
 
 def _written(metadata: Mapping[str, str], tensors: Mapping[str, Tensor], values: Mapping[str, Array]) -> bytes:
-    header = json.dumps({_METADATA: dict(metadata), **_described(tensors)}).encode()
-    header += b" " * (-len(header) % _ALIGNMENT)
-    return b"".join([len(header).to_bytes(_LENGTH, "little"), header, *(values[name].tobytes() for name in tensors)])
+    header = json.dumps({METADATA: dict(metadata), **_described(tensors)}).encode()
+    header += b" " * (-len(header) % ALIGNMENT)
+    return b"".join(
+        [len(header).to_bytes(LENGTH_BYTES, "little"), header, *(values[name].tobytes() for name in tensors)]
+    )
 
 
 def _read(content: bytes, metadata: Mapping[str, str], tensors: Mapping[str, Tensor], path: Path) -> dict[str, Array]:
     """The states in a file, by name. Raises UsageError as `Kept.load`."""
     header, data = _split(content, path)
-    found = header.pop(_METADATA, None)
+    found = header.pop(METADATA, None)
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         received = found.get("format") if isinstance(found, dict) else None
         raise UsageError(f"{path}: received format {received!r}, expected {FORMAT!r}", hint=_ANOTHER)
@@ -141,16 +142,16 @@ def _read(content: bytes, metadata: Mapping[str, str], tensors: Mapping[str, Ten
 
 def _split(content: bytes, path: Path) -> tuple[dict[str, Any], memoryview]:
     """The header and the bytes behind it."""
-    length = int.from_bytes(content[:_LENGTH], "little")
-    if len(content) < _LENGTH or not 0 < length <= min(_LONGEST, len(content) - _LENGTH):
+    length = int.from_bytes(content[:LENGTH_BYTES], "little")
+    if len(content) < LENGTH_BYTES or not 0 < length <= min(LONGEST, len(content) - LENGTH_BYTES):
         raise UsageError(f"{path}: no file of states, or a truncated one: {len(content)} bytes", hint=_ANOTHER)
     try:
-        header = json.loads(content[_LENGTH : _LENGTH + length])
+        header = json.loads(content[LENGTH_BYTES : LENGTH_BYTES + length])
     except (ValueError, RecursionError):
         header = None
     if not isinstance(header, dict):
         raise UsageError(f"{path}: no file of states: its header is no JSON object", hint=_ANOTHER)
-    return header, memoryview(content)[_LENGTH + length :]
+    return header, memoryview(content)[LENGTH_BYTES + length :]
 
 
 def _numbers(data: memoryview, tensors: Mapping[str, Tensor], path: Path) -> dict[str, Array]:

@@ -12,7 +12,7 @@ import numpy as np
 import onnxruntime as ort
 
 from speccompile.bundle.manifest import EngineEntry
-from speccompile.contract import BATCH, Tensor, has_ranges
+from speccompile.contract import BATCH, DTYPES, Tensor, has_ranges
 from speccompile.runtime.engine import (
     SCRATCH,
     Array,
@@ -28,9 +28,6 @@ from speccompile.runtime.engine import (
 )
 from speccompile.runtime.sessions import shared_session
 from speccompile.system import available_cores
-
-ONNX_TYPES = {"float32": 1, "int32": 6, "int64": 7, "bool": 9, "float16": 10, "bfloat16": 16}
-"""dtype -> onnx.TensorProto.DataType."""
 
 Shape = tuple[int, ...]
 
@@ -96,7 +93,7 @@ class OnnxRuntimeEngine:
         if tensor.role == "index":
             whole = self.array(tensor.buffer, tensor.concrete_shape(widths))
             whole[:] = range(len(whole))
-        kind = ONNX_TYPES[self._dtypes[tensor.buffer]]
+        kind = DTYPES[self._dtypes[tensor.buffer]].onnx
         return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(self._lines(tensor, widths, rows), kind)
 
     def bind(

@@ -17,12 +17,12 @@ from typing import Any
 import onnxruntime as ort
 
 from speccompile.bundle.manifest import EngineEntry
+from speccompile.contract import DTYPES
 from speccompile.errors import EngineError
 from speccompile.progress import LOGGER
 from speccompile.runtime.cuda import Device
 from speccompile.runtime.device import Binding, DeviceEngine, Repeats
 from speccompile.runtime.engine import Run, opened_first
-from speccompile.runtime.onnxruntime import ONNX_TYPES
 from speccompile.runtime.sessions import ERRORS, first_line, refusable, session_options
 from speccompile.system import available_cores
 
@@ -130,7 +130,7 @@ class _Session:
         ways = ((bound.bind_input, binding.inputs), (bound.bind_output, binding.outputs))
         for bind, each in ((bind, each) for bind, tensors in ways for each in tensors):
             try:
-                bind(each.tensor.name, memory, 0, ONNX_TYPES[each.tensor.dtype], each.shape, each.address)
+                bind(each.tensor.name, memory, 0, DTYPES[each.tensor.dtype].onnx, each.shape, each.address)
             except ERRORS as error:
                 raise EngineError(
                     f"{self._path.name}: ONNX Runtime does not bind {each.tensor.name}: {first_line(error)}",

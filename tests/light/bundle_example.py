@@ -34,6 +34,14 @@ def several_rows() -> dict[str, object]:
     return {"batch_size": 3, "graphs": (graph,), "engines": engines}
 
 
+def constrained() -> dict[str, object]:
+    """Of a bundle that takes constraints: changes of `manifest`."""
+    verify = verify_graph()
+    allowed = Tensor("allowed", "bool", (1, "logit_rows", "allowed"), "allowed", "io")
+    graph = replace(verify, inputs=(*verify.inputs, allowed))
+    return {"graphs": (graph,), "engines": (cpu_entry((graph,), {"verify": "graphs/verify.onnx"}),)}
+
+
 def manifest(**changes: object) -> Manifest:
     values: dict[str, object] = {
         "format": FORMAT,

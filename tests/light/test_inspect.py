@@ -6,9 +6,18 @@ from click.testing import CliRunner, Result
 
 from speccompile.bundle import BundleWriter, open_bundle
 from speccompile.cli.inspect import command, size_in_bytes
-from speccompile.contract import Buffer, Graph, Tensor, buffers
+from speccompile.contract import DTYPES, Buffer, Graph, Tensor, buffers
 from speccompile.errors import BundleError
-from tests.light.bundle_example import LOCK, PROOF, fill, manifest, tensorrt_entries, verify_graph, write_bundle
+from tests.light.bundle_example import (
+    LOCK,
+    PROOF,
+    constrained,
+    fill,
+    manifest,
+    tensorrt_entries,
+    verify_graph,
+    write_bundle,
+)
 
 
 @pytest.fixture(scope="module")
@@ -41,10 +50,27 @@ def test_all_rows_of_a_batch_lie_in_memory():
 
 def test_a_dtype_without_a_size_is_refused():
     odd = Buffer("window", "float5", (1,), "io")
-    message = r"manifest\.json: buffer 'window' has dtype 'float5', expected one of float16, bfloat16, float32, int64"
+    message = r"manifest\.json: buffer 'window' has dtype 'float5', expected one of float32, float16, "
     with pytest.raises(BundleError, match=message) as caught:
         size_in_bytes(odd)
     assert caught.value.hint == "upgrade speccompile"
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_dtype_of_the_contract_has_a_size(dtype):
+    assert size_in_bytes(Buffer("any", dtype, (2, 3), "io")) == 6 * DTYPES[dtype].bytes
+
+
+def test_a_bundle_that_takes_constraints_is_shown(tmp_path):
+    folder = write_bundle(tmp_path / "demo", **constrained())
+    shown = inspect(str(folder))
+    assert shown.exit_code == 0, shown.output
+    (row,) = [line.split() for line in shown.stdout.splitlines() if line.split()[:1] == ["allowed"]]
+    assert row == ["allowed", "bool", "[1,", "logit_rows,", "allowed]", "1*logit_rows*allowed", "bytes"]
+    (held,) = [
+        each for each in json.loads(inspect(str(folder), "--json").stdout)["buffers"] if each["name"] == "allowed"
+    ]
+    assert held["bytes"] == "1*logit_rows*allowed"
 
 
 def test_the_object_is_the_bundle(bundle):
