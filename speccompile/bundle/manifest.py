@@ -2,10 +2,11 @@
 
 import dataclasses
 import json
-from dataclasses import dataclass
-from typing import Any, TypeVar, get_type_hints
+from dataclasses import dataclass, replace
+from types import NoneType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-from speccompile.contract import Graph, buffers
+from speccompile.contract import Graph, Tensor, buffers
 from speccompile.errors import BundleError
 
 FORMAT = 3
@@ -16,6 +17,13 @@ LOCK = "lock.json"
 PROOF = "proof.json"
 TOKENIZER = "tokenizer/tokenizer.json"
 CHAT = "tokenizer/chat.json"
+
+BACKENDS = ("onnxruntime", "tensorrt_rtx", "tensorrt")
+"""What runs an engine's files, and"""
+PROVIDERS = ("cpu", "cuda", "nv_tensorrt_rtx")
+"""on what."""
+DECODINGS = ("greedy", "sampling")
+TREES = ("chain", "static", "dynamic")
 
 _REBUILD = "build the bundle again with this speccompile"
 
@@ -118,56 +126,95 @@ class Manifest:
     @classmethod
     def from_json(cls, data: object, file: str = MANIFEST) -> "Manifest":
         """Inverse of `to_json`. Raises BundleError naming `file` and the field that is missing, unknown or wrong."""
-        fields = _Fields(data, file)
-        plain = {
-            name: fields.take(name, kind) for name, kind in get_type_hints(cls).items() if kind in (int, str, bool)
-        }
-        manifest = cls(
-            **plain,
-            eos_token_ids=fields.take_list("eos_token_ids", int),
-            graphs=tuple(_graph(*item) for item in fields.take_items("graphs")),
-            engines=tuple(_engine(*item) for item in fields.take_items("engines")),
-            plan=fields.take("plan", dict),
-        )
-        written = fields.take("buffers", list)
-        fields.finish()
+        plain = dict(check_record("manifest", data, file))
+        written = plain.pop("buffers")
+        plain["eos_token_ids"] = tuple(plain["eos_token_ids"])
+        plain["graphs"] = tuple(_graph(*item) for item in _inner(plain["graphs"], f"{file}: graphs"))
+        plain["engines"] = tuple(_engine(*item) for item in _inner(plain["engines"], f"{file}: engines"))
+        manifest = cls(**plain)
         if written != manifest.to_json()["buffers"]:
             raise BundleError(f"{file}: buffers are not those of its graphs", hint=_REBUILD)
         return manifest
 
 
-class _Fields:
-    """The fields of one JSON object, taken one by one; `finish` refuses what is left over."""
+@dataclass(frozen=True)
+class Field:
+    """A field of a JSON object.
 
-    def __init__(self, data: object, where: str) -> None:
-        self._left: dict[str, Any] = dict(_typed(data, dict, where))
-        self._where = where
+    kind: its type. items: of a list's items or an object's values, one of these; () for anything. record: in RECORDS,
+    the fields that it, or each of its items, has; "" for none. nullable: whether it may be null.
+    """
 
-    def take(self, name: str, kind: type[T]) -> T:
-        if name not in self._left:
-            raise BundleError(f"{self._where}: the field {name!r} is missing", hint=_REBUILD)
-        return _typed(self._left.pop(name), kind, f"{self._where}: {name}")
+    name: str
+    kind: type
+    items: tuple[type, ...] = ()
+    record: str = ""
+    nullable: bool = False
 
-    def take_or_none(self, name: str, kind: type[T]) -> T | None:
-        if name in self._left and self._left[name] is None:
-            return self._left.pop(name)  # type: ignore[no-any-return]
-        return self.take(name, kind)
 
-    def take_list(self, name: str, kind: type[T]) -> tuple[T, ...]:
-        return tuple(_typed(item, kind, where) for item, where in self.take_items(name))
+_NAMES = {Tensor: "tensor", Graph: "graph", TensorRTBuild: "build", EngineEntry: "engine", Manifest: "manifest"}
+"""Classes -> their records, each behind those that it has inside."""
 
-    def take_items(self, name: str) -> list[tuple[Any, str]]:
-        """The items of a list, each with the words that say where it stands."""
-        return [(item, f"{self._where}: {name}[{index}]") for index, item in enumerate(self.take(name, list))]
+_WRITTEN = {Graph: (Field("aliases", dict, (str,)),), Manifest: (Field("buffers", list),)}
+"""What `to_json` writes beside the fields of a class, for other readers."""
 
-    def take_texts(self, name: str) -> dict[str, str]:
-        texts = self.take(name, dict)
-        return {key: _typed(text, str, f"{self._where}: {name}.{key}") for key, text in texts.items()}
 
-    def finish(self) -> None:
-        if self._left:
-            names = ", ".join(repr(name) for name in sorted(self._left))
-            raise BundleError(f"{self._where}: unknown field {names}", hint=_REBUILD)
+def _field(name: str, hint: Any) -> Field:
+    """The field of a class whose type is `hint`."""
+    inner = get_args(hint)
+    if NoneType in inner:
+        return replace(_field(name, inner[0]), nullable=True)
+    if get_origin(hint) is dict:
+        return Field(name, dict, (str,) if inner[1] is str else ())
+    if get_origin(hint) is tuple and inner[0] in _NAMES:
+        return Field(name, list, record=_NAMES[inner[0]])
+    if get_origin(hint) is tuple:
+        return Field(name, list, get_args(inner[0]) or inner[:1])
+    return Field(name, dict, record=_NAMES[hint]) if hint in _NAMES else Field(name, hint)
+
+
+RECORDS = {
+    name: (*(_field(*each) for each in get_type_hints(cls).items()), *_WRITTEN.get(cls, ()))
+    for cls, name in _NAMES.items()
+}
+"""The JSON objects of a manifest, field by field: what is checked here, and in C++ by the table that
+`scripts/contract_header.py` makes of it."""
+
+
+def check_record(record: str, data: object, where: str) -> dict[str, Any]:
+    """The object `data`. Raises BundleError, naming the place, unless it has the fields of a record, of their types,
+    and no others."""
+    found: dict[str, Any] = _typed(data, dict, where)
+    left = dict(found)
+    for field in RECORDS[record]:
+        if field.name not in left:
+            raise BundleError(f"{where}: the field {field.name!r} is missing", hint=_REBUILD)
+        value = left.pop(field.name)
+        if value is not None or not field.nullable:
+            _check_value(field, value, f"{where}: {field.name}")
+    if left:
+        names = ", ".join(repr(name) for name in sorted(left))
+        raise BundleError(f"{where}: unknown field {names}", hint=_REBUILD)
+    return found
+
+
+def _check_value(field: Field, value: Any, where: str) -> None:
+    _typed(value, field.kind, where)
+    if field.record and field.kind is dict:
+        check_record(field.record, value, where)
+        return
+    for item, place in _inner(value, where):
+        if field.record:
+            check_record(field.record, item, place)
+        elif field.items and type(item) not in field.items:
+            _typed(item, field.items[0], place)
+
+
+def _inner(value: Any, where: str) -> list[tuple[Any, str]]:
+    """The items of a list or values of an object, each with the words that say where it stands."""
+    if isinstance(value, list):
+        return [(item, f"{where}[{index}]") for index, item in enumerate(value)]
+    return [(item, f"{where}.{key}") for key, item in value.items()] if isinstance(value, dict) else []
 
 
 def _typed(value: Any, kind: type[T], where: str) -> T:
@@ -177,58 +224,19 @@ def _typed(value: Any, kind: type[T], where: str) -> T:
     return value
 
 
-def _engine(data: object, where: str) -> EngineEntry:
-    fields = _Fields(data, where)
-    name, backend, provider = (fields.take(name, str) for name in ("name", "backend", "provider"))
-    engine = EngineEntry(
-        name=name,
-        backend=backend,
-        provider=provider,
-        files=fields.take_texts("files"),
-        precision=fields.take_texts("precision"),
-        graphs=tuple(_graph(*item) for item in fields.take_items("graphs")),
-        compute_capability=fields.take_or_none("compute_capability", str),
-        build=_build(fields.take_or_none("build", dict), f"{where}: build"),
-    )
-    fields.finish()
-    return engine
+def _engine(data: dict[str, Any], where: str) -> EngineEntry:
+    graphs = tuple(_graph(*item) for item in _inner(data["graphs"], f"{where}: graphs"))
+    build = None if data["build"] is None else TensorRTBuild(**data["build"])
+    return EngineEntry(**data | {"graphs": graphs, "build": build})
 
 
-def _build(data: dict[str, Any] | None, where: str) -> TensorRTBuild | None:
-    if data is None:
-        return None
-    fields = _Fields(data, where)
-    build = TensorRTBuild(
-        deferred=fields.take("deferred", str),
-        sources=fields.take_texts("sources"),
-        settings=fields.take("settings", dict),
-        reports=fields.take("reports", dict),
-    )
-    fields.finish()
-    return build
-
-
-def _graph(data: Any, where: str) -> Graph:
-    fields = _Fields(data, where)
-    fields.take("name", str)
-    for item, place in fields.take_items("inputs") + fields.take_items("outputs"):
-        _check_tensor(item, place)
-    written = fields.take_texts("aliases")
-    fields.finish()
+def _graph(data: dict[str, Any], where: str) -> Graph:
     graph = Graph.from_json(data)
-    if written != (aliases := _aliases(graph, where)):
-        raise BundleError(f"{where}: aliases are {written}, its inputs and outputs say {aliases}", hint=_REBUILD)
+    if data["aliases"] != (aliases := _aliases(graph, where)):
+        raise BundleError(
+            f"{where}: aliases are {data['aliases']}, its inputs and outputs say {aliases}", hint=_REBUILD
+        )
     return graph
-
-
-def _check_tensor(data: object, where: str) -> None:
-    fields = _Fields(data, where)
-    for name in ("name", "dtype", "buffer", "role"):
-        fields.take(name, str)
-    for size, place in fields.take_items("shape"):
-        if not isinstance(size, str):
-            _typed(size, int, place)
-    fields.finish()
 
 
 def _aliases(graph: Graph, where: str) -> dict[str, str]:
