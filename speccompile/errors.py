@@ -17,6 +17,8 @@ A message says what was received, what was expected and where. The hint says wha
 it on a line of its own.
 """
 
+from typing import NamedTuple
+
 DEFECT_EXIT_CODE = 70
 
 
@@ -81,3 +83,25 @@ class ProofError(SpeccompileError):
     """The compiled loop does not give the reference's tokens."""
 
     exit_code = 3
+
+
+class Kind(NamedTuple):
+    """A kind of error in the C ABI (`spc_error_kind`): its number, which never changes, and what ends a program."""
+
+    number: int
+    exit_code: int
+    meaning: str
+
+
+KINDS = {
+    "failed": Kind(1, SpeccompileError.exit_code, "SpeccompileError: failed for a named reason"),
+    "usage": Kind(2, UsageError.exit_code, "UsageError: the call or the command line is wrong"),
+    "bundle": Kind(10, BundleError.exit_code, "BundleError: a folder that is no bundle, or not the one that was built"),
+    "engine": Kind(11, EngineError.exit_code, "EngineError: an engine library that is missing or refuses a graph"),
+    "prompt": Kind(12, PromptError.exit_code, "PromptError: a prompt that this bundle cannot take"),
+    "cancelled": Kind(13, 1, "spc_session_cancel; Python has no such error"),
+    "memory": Kind(14, 1, "out of memory"),
+    "too_small": Kind(15, 1, "a buffer of the caller's; the size that it needs was written"),
+    "defect": Kind(70, DEFECT_EXIT_CODE, "a defect of speccompile"),
+}
+"""Those of the runtime in C++, which `scripts/contract_header.py` writes into its header."""

@@ -21,8 +21,8 @@ from speccompile.progress import step
 from speccompile.runtime.engine import numpy_dtype
 from speccompile.system import physical_memory
 
-_PASSES = 6
-_SMALLEST, _CACHES, _LARGEST = 256 << 20, 4, 2 << 30
+PASSES = 6
+SMALLEST, CACHES, LARGEST = 256 << 20, 4, 2 << 30
 """Bytes of the buffer that is read: so many times the last-level cache, within these limits."""
 
 
@@ -131,7 +131,7 @@ def measure_bandwidth(threads: int) -> Bandwidth:
     with step("bandwidth of the memory"), ThreadPoolExecutor(threads) as pool:
         parts = np.array_split(np.ones(size // 4, np.int32), threads)
         best = float("inf")
-        for _ in range(_PASSES):
+        for _ in range(PASSES):
             start = perf_counter()
             list(pool.map(np.max, parts))
             best = min(best, perf_counter() - start)
@@ -139,7 +139,7 @@ def measure_bandwidth(threads: int) -> Bandwidth:
 
 
 def _buffer_bytes() -> int:
-    return max(_SMALLEST, min(_LARGEST, _CACHES * _last_level_cache(), physical_memory() // 8))
+    return max(SMALLEST, min(LARGEST, CACHES * _last_level_cache(), physical_memory() // 8))
 
 
 def _last_level_cache() -> int:

@@ -25,9 +25,11 @@ from speccompile.progress import LOGGER
 
 FOLDER = "SPECCOMPILE_CACHE_DIR"
 LIMIT = "SPECCOMPILE_CACHE_LIMIT_GB"
+DEFAULT_LIMIT = 20
+"""Gigabytes."""
 
 ENTRY = "entry.json"
-_PART = ".part"
+PART = ".part"
 _NAME = re.compile(r"[0-9a-f]{64}|\.[0-9a-f]{64}\.\d+-[0-9a-f]{8}\.part")
 """Folders of ours. Whatever else lies there is left alone: the user chooses the place of the cache."""
 
@@ -58,7 +60,7 @@ def cache_folder(name: str) -> Path:
 
 def default_limit() -> float:
     """$SPECCOMPILE_CACHE_LIMIT_GB in bytes, 20 GB by default. Raises UsageError when it is no number."""
-    return read_number(LIMIT, 20, zero=True) * 1e9
+    return read_number(LIMIT, DEFAULT_LIMIT, zero=True) * 1e9
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ class FolderCache:
 
     def entries(self) -> list[Entry]:
         """All entries, the last used first."""
-        found = [_read_entry(path) for path in self._paths() if path.suffix != _PART]
+        found = [_read_entry(path) for path in self._paths() if path.suffix != PART]
         return sorted((entry for entry in found if entry), key=lambda entry: entry.used, reverse=True)
 
     def clear(self) -> list[Entry]:
@@ -152,12 +154,12 @@ class FolderCache:
     def _remove_parts(self) -> None:
         """Remove what processes that were killed have left."""
         for left in self._paths():
-            if left.suffix == _PART and (unused := _lock(left)) is not None:
+            if left.suffix == PART and (unused := _lock(left)) is not None:
                 shutil.rmtree(left, ignore_errors=True)
                 os.close(unused)
 
     def _part(self, digest: str) -> Path:
-        return self.folder / f".{digest}.{os.getpid()}-{secrets.token_hex(4)}{_PART}"
+        return self.folder / f".{digest}.{os.getpid()}-{secrets.token_hex(4)}{PART}"
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:

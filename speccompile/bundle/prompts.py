@@ -30,6 +30,9 @@ UNRESOLVED = "FULL BENCHMARK DATA SHOULD BE FETCHED"
 PLAIN = "prompts"
 """The group of prompts that are no questions."""
 
+SHOWN = 80
+"""Characters of a line that is wrong."""
+
 _KEYS = {"question_id", "category", "turns"}
 
 _MEDIA = re.compile(r"(?:input_)?(image|video|audio)s?(?:_url|_path|_file)?")
@@ -154,7 +157,7 @@ def _json(line: str) -> Any:
 
 def _shortened(line: str) -> str:
     received = line.strip()
-    return received if len(received) <= 80 else f"{received[:80]}..."
+    return received if len(received) <= SHOWN else f"{received[:SHOWN]}..."
 
 
 def _checked(prompt: str, path: Path, number: int) -> str:

@@ -30,6 +30,8 @@ DOMAIN = "speccompile.native"
 """Of the operators in graphs."""
 
 VARIABLE = "SPECCOMPILE_KERNELS"
+ONNXRUNTIME = "SPECCOMPILE_ONNXRUNTIME"
+"""What names the library of ONNX Runtime that the runtime in C++ loads."""
 
 NONE = "none"
 """The path of ONNX Runtime's own kernels."""

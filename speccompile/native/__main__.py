@@ -7,6 +7,7 @@ import argparse
 import os
 import sys
 
+from speccompile.native import ONNXRUNTIME
 from speccompile.native.locate import HINT, locations
 
 OPTIONS = {
@@ -53,7 +54,7 @@ def command() -> int:
     if found.command is None:
         return _absent("command")
     if found.onnxruntime is not None:
-        os.environ.setdefault("SPECCOMPILE_ONNXRUNTIME", str(found.onnxruntime))
+        os.environ.setdefault(ONNXRUNTIME, str(found.onnxruntime))
     return os.execv(found.command, [str(found.command), *sys.argv[1:]])  # noqa: S606
 
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 
 #include "errors.h"
 
@@ -53,20 +54,6 @@ const Tensor* named(const std::vector<Tensor>& tensors, const std::string& name)
   return found == tensors.end() ? nullptr : &*found;
 }
 
-struct Number {
-  const char* dtype;
-  size_t size;
-  int onnx;
-};
-constexpr Number kNumbers[] = {{"float32", 4, 1}, {"int32", 4, 6},    {"int64", 8, 7},
-                               {"bool", 1, 9},    {"float16", 2, 10}, {"bfloat16", 2, 16}};
-
-const Number* number(const std::string& dtype) {
-  for (const Number& each : kNumbers)
-    if (dtype == each.dtype) return &each;
-  return nullptr;
-}
-
 }  // namespace
 
 Graph Graph::from_json(const Json& data) { return {data["name"].text(), tensors(data["inputs"]), tensors(data["outputs"])}; }
@@ -87,30 +74,37 @@ std::vector<Graph> with_batch(std::vector<Graph> graphs, int64_t rows) {
 
 bool is_carried(const std::string& buffer) {
   const std::string dotted = "." + buffer + ".";
-  return dotted.find(".conv.") != std::string::npos || dotted.find(".state.") != std::string::npos;
+  return std::any_of(std::begin(carried::kAll), std::end(carried::kAll), [&](const char* kind) {
+    return dotted.find("." + std::string(kind) + ".") != std::string::npos;
+  });
 }
 
 bool carries(const std::vector<Graph>& graphs, const std::string& part) {
   const auto is_its = [&](const Tensor& tensor) {
     const std::string name = copied_to(tensor).empty() ? tensor.buffer : copied_to(tensor);
-    return name.rfind(part, 0) == 0 && is_carried(name);
+    return name.rfind(part + ".", 0) == 0 && is_carried(name);
   };
   return std::any_of(graphs.begin(), graphs.end(),
                      [&](const Graph& graph) { return std::any_of(graph.outputs.begin(), graph.outputs.end(), is_its); });
 }
 
 std::string copied_to(const Tensor& output) {
-  const bool is_copied = output.role == "state" && output.buffer.rfind(kNext, 0) == 0;
+  const bool is_copied = output.role == role::kState && output.buffer.rfind(kNext, 0) == 0;
   return is_copied ? output.buffer.substr(std::strlen(kNext)) : "";
 }
 
+const Dtype* dtype_named(const std::string& name) {
+  const auto found = std::find_if(std::begin(kDtypes), std::end(kDtypes), [&](const Dtype& each) { return name == each.name; });
+  return found == std::end(kDtypes) ? nullptr : found;
+}
+
 size_t item_size(const std::string& dtype) {
-  const Number* found = number(dtype);
-  return found ? found->size : 0;
+  const Dtype* found = dtype_named(dtype);
+  return found ? found->bytes : 0;
 }
 
 int onnx_type(const std::string& dtype) {
-  const Number* found = number(dtype);
+  const Dtype* found = dtype_named(dtype);
   return found ? found->onnx : 0;
 }
 

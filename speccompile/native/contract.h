@@ -6,21 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "contract_table.h"
 #include "json.h"
 
 namespace spc {
-
-// Version of the contract. A runtime refuses bundles with another one.
-constexpr int kContract = 3;
-
-// What the names of states begin with that outlive a generation.
-constexpr const char* kKept = "kept.";
-// What the names of buffers begin with in which an engine writes such states, where it does not update them in place: it puts
-// them where they are read when the graph has run.
-constexpr const char* kNext = "next.";
-
-// The name of the size that counts the rows of a batch.
-constexpr const char* kBatch = "batch";
 
 using Shape = std::vector<int64_t>;
 using Widths = std::map<std::string, int64_t>;
@@ -37,7 +26,7 @@ struct Dimension {
   Json to_json() const;
 };
 
-// An input or output of a graph. role: "io", "index", "state", "optional" or "link".
+// An input or output of a graph. role: one of role::kAll.
 struct Tensor {
   std::string name, dtype, buffer, role;
   std::vector<Dimension> shape;
@@ -63,26 +52,17 @@ std::vector<Graph> with_batch(std::vector<Graph> graphs, int64_t rows);
 // Whether a buffer is a state that is carried from token to token, "target.conv.0", "drafter.1.state.3": it has no row for every
 // token, so a token must not be given to it twice.
 bool is_carried(const std::string& buffer);
-// Whether a part, "target." or "drafter.", has such states in these graphs of a round.
+// Whether a part, of part::kAll, has such states in these graphs of a round.
 bool carries(const std::vector<Graph>& graphs, const std::string& part);
 
 // The buffer into which an engine copies this one when the graph has run; "" where it does not.
 std::string copied_to(const Tensor& output);
 
+// What is said of a dtype; null for one that the runtime does not know.
+const Dtype* dtype_named(const std::string& name);
 // Bytes of a number; 0 for a dtype that the runtime does not know.
 size_t item_size(const std::string& dtype);
 // ONNX's number of a dtype (TensorProto.DataType, ONNXTensorElementDataType); 0 where there is none.
 int onnx_type(const std::string& dtype);
-
-// What a draft gives -> the buffer in which the next round reads it.
-struct Copied {
-  const char* drafted;
-  const char* buffer;
-};
-constexpr Copied kCopied[] = {{"next_window", "window"},
-                              {"next_total", "n_total"},
-                              {"next_parents", "parents"},
-                              {"next_ids", "draft_ids"},
-                              {"next_probs", "draft_probs"}};
 
 }  // namespace spc

@@ -22,6 +22,7 @@ from speccompile.runtime.generation import Generation, Row, Spent
 from speccompile.runtime.kept import Kept
 from speccompile.runtime.loop import Loop
 from speccompile.runtime.options import (
+    NEW_TOKENS,
     check_ends,
     check_new_tokens,
     check_sequences,
@@ -268,7 +269,7 @@ class Batch:
         bundle: Bundle,
         prompts: Sequence[Prompt],
         *,
-        max_new_tokens: int = 128,
+        max_new_tokens: int = NEW_TOKENS,
         stop: Sequence[str] = (),
         autoregressive: bool = False,
         adaptive: bool = True,

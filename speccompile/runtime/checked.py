@@ -6,10 +6,13 @@ from pathlib import Path
 from speccompile.bundle.cache import cache_folder, default_limit
 from speccompile.bundle.records import Records
 
+NAME = "checked"
+"""The folder of these records, among the caches."""
+
 
 def default_folder() -> Path:
     """Of this module's records."""
-    return cache_folder("checked")
+    return cache_folder(NAME)
 
 
 @dataclass(frozen=True)

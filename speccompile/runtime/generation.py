@@ -12,6 +12,11 @@ from speccompile.runtime.text import Stream
 if TYPE_CHECKING:
     from speccompile.runtime.constraints import Constraint, Matcher
 
+FINISH_REASONS = ("length", "stop", "capacity", "cancelled", "timeout", "error")
+"""Why a row has ended. The last two a service alone has."""
+
+MODES = ("speculative", "autoregressive")
+
 
 @dataclass(frozen=True)
 class Generation:

@@ -12,8 +12,11 @@ from speccompile.errors import PromptError, UsageError
 from speccompile.runtime.random import SEEDS, fresh_seed
 
 _LARGEST, _SMALLEST = float(np.finfo(np.float32).max), float(np.finfo(np.float32).tiny)
-_COLDEST, _PENALTIES = 1e-4, (1e-3, 1e3)
+COLDEST, PENALTIES = 1e-4, (1e-3, 1e3)
 """Beyond them logits leave float32."""
+
+NEW_TOKENS = 128
+"""`max_new_tokens` where none is given."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,7 @@ _OPTIONS = {
     ),
     "min_p": _Option(Real, lambda value: 0 <= value <= 1, "a number from 0 to 1", "0 keeps all tokens"),
     "repetition_penalty": _Option(
-        Real, lambda value: _PENALTIES[0] <= value <= _PENALTIES[1], "a number from 0.001 to 1000",
+        Real, lambda value: PENALTIES[0] <= value <= PENALTIES[1], "a number from 0.001 to 1000",
         "1 is none, more repeats less", 1,
     ),
     "seed": _Option(
@@ -155,8 +158,8 @@ def _checked(name: str, where: str, value: Any) -> int | float | None:
         value = value.item()
     if not (_is(option.kind, value) and option.accepts(value)):
         raise UsageError(f"{where}: received {value!r}, expected {option.expected}", hint=option.hint)
-    if name == "temperature" and 0 < value < _COLDEST:
-        raise UsageError(f"{where}: received {value!r}, expected 0, or {_COLDEST} or more", hint=option.hint)
+    if name == "temperature" and 0 < value < COLDEST:
+        raise UsageError(f"{where}: received {value!r}, expected 0, or {COLDEST} or more", hint=option.hint)
     return int(value) if option.kind is Integral else float(value)
 
 

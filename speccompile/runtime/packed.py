@@ -28,6 +28,8 @@ from speccompile.progress import LOGGER, step
 from speccompile.runtime.onnx_file import Carrier, external_data, with_carriers
 from speccompile.system import processor, trim_heap
 
+NAME = "packed"
+"""The folder of this cache."""
 FORMAT = 1
 """Version of the entries."""
 
@@ -39,8 +41,8 @@ SMALLEST_FILE = 64 << 10
 ROOT = Path("/")
 """What serialized graphs name files relative to. ONNX Runtime opens none that leads out of the folder it is given."""
 
-_PAGE = 4096
-_SAVED = "saved.onnx"
+PAGE = 4096
+SAVED = "saved.onnx"
 
 T = TypeVar("T")
 Places = list[tuple[int, int]]
@@ -51,7 +53,7 @@ Save = Callable[[Path, Path], None]
 
 def default_folder() -> Path:
     """$SPECCOMPILE_CACHE_DIR/packed, or speccompile/packed in the user's folder for caches."""
-    return cache_folder("packed")
+    return cache_folder(NAME)
 
 
 @dataclass(frozen=True)
@@ -70,9 +72,9 @@ class PackedWeights(FolderCache):
             # All weights as they are and packed, then the packed ones again.
             if shutil.disk_usage(part).free < 4 * key.size:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.folder))
-            save(graph, part / _SAVED)
+            save(graph, part / SAVED)
             trim_heap()
-            content["packed"] = self._take_over(part / _SAVED)
+            content["packed"] = self._take_over(part / SAVED)
 
     def _take_over(self, saved: Path) -> dict[str, dict[str, Any]]:
         """Put the packed weights of a saved graph into files of their own, and remove all else that was saved.
@@ -213,7 +215,7 @@ def _packed(tensor: dict[str, str]) -> Iterator[tuple[str, Places]]:
 
 
 def _round_up(size: int) -> int:
-    return -(-size // _PAGE) * _PAGE
+    return -(-size // PAGE) * PAGE
 
 
 @contextmanager

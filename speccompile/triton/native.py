@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from speccompile import native
-from speccompile.errors import EngineError
+from speccompile.errors import KINDS, EngineError
 from speccompile.native.locate import HINT
 
 BACKEND, RUNTIME, ONNXRUNTIME = "libtriton_speccompile.so", "libspeccompile.so.1", "libonnxruntime.so.1"
 """The names that the server, the backend and the runtime look for."""
 
-VARIABLE = "SPECCOMPILE_ONNXRUNTIME"
+VARIABLE = native.ONNXRUNTIME
 """Names ONNX Runtime's library, to the runtime as well."""
 
-_PROMPT = 12
+_PROMPT = KINDS["prompt"].number
 """SPC_PROMPT: the bundle has no tokenizer."""
 
 

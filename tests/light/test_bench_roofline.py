@@ -155,7 +155,7 @@ def test_without_a_round_nothing_is_reached():
 
 
 def test_bandwidth_is_that_of_a_buffer_beyond_the_caches(monkeypatch):
-    monkeypatch.setattr(roofline, "_SMALLEST", 1 << 20)
+    monkeypatch.setattr(roofline, "SMALLEST", 1 << 20)
     monkeypatch.setattr(roofline, "_last_level_cache", lambda: 3 << 20)
     found = measure_bandwidth(2)
     assert (found.threads, found.buffer_bytes) == (2, 12 << 20)

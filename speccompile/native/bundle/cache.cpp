@@ -25,8 +25,7 @@ namespace fs = std::filesystem;
 namespace spc {
 namespace {
 
-constexpr const char* kEntry = "entry.json";
-constexpr std::string_view kPart = ".part", kHexadecimal = "0123456789abcdef", kDecimal = "0123456789";
+constexpr std::string_view kHexadecimal = "0123456789abcdef", kDecimal = "0123456789";
 constexpr size_t kDigits = 64;  // of a digest
 
 // Takes so many of these characters off the front of a text; as many as there are for 0.
@@ -49,7 +48,7 @@ bool is_entry(std::string_view name) { return take(name, kHexadecimal, kDigits) 
 // A name as .<digest>.<process>-<random>.part.
 bool is_part(std::string_view name) {
   return take(name, ".") && take(name, kHexadecimal, kDigits) && take(name, ".") && take(name, kDecimal, 0) &&
-         take(name, "-") && take(name, kHexadecimal, 8) && name == kPart;
+         take(name, "-") && take(name, kHexadecimal, 8) && name == kCachePart;
 }
 
 // The folders of ours. Whatever else lies there is left alone: the user chooses the place of the cache.
@@ -178,7 +177,7 @@ std::string cache_folder(const std::string& name) {
   return path_in(own.empty() ? user_folder() : own, name);
 }
 
-double default_limit() { return read_number(kCacheLimit, 20, true) * 1e9; }
+double default_limit() { return read_number(kCacheLimit, kDefaultCacheLimit, true) * 1e9; }
 
 void mark_used(const std::string& path) { utimensat(AT_FDCWD, path.c_str(), nullptr, 0); }
 
@@ -197,7 +196,7 @@ std::optional<CacheEntry> FolderCache::read(const std::string& digest, const std
   if (!is_there(entry.folder, entry.lock)) return {};
   try {
     check_files(entry.folder, read_hashes(entry.folder, verify), verify);
-    entry.content = read_json(path_in(entry.folder, kEntry));
+    entry.content = read_json(path_in(entry.folder, kCacheEntry));
     mark_used(entry.folder);
     return entry;
   } catch (const Error& damage) {
@@ -219,7 +218,7 @@ void FolderCache::add(const std::string& digest, const std::function<Json(const 
     part.emplace(part_of(digest));
   }
   const Json content = fill(part->path);
-  write_file(path_in(part->path, kEntry), content.canonical());
+  write_file(path_in(part->path, kCacheEntry), content.canonical());
   write_hashes(part->path);
   for (const std::string& name : files_in(part->path)) sync(path_in(part->path, name));
   sync(part->path);
@@ -244,7 +243,7 @@ std::string FolderCache::part_of(const std::string& digest) const {
   std::random_device random;
   std::string digits;
   for (int i = 0; i < 8; ++i) digits += kHexadecimal[random() % 16];
-  return path_in(folder_, "." + digest + "." + std::to_string(getpid()) + "-" + digits + std::string(kPart));
+  return path_in(folder_, "." + digest + "." + std::to_string(getpid()) + "-" + digits + kCachePart);
 }
 
 // Remove an entry unless somebody is using it. Renamed first: killed on the way, this leaves no half of one.

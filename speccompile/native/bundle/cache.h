@@ -5,13 +5,11 @@
 #include <optional>
 #include <string>
 
+#include "../contract_table.h"
 #include "../files.h"
 #include "../json.h"
 
 namespace spc {
-
-constexpr const char* kCacheFolder = "SPECCOMPILE_CACHE_DIR";
-constexpr const char* kCacheLimit = "SPECCOMPILE_CACHE_LIMIT_GB";
 
 // A folder in $SPECCOMPILE_CACHE_DIR, or in speccompile of the user's folder for caches.
 std::string cache_folder(const std::string& name);

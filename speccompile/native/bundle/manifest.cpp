@@ -33,6 +33,16 @@ const char* python_name(Type type) {
   }
 }
 
+Type json_type(FieldType type) {
+  switch (type) {
+    case FieldType::kBool: return Type::kBool;
+    case FieldType::kInteger: return Type::kInteger;
+    case FieldType::kText: return Type::kText;
+    case FieldType::kList: return Type::kList;
+    default: return Type::kObject;
+  }
+}
+
 const Json& typed(const Json& value, Type type, const std::string& where) {
   const bool is_big = value.type() == Type::kBig && type == Type::kInteger;  // which Python takes
   if (is_big) refuse(where + ": expected an int of 64 bits, got " + value.repr());
@@ -40,58 +50,6 @@ const Json& typed(const Json& value, Type type, const std::string& where) {
     refuse(where + ": expected " + python_name(type) + ", got " + value.python_type() + " " + value.repr());
   return value;
 }
-
-// The fields of one JSON object, taken one by one; `finish` refuses what is left over.
-class Fields {
- public:
-  Fields(const Json& data, std::string where) : data_(typed(data, Type::kObject, where)), where_(std::move(where)) {}
-
-  const Json& take(const std::string& name, Type type) {
-    const Json* value = data_.find(name);
-    if (!value) refuse(where_ + ": the field " + python_repr(name) + " is missing");
-    taken_.insert(name);
-    return typed(*value, type, where_ + ": " + name);
-  }
-
-  const Json& take_or_none(const std::string& name, Type type) {
-    const Json* value = data_.find(name);
-    if (!value || !value->is_null()) return take(name, type);
-    taken_.insert(name);
-    return *value;
-  }
-
-  int64_t integer(const std::string& name) { return take(name, Type::kInteger).integer(); }
-  const std::string& text(const std::string& name) { return take(name, Type::kText).text(); }
-  bool truth(const std::string& name) { return take(name, Type::kBool).boolean(); }
-
-  // f(item, the words that say where it stands) for every item of a list.
-  template <class F>
-  void each(const std::string& name, F f) {
-    const Json::List& items = take(name, Type::kList).list();
-    for (size_t i = 0; i < items.size(); ++i) f(items[i], where_ + ": " + name + "[" + std::to_string(i) + "]");
-  }
-
-  Names texts(const std::string& name) {
-    Names found;
-    for (const auto& [key, text] : take(name, Type::kObject).object())
-      found.emplace_back(key, typed(text, Type::kText, where_ + ": " + name + "." + key).text());
-    return found;
-  }
-
-  void finish() const {
-    std::set<std::string> left;
-    for (const auto& [name, value] : data_.object())
-      if (!taken_.count(name)) left.insert(name);
-    std::string names;
-    for (const std::string& name : left) names += (names.empty() ? "" : ", ") + python_repr(name);
-    if (!left.empty()) refuse(where_ + ": unknown field " + names);
-  }
-
- private:
-  const Json& data_;
-  const std::string where_;
-  std::set<std::string> taken_;
-};
 
 // A width by its name, and what is added: "window", "window+1".
 void check_width(const std::string& width, const std::string& where) {
@@ -102,14 +60,47 @@ void check_width(const std::string& width, const std::string& where) {
     refuse(where + ": expected a width as 'window' or 'window+1', got " + python_repr(width));
 }
 
-void check_tensor(const Json& data, const std::string& where) {
-  Fields fields(data, where);
-  for (const char* name : {"name", "dtype", "buffer", "role"}) fields.text(name);
-  fields.each("shape", [](const Json& size, const std::string& place) {
-    if (size.is_text()) return check_width(size.text(), place);
-    if (typed(size, Type::kInteger, place).integer() < 0) refuse(place + ": expected a size of 0 or more, got " + size.repr());
-  });
-  fields.finish();
+// A size of a shape: a number or a width. Python takes any number and any text.
+void check_dimension(const Json& size, const std::string& where) {
+  if (size.is_text()) return check_width(size.text(), where);
+  if (typed(size, Type::kInteger, where).integer() < 0) refuse(where + ": expected a size of 0 or more, got " + size.repr());
+}
+
+void check_record(const JsonRecord& record, const Json& data, const std::string& where);
+
+// An item of a list, or a value of an object.
+void check_item(const JsonField& field, const Json& item, const std::string& where) {
+  if (field.record) return check_record(*field.record, item, where);
+  if (field.items == FieldType::kSize) return check_dimension(item, where);
+  if (field.items != FieldType::kAny) typed(item, json_type(field.items), where);
+}
+
+void check_value(const JsonField& field, const Json& value, const std::string& where) {
+  typed(value, json_type(field.type), where);
+  if (field.record && value.is_object()) return check_record(*field.record, value, where);
+  for (size_t i = 0; i < value.list().size(); ++i) check_item(field, value.list()[i], where + "[" + std::to_string(i) + "]");
+  for (const auto& [key, item] : value.object()) check_item(field, item, where + "." + key);
+}
+
+// Throws unless `data` has the fields of a record, of their types, and no others.
+void check_record(const JsonRecord& record, const Json& data, const std::string& where) {
+  std::set<std::string> left;
+  for (const auto& [name, value] : typed(data, Type::kObject, where).object()) left.insert(name);
+  for (const JsonField& field : record) {
+    const Json* value = data.find(field.name);
+    if (!value) refuse(where + ": the field " + python_repr(field.name) + " is missing");
+    if (!value->is_null() || !field.is_nullable) check_value(field, *value, where + ": " + field.name);
+    left.erase(field.name);
+  }
+  std::string names;
+  for (const std::string& name : left) names += (names.empty() ? "" : ", ") + python_repr(name);
+  if (!left.empty()) refuse(where + ": unknown field " + names);
+}
+
+Names texts(const Json& object) {
+  Names found;
+  for (const auto& [key, text] : object.object()) found.emplace_back(key, text.text());
+  return found;
 }
 
 // Output name -> input name, for every state that is updated in place.
@@ -118,7 +109,7 @@ Json aliases_of(const Graph& graph, const std::string& where) {
   for (const Tensor& tensor : graph.inputs) read[tensor.buffer] = tensor.name;
   Json aliases{Json::Object{}};
   for (const Tensor& tensor : graph.outputs) {
-    if (tensor.role != "state" || !copied_to(tensor).empty()) continue;
+    if (tensor.role != role::kState || !copied_to(tensor).empty()) continue;
     const auto found = read.find(tensor.buffer);
     if (found == read.end())
       refuse(where + ": an output updates the state " + python_repr(tensor.buffer) + ", which no input reads");
@@ -128,43 +119,30 @@ Json aliases_of(const Graph& graph, const std::string& where) {
 }
 
 Graph read_graph(const Json& data, const std::string& where) {
-  Fields fields(data, where);
-  fields.text("name");
-  for (const char* name : {"inputs", "outputs"}) fields.take(name, Type::kList);
-  fields.each("inputs", check_tensor);
-  fields.each("outputs", check_tensor);
-  fields.texts("aliases");
-  const Json& written = data["aliases"];
-  fields.finish();
   Graph graph = Graph::from_json(data);
   const Json aliases = aliases_of(graph, where);
-  if (written != aliases) refuse(where + ": aliases are " + written.repr() + ", its inputs and outputs say " + aliases.repr());
+  if (data["aliases"] != aliases)
+    refuse(where + ": aliases are " + data["aliases"].repr() + ", its inputs and outputs say " + aliases.repr());
   return graph;
 }
 
-Json read_build(const Json& data, const std::string& where) {
-  if (data.is_null()) return data;
-  Fields fields(data, where);
-  fields.text("deferred");
-  fields.texts("sources");
-  fields.take("settings", Type::kObject);
-  fields.take("reports", Type::kObject);
-  fields.finish();
-  return data;
+std::vector<Graph> read_graphs(const Json& data, const std::string& where) {
+  std::vector<Graph> found;
+  for (const Json& item : data["graphs"].list())
+    found.push_back(read_graph(item, where + ": graphs[" + std::to_string(found.size()) + "]"));
+  return found;
 }
 
 EngineEntry read_engine(const Json& data, const std::string& where) {
-  Fields fields(data, where);
   EngineEntry engine;
-  engine.name = fields.text("name");
-  engine.backend = fields.text("backend");
-  engine.provider = fields.text("provider");
-  engine.files = fields.texts("files");
-  engine.precision = fields.texts("precision");
-  fields.each("graphs", [&](const Json& item, const std::string& place) { engine.graphs.push_back(read_graph(item, place)); });
-  engine.compute_capability = fields.take_or_none("compute_capability", Type::kText).text();
-  engine.build = read_build(fields.take_or_none("build", Type::kObject), where + ": build");
-  fields.finish();
+  engine.name = data["name"].text();
+  engine.backend = data["backend"].text();
+  engine.provider = data["provider"].text();
+  engine.files = texts(data["files"]);
+  engine.precision = texts(data["precision"]);
+  engine.graphs = read_graphs(data, where);
+  engine.compute_capability = data["compute_capability"].text();
+  engine.build = data["build"];
   return engine;
 }
 
@@ -182,7 +160,7 @@ Json buffers_of(const std::vector<Graph>& graphs) {
     std::for_each(graph.inputs.begin(), graph.inputs.end(), add);
     std::for_each(graph.outputs.begin(), graph.outputs.end(), add);
   }
-  std::stable_partition(found.begin(), found.end(), [](const Json& row) { return row["role"].text() != "state"; });
+  std::stable_partition(found.begin(), found.end(), [](const Json& row) { return row["role"].text() != role::kState; });
   return found;
 }
 
@@ -242,38 +220,28 @@ const std::string& EngineEntry::file(const std::string& graph) const {
 }
 
 Manifest Manifest::from_json(const Json& data, const std::string& file) {
-  Fields fields(data, file);
+  check_record(kManifestRecord, data, file);
   Manifest manifest;
-  fields.integer("format");
-  fields.integer("contract");
-  manifest.speccompile = fields.text("speccompile");
-  manifest.name = fields.text("name");
-  manifest.exact = fields.truth("exact");
-  manifest.decoding = fields.text("decoding");
-  manifest.method = fields.text("method");
-  manifest.batch_size = fields.integer("batch_size");
-  manifest.max_length = fields.integer("max_length");
-  manifest.prefill_chunk = fields.integer("prefill_chunk");
-  manifest.tokens = fields.integer("tokens");
-  manifest.tree = fields.text("tree");
-  manifest.depth = fields.integer("depth");
-  manifest.sample = fields.truth("sample");
-  manifest.catch_up = fields.integer("catch_up");
-  manifest.vocabulary_size = fields.integer("vocabulary_size");
-  manifest.tokenizer = fields.truth("tokenizer");
-  fields.each("eos_token_ids", [&](const Json& item, const std::string& place) {
-    manifest.eos_token_ids.push_back(typed(item, Type::kInteger, place).integer());
-  });
-  fields.each("graphs", [&](const Json& item, const std::string& place) {
-    manifest.graphs.push_back(read_graph(item, place));
-  });
-  fields.each("engines", [&](const Json& item, const std::string& place) {
-    manifest.engines.push_back(read_engine(item, place));
-  });
-  fields.take("plan", Type::kObject);
-  const Json& written = fields.take("buffers", Type::kList);
-  fields.finish();
-  if (written != buffers_of(manifest.graphs)) refuse(file + ": buffers are not those of its graphs");
+  manifest.speccompile = data["speccompile"].text();
+  manifest.name = data["name"].text();
+  manifest.exact = data["exact"].boolean();
+  manifest.decoding = data["decoding"].text();
+  manifest.method = data["method"].text();
+  manifest.batch_size = data["batch_size"].integer();
+  manifest.max_length = data["max_length"].integer();
+  manifest.prefill_chunk = data["prefill_chunk"].integer();
+  manifest.tokens = data["tokens"].integer();
+  manifest.tree = data["tree"].text();
+  manifest.depth = data["depth"].integer();
+  manifest.sample = data["sample"].boolean();
+  manifest.catch_up = data["catch_up"].integer();
+  manifest.vocabulary_size = data["vocabulary_size"].integer();
+  manifest.tokenizer = data["tokenizer"].boolean();
+  for (const Json& item : data["eos_token_ids"].list()) manifest.eos_token_ids.push_back(item.integer());
+  manifest.graphs = read_graphs(data, file);
+  for (const Json& item : data["engines"].list())
+    manifest.engines.push_back(read_engine(item, file + ": engines[" + std::to_string(manifest.engines.size()) + "]"));
+  if (data["buffers"] != buffers_of(manifest.graphs)) refuse(file + ": buffers are not those of its graphs");
   check_size(file + ": batch_size", manifest.batch_size, 1);
   manifest.graphs = with_batch(std::move(manifest.graphs), manifest.batch_size);
   for (EngineEntry& engine : manifest.engines) engine.graphs = with_batch(std::move(engine.graphs), manifest.batch_size);

@@ -11,16 +11,6 @@
 
 namespace spc {
 
-// Version of the folder's layout and of its JSON files.
-constexpr int kFormat = 3;
-
-constexpr const char* kManifest = "manifest.json";
-constexpr const char* kLock = "lock.json";
-constexpr const char* kProof = "proof.json";
-constexpr const char* kHashes = "hashes.json";
-constexpr const char* kTokenizer = "tokenizer/tokenizer.json";
-constexpr const char* kChat = "tokenizer/chat.json";
-
 using Names = std::vector<std::pair<std::string, std::string>>;  // graph -> path, or part -> word, in the file's order
 
 // One engine of the bundle. Its graphs, as the manifest's own, have the number of rows where the file says "batch": what a row
@@ -49,7 +39,7 @@ struct Manifest {
 
   // Throws Error(kBundle) naming `file` and the field that is missing, unknown or wrong.
   static Manifest from_json(const Json& data, const std::string& file);
-  bool is_chain() const { return tree == "chain"; }
+  bool is_chain() const { return tree == tree::kChain; }
 };
 
 }  // namespace spc

@@ -15,20 +15,12 @@
 namespace spc::cli {
 namespace {
 
-constexpr int kWarmUp = 3;   // runs of every width before any is timed: enough for an engine that records a graph
-constexpr int kRepeats = 7;  // timed runs of every width: an odd number, so that the median is one of them
-constexpr int kGenerations = 3;
-constexpr int64_t kNewTokens = 16;
-constexpr int64_t kEveryWidth = 8, kWide[] = {16, 32, 64};
-// There a window's width matters little, and an engine may keep few shapes ready to run.
-constexpr int64_t kOnDevice[] = {1, 2, 4, 8, 16};
-
 // On the processor every width up to 8, wide ones in steps; that of decoding always.
 std::set<int64_t> curve_widths(const Manifest& manifest, bool on_device) {
   const int64_t decoding = manifest.tokens + 1, widest = std::max(manifest.prefill_chunk, decoding);
-  std::set<int64_t> widths(std::begin(kOnDevice), std::end(kOnDevice));
+  std::set<int64_t> widths(std::begin(kDeviceWidths), std::end(kDeviceWidths));
   if (!on_device) {
-    widths = {std::begin(kWide), std::end(kWide)};
+    widths = {std::begin(kWideWidths), std::end(kWideWidths)};
     for (int64_t width = 1; width <= kEveryWidth; ++width) widths.insert(width);
   }
   widths.erase(widths.upper_bound(widest), widths.end());
@@ -46,11 +38,11 @@ TokenIds context_tokens(const Manifest& manifest, int64_t count) {
 // Seconds of a round beside its graphs; leaves the context in the caches. No token ends it before its first round.
 double host_seconds(Engine& engine, const Bundle& bundle, int64_t context) {
   const Manifest& manifest = bundle.manifest();
-  Loop loop(engine, manifest, bundle.entry().provider != "cpu");
+  Loop loop(engine, manifest, bundle.entry().provider != provider::kCpu);
   Options options;
-  options.max_new_tokens = std::min(kNewTokens, manifest.max_length - context);
+  options.max_new_tokens = std::min(kHostNewTokens, manifest.max_length - context);
   std::vector<double> found;
-  for (int i = 0; i < kGenerations; ++i) {
+  for (int i = 0; i < kHostGenerations; ++i) {
     Rows rows;
     rows.emplace_back(context_tokens(manifest, context), options, Sampling(), manifest.max_length, std::vector<int64_t>(),
                       bundle.text(), std::vector<std::string>());
@@ -72,9 +64,9 @@ class CostRounds {
  public:
   CostRounds(Engine& engine, const Manifest& manifest, int64_t context)
       : engine_(engine), manifest_(manifest), context_(context), decoding_(manifest.tokens + 1) {
-    if (!engine.has("draft")) return;
+    if (!engine.has(graph::kDraft)) return;
     run(decoding_);  // what the draft reads of the target is that of a window of decoding, also behind others
-    draft_ = engine.bind("draft", widths(decoding_), false);
+    draft_ = engine.bind(graph::kDraft, widths(decoding_), false);
   }
 
   // Seconds of `verify` or `step`, and of `draft` where there is one.
@@ -93,20 +85,24 @@ class CostRounds {
   const Run& bound(int64_t width) {
     const auto found = verify_.find(width);
     if (found != verify_.end()) return found->second;
-    const Array window = engine_.array("window", {manifest_.batch_size, width});
+    const Array window = engine_.array(names::kWindow, {manifest_.batch_size, width});
     const TokenIds tokens = context_tokens(manifest_, width);
     for (size_t i = 0; i < window.count(); ++i) window.ints()[i] = tokens[i % tokens.size()];
-    const bool is_fused = engine_.has("step") && width == decoding_;
-    return verify_.emplace(width, engine_.bind(is_fused ? "step" : "verify", widths(width), false)).first->second;
+    const bool is_fused = engine_.has(graph::kStep) && width == decoding_;
+    return verify_.emplace(width, engine_.bind(is_fused ? graph::kStep : graph::kVerify, widths(width), false)).first->second;
   }
 
   Widths widths(int64_t width) const {
-    return {{"window", width}, {"logit_rows", width}, {"catch_up", manifest_.catch_up}, {"history", 1}, {"allowed", 1}};
+    return {{names::kWindow, width},
+            {names::kLogitRows, width},
+            {names::kCatchUp, manifest_.catch_up},
+            {names::kHistory, 1},
+            {names::kAllowed, 1}};
   }
 
   // One token is given and nothing is a draft: what a graph computes depends on the widths alone.
   void begin() {
-    for (const auto& [name, value] : {std::pair<const char*, int64_t>("n_given", 1), {"n_total", 1}, {"length", context_}}) {
+    for (const auto& [name, value] : {std::pair(names::kNGiven, int64_t{1}), {names::kNTotal, 1}, {names::kLength, context_}}) {
       const Array counts = engine_.array(name, {manifest_.batch_size});
       std::fill_n(counts.ints(), counts.count(), 0);
       counts.ints()[0] = value;
@@ -143,7 +139,7 @@ std::optional<double> acceptance_rate(double mean_accepted, int64_t drafts) {
 // decoding where drafts are a tree, and where they are made beside the target.
 double round_seconds(const Costs& costs, const Manifest& manifest, int64_t drafts) {
   const bool is_fused =
-      std::any_of(manifest.graphs.begin(), manifest.graphs.end(), [](const Graph& each) { return each.name == "step"; });
+      std::any_of(manifest.graphs.begin(), manifest.graphs.end(), [](const Graph& each) { return each.name == graph::kStep; });
   // as wide as there are drafts, where no `step` makes them: those of a chain, and of trees that the host writes
   const bool any_width = !is_fused && (manifest.is_chain() || takes_proposals(manifest));
   const int64_t width = any_width || !drafts ? drafts + 1 : manifest.tokens + 1;
@@ -166,7 +162,7 @@ Costs measure_costs(const Bundle& bundle, int64_t context) {
     throw Error(Kind::kUsage,
                 "context: received " + std::to_string(context) + " tokens, expected 1 to " + std::to_string(most),
                 "two tokens less than the bundle's cache.max_length at most");
-  const std::set<int64_t> widths = curve_widths(manifest, bundle.entry().provider != "cpu");
+  const std::set<int64_t> widths = curve_widths(manifest, bundle.entry().provider != provider::kCpu);
   const Step step("cost of a round over " + std::to_string(context) + " tokens of context");
   const speccompile::FloatMode mode;
   const std::unique_ptr<Engine> engine = bundle.program().open();
@@ -174,10 +170,10 @@ Costs measure_costs(const Bundle& bundle, int64_t context) {
   costs.host = host_seconds(*engine, bundle, context);
   CostRounds rounds(*engine, manifest, context);
   for (const int64_t width : widths)
-    for (int i = 0; i < kWarmUp; ++i) rounds.run(width);
+    for (int i = 0; i < kWarmUpRuns; ++i) rounds.run(width);
   std::map<int64_t, std::vector<double>> verify;
   std::vector<double> draft;
-  for (int i = 0; i < kRepeats; ++i) {
+  for (int i = 0; i < kCostRepeats; ++i) {
     for (const int64_t width : widths) {
       rounds.run(width);  // the processor's caches then hold what a round of the same kind has left there
       const auto [verified, drafted] = rounds.run(width);

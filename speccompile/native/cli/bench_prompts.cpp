@@ -11,12 +11,7 @@
 namespace spc::cli {
 namespace {
 
-constexpr const char* kForms = R"({"prompt": "text"} or {"token_ids": [1, 2, 3]})";
-constexpr const char* kQuestion = R"({"question_id": 81, "category": "writing", "turns": ["text", ..]})";
-constexpr const char* kMtBench[] = {"writing", "roleplay",   "reasoning", "math",
-                                    "coding",  "extraction", "stem",      "humanities"};
 constexpr const char* kBlanks = " \t\n\r\v\f";
-constexpr size_t kShown = 80;  // characters of a line that is wrong
 
 // Where something stands.
 struct Line {
@@ -34,7 +29,7 @@ struct Line {
     const std::string whole = text.substr(first, text.find_last_not_of(kBlanks) + 1 - first);
     size_t at = 0, characters = 0;
     for (; at < whole.size(); ++at)
-      if ((static_cast<unsigned char>(whole[at]) & 0xC0) != 0x80 && characters++ == kShown) break;
+      if ((static_cast<unsigned char>(whole[at]) & 0xC0) != 0x80 && characters++ == static_cast<size_t>(kShownOfLine)) break;
     return at < whole.size() ? whole.substr(0, at) + "..." : whole;
   }
 };
@@ -58,7 +53,7 @@ Prompt prompt_of(const Json& data, const Line& line) {
     for (const Json& id : ids->list()) found.push_back(id.integer());
     return found;
   }
-  line.refuse(line.shortened(), kForms, "write each line as one JSON object with one of the two keys");
+  line.refuse(line.shortened(), kPromptForms, "write each line as one JSON object with one of the two keys");
 }
 
 Question question_of(const Line& line) {
@@ -73,7 +68,7 @@ Question question_of(const Line& line) {
       !turns.empty() && std::all_of(turns.begin(), turns.end(), [](const Json& each) { return each.is_text(); });
   const std::string& category = data["category"].text();
   if (!data.find("question_id") || category.empty() || !are_texts)
-    line.refuse(line.shortened(), kQuestion, "a question has these keys, and one turn or more");
+    line.refuse(line.shortened(), kQuestionForm, "a question has these keys, and one turn or more");
   Question question{{}, category};
   for (const Json& turn : turns) question.turns.emplace_back(checked(turn.text(), line));
   return question;
@@ -86,7 +81,7 @@ std::string read_text(const std::string& path) {
   } catch (const FileError& error) {
     if (error.number != ENOENT) refuse_file(path, error);
     throw Error(Kind::kPrompt, "received the prompts file '" + path + "', expected a file: nothing lies there",
-                std::string("write one prompt a line: ") + kForms);
+                std::string("write one prompt a line: ") + kPromptForms);
   }
   if (text.rfind("\xEF\xBB\xBF", 0) == 0) text.erase(0, 3);  // a byte order mark
   const size_t place = first_invalid_utf8(text);
@@ -114,7 +109,7 @@ std::vector<Question> read_questions(const std::string& given) {
   }
   if (questions.empty())
     throw Error(Kind::kPrompt, path + ": received no prompts, expected one a line",
-                std::string("add lines such as ") + kForms);
+                std::string("add lines such as ") + kPromptForms);
   return questions;
 }
 

@@ -9,9 +9,6 @@
 
 namespace spc::cli {
 
-// The group of prompts that are no questions.
-constexpr const char* kPlainGroup = "prompts";
-
 // What is asked in one conversation. Each turn continues it; a prompt is a single one, and has no category.
 struct Question {
   std::vector<Prompt> turns;

@@ -43,7 +43,7 @@ int64_t mean_context(const std::vector<Case>& cases) {
 bool is_full(const Case& each) {
   Generations runs;
   for (const Repeats* way : {&each.speculative, &each.autoregressive}) add_generations(*way, way->size(), runs);
-  return std::any_of(runs.begin(), runs.end(), [](const Generation* one) { return one->finish_reason == "capacity"; });
+  return std::any_of(runs.begin(), runs.end(), [](const Generation* one) { return one->finish_reason == finish::kCapacity; });
 }
 
 // The median of the ratios of a rate, each of two generations that ran one after the other.
@@ -92,7 +92,7 @@ Choice choice_of(const Arguments& given, const Manifest& manifest) {
     else
       made.limits.set(name, value.is_whole ? Json(value.whole) : Json(value.number));
   }
-  if (!made.seed && made.temperature != 0 && manifest.decoding == "sampling") made.seed = Value::of(uint64_t{0});
+  if (!made.seed && made.temperature != 0 && manifest.decoding == decoding::kSampling) made.seed = Value::of(uint64_t{0});
   return made;
 }
 
@@ -114,7 +114,7 @@ Json make_report(const Arguments& given) {
   const Manifest& manifest = bundle->manifest();
   check_conversation(*bundle, asks);
   const Choice choice = choice_of(given, manifest);
-  const int64_t most = given.count("--max-new-tokens", 128), repeats = given.count("--repeats", 3);
+  const int64_t most = given.count("--max-new-tokens", kNewTokens), repeats = given.count("--repeats", 3);
   Request request = request_of(given);
   if (choice.seed) request.set(Request::kAll, "seed", *choice.seed);
   const std::vector<Case> cases = measure(bundle, questions, request, most, repeats);

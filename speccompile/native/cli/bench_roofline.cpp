@@ -25,10 +25,6 @@ namespace fs = std::filesystem;
 namespace spc::cli {
 namespace {
 
-constexpr int kPasses = 6;
-// Bytes of the buffer that is read: so many times the last-level cache, within these limits.
-constexpr int64_t kSmallest = int64_t{256} << 20, kCaches = 4, kLargest = int64_t{2} << 30;
-
 // Bytes; 0 where the system does not say.
 int64_t last_level_cache() {
   int64_t most = 0;
@@ -47,7 +43,7 @@ int64_t last_level_cache() {
 
 int64_t buffer_bytes() {
   const int64_t memory = sysconf(_SC_PAGE_SIZE) * sysconf(_SC_PHYS_PAGES);
-  return std::max(kSmallest, std::min({kLargest, kCaches * last_level_cache(), memory / 8}));
+  return std::max(kSmallestBuffer, std::min({kLargestBuffer, kBufferCaches * last_level_cache(), memory / 8}));
 }
 
 // Memory of the process, in large pages where there are some: small ones would be measured with their table.
@@ -86,7 +82,7 @@ Json measure_bandwidth(int threads) {
   };
   seconds(write);
   double best = seconds(read);
-  for (int pass = 1; pass < kPasses; ++pass) best = std::min(best, seconds(read));
+  for (int pass = 1; pass < kBandwidthPasses; ++pass) best = std::min(best, seconds(read));
   return Json(
       Json::Object{{"bytes_per_second", static_cast<double>(bytes) / best}, {"threads", threads}, {"buffer_bytes", bytes}});
 }
@@ -94,9 +90,9 @@ Json measure_bandwidth(int threads) {
 // Graph -> how often it runs in a round, on average. Where the host drafts there is no graph of it.
 std::map<std::string, double> runs_of(const EngineEntry& entry, const Json& way) {
   const double rounds = way["rounds"].number(), drafting = rounds > 0 ? way["drafting_rounds"].number() / rounds : 0;
-  if (drafting > 0 && entry.has("step")) return {{"step", drafting}, {"verify", 1 - drafting}};
-  if (drafting > 0 && entry.has("draft")) return {{"verify", 1}, {"draft", drafting}};
-  return {{"verify", 1}};
+  if (drafting > 0 && entry.has(graph::kStep)) return {{graph::kStep, drafting}, {graph::kVerify, 1 - drafting}};
+  if (drafting > 0 && entry.has(graph::kDraft)) return {{graph::kVerify, 1}, {graph::kDraft, drafting}};
+  return {{graph::kVerify, 1}};
 }
 
 // Of one committed token: its rows in every cache that the graph reads, in a drafter once for every depth.
@@ -104,8 +100,8 @@ int64_t cache_bytes(const Manifest& manifest, const Graph& graph) {
   int64_t found = 0;
   for (const Tensor& tensor : graph.inputs) {
     const bool is_float = tensor.dtype.rfind("float", 0) == 0 || tensor.dtype.rfind("bfloat", 0) == 0;
-    if (tensor.role != "state" || tensor.shape.size() != 4 || !is_float) continue;
-    const int64_t passes = tensor.buffer.rfind("drafter.", 0) == 0 ? manifest.depth : 1;
+    if (tensor.role != role::kState || tensor.shape.size() != 4 || !is_float) continue;
+    const int64_t passes = tensor.buffer.rfind(std::string(part::kDrafter) + ".", 0) == 0 ? manifest.depth : 1;
     const int64_t row = tensor.shape[0].size * tensor.shape[1].size * tensor.shape[3].size;
     found += passes * row * static_cast<int64_t>(item_size(tensor.dtype));
   }
@@ -119,7 +115,7 @@ Json traffic(const Bundle& bundle, const std::map<std::string, WeightReads>& rea
   double weights = 0, caches = 0;
   for (const auto& [name, times] : runs_of(bundle.entry(), way)) {
     const WeightReads& read = reads.at(name);
-    const int64_t looked_up = name == "draft" ? manifest.catch_up : window;  // of tables, a row for every token
+    const int64_t looked_up = name == graph::kDraft ? manifest.catch_up : window;  // of tables, a row for every token
     weights += times * static_cast<double>(read.whole + read.row * looked_up * manifest.batch_size);
     for (const Graph& graph : bundle.entry().graphs)
       if (graph.name == name) caches += times * static_cast<double>(cache_bytes(manifest, graph));
@@ -137,7 +133,7 @@ Json traffic(const Bundle& bundle, const std::map<std::string, WeightReads>& rea
 }  // namespace
 
 Json measure_roofline(const Bundle& bundle, int64_t context, const Json& speculative, const Json& alone) {
-  if (bundle.entry().provider != "cpu") return {};
+  if (bundle.entry().provider != provider::kCpu) return {};
   std::map<std::string, WeightReads> reads;
   for (const auto& [name, file] : bundle.entry().files) {
     const std::string path = path_in(bundle.opened().folder, file);

@@ -12,10 +12,6 @@
 namespace spc::cli {
 namespace {
 
-// onnx.TensorProto.DataType -> bits of one element. Texts are no weights.
-constexpr int64_t kBits[] = {0,   32, 8, 8, 16, 16, 32, 64, 0, 8, 16, 64, 32, 64, 64,
-                             128, 16, 8, 8, 8,  8,  4,  4,  4, 8, 2,  2,  6,  6};
-
 // Operators that read some rows of a table, and which of their inputs are tables. In the project's own layout rows lie in
 // tiles, and who reads one of a tile's reads all of its memory.
 const std::map<std::string_view, std::vector<size_t>> kLookups = {{"Gather", {0}},
@@ -24,10 +20,12 @@ const std::map<std::string_view, std::vector<size_t>> kLookups = {{"Gather", {0}
                                                                   {"EmbedBFloat16", {1}},
                                                                   {"EmbedInt8", {1, 2}}};
 
-// Operators whose result is computed once, when the graph is opened, where they have a weight: who reads that, reads the
-// weight.
-constexpr std::string_view kPassedOn[] = {"Cast",    "DequantizeLinear", "Identity", "Reshape",
-                                          "Squeeze", "Transpose",        "Unsqueeze"};
+// 0 for what are no weights.
+int64_t bits_of(uint64_t kind) {
+  for (const auto& [type, bits] : kBits)
+    if (static_cast<uint64_t>(type) == kind) return bits;
+  return 0;
+}
 
 struct Initializer {
   std::string_view name;
@@ -107,7 +105,7 @@ class Model {
       if (field.number == 2) kind = field.integer;
       if (field.number == 8) found.name = field.value;
     });
-    found.bytes = (product(shape) * (kind < std::size(kBits) ? kBits[kind] : 0) + 7) / 8;
+    found.bytes = (product(shape) * bits_of(kind) + 7) / 8;
     if (!shape.empty()) found.rows = shape[0];
     initializers_.push_back(found);
   }

@@ -55,7 +55,7 @@ std::vector<std::pair<std::string, Value>> sampling_of(const Arguments& given) {
 Request request_of(const Arguments& given) {
   Request request;
   for (const auto& [name, value] : sampling_of(given)) request.set(Request::kAll, name, value);
-  request.set(Request::kAll, "max_new_tokens", Value::of(static_cast<uint64_t>(given.count("--max-new-tokens", 128))));
+  request.set(Request::kAll, "max_new_tokens", Value::of(static_cast<uint64_t>(given.count("--max-new-tokens", kNewTokens))));
   request.set(Request::kAll, "adaptive", Value::of(uint64_t{!given.has("--fixed-draft-length")}));
   return request;
 }

@@ -15,8 +15,6 @@
 namespace spc::cli {
 namespace {
 
-constexpr int kDefect = 70;
-
 // Nobody reads what is written any more.
 struct ReaderLeft {};
 
@@ -41,7 +39,7 @@ int fail(const std::string& message, const std::string& hint, int code) {
 int defect(const char* what) {
   write_talk(what);
   write_talk("this is a defect of speccompile: please report it with the lines above");
-  return kDefect;
+  return exit_code(Kind::kDefect);
 }
 
 // On whatever thread: nothing is open that has to be closed. A cache's unfinished entries are removed by the next process.

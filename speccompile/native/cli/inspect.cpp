@@ -14,12 +14,6 @@
 namespace spc::cli {
 namespace {
 
-struct Size {
-  const char* dtype;
-  int64_t bytes;
-};
-constexpr Size kSizes[] = {{"float16", 2}, {"bfloat16", 2}, {"float32", 4}, {"int64", 8}};
-
 // ONNX Runtime's version, "" where nobody has said where it is and it is not found: then nothing was tried with it.
 std::string onnxruntime_version(const std::string& path) {
   try {
@@ -35,7 +29,7 @@ Json found_here(const OpenedBundle& bundle, const std::string& onnxruntime) {
   Json here{Json::Object{}};
   std::optional<std::string> version;
   for (const EngineEntry& engine : bundle.manifest.engines) {
-    if (engine.provider != "cpu") continue;
+    if (engine.provider != provider::kCpu) continue;
     if (!version) version = onnxruntime_version(onnxruntime);
     std::optional<Exactness> found;
     if (!version->empty()) found = known_exactness(bundle.folder, engine, available_cores(), *version);
@@ -74,17 +68,15 @@ void inspect(const Arguments& given) {
 }  // namespace
 
 Json size_in_bytes(const Json& buffer, int64_t rows) {
-  int64_t bytes = 0;
+  const Dtype* dtype = dtype_named(buffer["dtype"].text());
   std::string known, widths;
-  for (const Size& each : kSizes) {
-    known += (known.empty() ? "" : ", ") + std::string(each.dtype);
-    if (buffer["dtype"].text() == each.dtype) bytes = each.bytes;
-  }
-  if (!bytes)
+  for (const Dtype& each : kDtypes) known += (known.empty() ? "" : ", ") + std::string(each.name);
+  if (!dtype)
     throw Error(Kind::kBundle,
                 "manifest.json: buffer " + buffer["name"].repr() + " has dtype " + buffer["dtype"].repr() +
                     ", expected one of " + known,
                 "upgrade speccompile");
+  int64_t bytes = static_cast<int64_t>(dtype->bytes);
   for (const Json& size : buffer["shape"].list()) {
     if (size.is_integer() || size.text() == kBatch)
       bytes *= size.is_integer() ? size.integer() : rows;

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <set>
 
+#include "../contract_table.h"
 #include "inspect.h"
 #include "text_table.h"
 
@@ -85,7 +86,7 @@ std::string looked_up(const Json& drafter) {
 std::string drafts(const Json& manifest) {
   if (!manifest["tokens"].integer()) return "none";
   const std::string& tree = manifest["tree"].text();
-  const std::string shape = tree == "chain" ? "a chain" : "a " + tree + " tree of depth " + manifest["depth"].dump();
+  const std::string shape = tree == tree::kChain ? "a chain" : "a " + tree + " tree of depth " + manifest["depth"].dump();
   return manifest["tokens"].dump() + " a round, " + shape + ", " + (manifest["sample"].boolean() ? "drawn" : "the best") +
          looked_up(manifest["plan"]["drafter"]);
 }

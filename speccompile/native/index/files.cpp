@@ -48,8 +48,8 @@ void check_file(const std::string& path, int64_t expected) {
 
 }  // namespace
 
-std::string tokens_file(size_t chunk) { return std::to_string(chunk) + ".tokens"; }
-std::string suffixes_file(size_t chunk) { return std::to_string(chunk) + ".suffixes"; }
+std::string tokens_file(size_t chunk) { return std::to_string(chunk) + "." + kIndexTokens; }
+std::string suffixes_file(size_t chunk) { return std::to_string(chunk) + "." + kIndexSuffixes; }
 
 std::vector<int64_t> read_index_chunks(const std::string& folder) {
   const std::string path = path_in(folder, kIndexHeader);

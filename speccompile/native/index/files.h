@@ -5,13 +5,12 @@
 #include <string>
 #include <vector>
 
+#include "../contract_table.h"
+
 namespace spc {
 
-constexpr int kIndexFormat = 1;
-constexpr const char* kIndexHeader = "index.json";
 // Ends a document: no token, and above all of them.
-constexpr uint32_t kSeparator = 0xFFFFFFFF;
-constexpr int64_t kTokenBytes = 4;
+constexpr uint32_t kSeparator = static_cast<uint32_t>(kIndexSeparator);
 
 // Of a chunk: uint32 [n], big-endian, and the suffix array over them, int32 [n], little-endian.
 std::string tokens_file(size_t chunk);

@@ -10,9 +10,6 @@
 
 namespace spc {
 
-// Beside the files of an index in a bundle: how it is asked.
-constexpr const char* kRetrievalPolicy = "policy.json";
-
 // fewest, most: tokens of the text's end that are looked for. occurrences: how many of them vote. branching: the most drafts
 // that follow one; 1 for a chain, 0 for any number.
 struct RetrievalPolicy {

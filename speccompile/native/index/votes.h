@@ -4,12 +4,10 @@
 #include <cstdint>
 #include <vector>
 
+#include "../contract_table.h"
 #include "search.h"
 
 namespace spc {
-
-// The parent of a draft that follows the text.
-constexpr int64_t kBehindText = -1;
 
 // Tokens, and of each its parent: the number of a draft before it, or kBehindText.
 struct Drafts {

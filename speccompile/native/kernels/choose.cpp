@@ -4,6 +4,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "../contract_table.h"
+
 #if defined(__x86_64__)
 #include <cpuid.h>
 #if defined(SPECCOMPILE_HAS_AMX_INT8)
@@ -120,7 +122,7 @@ const Kernels* named(const char* name) {
 
 std::atomic<const Kernels*>& chosen() {
   static std::atomic<const Kernels*> path = [] {
-    const Kernels* asked = named(std::getenv("SPECCOMPILE_KERNELS"));
+    const Kernels* asked = named(std::getenv(spc::kKernelsVariable));
     return asked ? asked : paths().found[0];
   }();
   return path;

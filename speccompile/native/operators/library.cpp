@@ -1,6 +1,7 @@
 // What the library gives to others: its operators to ONNX Runtime, and which kernels they run to whoever asks.
 #include <cstdlib>
 
+#include "../contract_table.h"
 #include "../kernels/choose.h"
 #include "attend.h"
 #include "linear.h"
@@ -23,7 +24,7 @@ OrtStatus* add_all(const OrtApi* api, OrtCustomOpDomain* domain) {
 }
 
 OrtStatus* make_domain(const OrtApi* api, OrtCustomOpDomain** domain) {
-  OrtStatus* status = ort::CreateCustomOpDomain(api, kDomain, domain);
+  OrtStatus* status = ort::CreateCustomOpDomain(api, spc::kKernelsDomain, domain);
   if (status) return status;
   return add_all<LinearFloat32, LinearBFloat16, LinearInt8, LinearInt4, EmbedFloat32, EmbedBFloat16, EmbedInt8, Attend, AttendSinks,
                  AttendLatent, AttendLatentSinks, SplitHeads, RotaryHeads, NormRotaryHeads, RotaryTables, RmsNorm, SkipRmsNorm, LayerNorm,

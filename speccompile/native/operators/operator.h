@@ -113,8 +113,6 @@ class Context {
   OrtKernelContext* context_;
 };
 
-constexpr const char* kDomain = "speccompile.native";
-
 // A description that ONNX Runtime keeps for as long as the process lives.
 template <class Operator>
 const OrtCustomOp* description();

@@ -46,7 +46,7 @@ Bundle::Bundle(const std::string& folder, const OpenOptions& options)
   }
   if (opened_.hashes.find(kChat)) check_chat(opened_.path(kChat));
   retrieval_ = open_index(opened_);
-  if (entry_->provider == "cpu") {
+  if (entry_->provider == provider::kCpu) {
     kernels_ = kernels_in_use();
     exactness_ = find_exactness(opened_.folder, *entry_, *program_, manifest(), library_.version());
   }

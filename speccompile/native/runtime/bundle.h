@@ -44,7 +44,7 @@ class Bundle {
   const EngineEntry& entry() const { return *entry_; }
   Program& program() const { return *program_; }
   // Whether the bundle can draft by itself.
-  bool speculative() const { return entry_->has("step") || entry_->has("draft") || retrieval_; }
+  bool speculative() const { return entry_->has(graph::kStep) || entry_->has(graph::kDraft) || retrieval_; }
   // Drafts of the bundle's own index, empty where it has none.
   Proposer proposer() const;
   // Whether speculation never changes what comes out: by the method of the bundle, and by its engine here.

@@ -30,7 +30,7 @@ void CheckedEngines::keep(const Json& key, const Json& found) const {
   if (limit_ == 0) return;
   const std::string name = path_in(folder_, sha256(key.canonical()));
   static std::atomic<unsigned> count{0};  // two threads may keep the same
-  const std::string part = name + "." + std::to_string(getpid()) + std::to_string(1000 + count++ % 1000) + ".part";
+  const std::string part = name + "." + std::to_string(getpid()) + std::to_string(1000 + count++ % 1000) + kCachePart;
   try {
     make_folders(folder_);
     write_file(part, Json(Json::Object{{"key", key}, {"found", found}}).canonical());

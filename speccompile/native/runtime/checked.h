@@ -12,7 +12,7 @@ namespace spc {
 // The files in `folder`. Nothing is kept where the caches' limit is 0; no other counts, as they are so small.
 class CheckedEngines {
  public:
-  explicit CheckedEngines(std::string folder = cache_folder("checked"), double limit = default_limit());
+  explicit CheckedEngines(std::string folder = cache_folder(kCheckedFolder), double limit = default_limit());
 
   // What was kept for a key; none when nothing was, or its file is damaged.
   std::optional<Json> read(const Json& key) const;

@@ -8,7 +8,7 @@
 namespace spc {
 namespace {
 
-bool stays(const Tensor& tensor) { return tensor.role == "state" || tensor.role == "link"; }
+bool stays(const Tensor& tensor) { return tensor.role == role::kState || tensor.role == role::kLink; }
 
 bool varies(const Tensor& tensor) {
   return std::any_of(tensor.shape.begin(), tensor.shape.end(), [](const Dimension& each) { return !each.width.empty(); });
@@ -67,11 +67,11 @@ Binding DeviceEngine::binding(const Graph& graph, const Widths& widths, bool log
   };
   for (const Tensor& tensor : graph.inputs) {
     const Bound& each = found.inputs.emplace_back(bound(tensor));
-    if (tensor.role == "index") count_up(tensor.buffer, each.shape, each.address);
-    if (tensor.role == "io") found.uploads.push_back({mirror(tensor.buffer, each.shape), each.address});
+    if (tensor.role == role::kIndex) count_up(tensor.buffer, each.shape, each.address);
+    if (tensor.role == role::kIo) found.uploads.push_back({mirror(tensor.buffer, each.shape), each.address});
   }
   for (const Tensor& tensor : graph.outputs) {
-    if (tensor.role == "optional" && !(logits && tensor.name == "logits")) continue;
+    if (tensor.role == role::kOptional && !(logits && tensor.name == names::kLogits)) continue;
     const Bound& each = found.outputs.emplace_back(bound(tensor));
     const std::string read = copied_to(tensor);
     if (!read.empty()) found.copies.push_back({each.address, on_device(read, each.shape), size(tensor.buffer, each.shape)});

@@ -6,8 +6,6 @@
 namespace spc {
 namespace {
 
-constexpr const char* kTarget = "target.";
-
 // What a window of each width can accept, for the pace.
 std::map<int, int> accepted_by_width(const Manifest& manifest, int64_t full, bool on_device) {
   std::map<int, int> accepts = {{1, 0}, {static_cast<int>(full), static_cast<int>(manifest.depth)}};
@@ -17,10 +15,10 @@ std::map<int, int> accepted_by_width(const Manifest& manifest, int64_t full, boo
   return accepts;
 }
 
-bool is_kept(const Tensor& tensor) { return tensor.role == "state" && tensor.buffer.rfind(kKept, 0) == 0; }
+bool is_kept(const Tensor& tensor) { return tensor.role == role::kState && tensor.buffer.rfind(kKept, 0) == 0; }
 
 bool is_own_state(const Tensor& tensor) {
-  return tensor.role == "state" && tensor.buffer.rfind(kTarget, 0) != 0 && !is_kept(tensor);
+  return tensor.role == role::kState && tensor.buffer.rfind(std::string(part::kTarget) + ".", 0) != 0 && !is_kept(tensor);
 }
 
 }  // namespace
@@ -32,18 +30,18 @@ Drafting::Drafting(Rounds& rounds, Seconds& seconds, Stopwatch& watch, bool on_d
       on_device_(on_device),
       draws_(rounds.manifest.sample),
       is_chain_(rounds.manifest.is_chain()),
-      fused_(rounds.graph("step") != nullptr),
+      fused_(rounds.graph(graph::kStep) != nullptr),
       full_(rounds.manifest.tokens + 1) {
-  const Graph* const drafter = rounds.graph(fused_ ? "step" : "draft");
+  const Graph* const drafter = rounds.graph(fused_ ? graph::kStep : graph::kDraft);
   remembers_ = drafter && std::any_of(drafter->outputs.begin(), drafter->outputs.end(), is_own_state);
   learns_ = drafter && std::any_of(drafter->outputs.begin(), drafter->outputs.end(), is_kept);
-  reads_alone_ = !fused_ && !(drafter && drafter->input("features"));
+  reads_alone_ = !fused_ && !(drafter && drafter->input(names::kFeatures));
   has_graph_ = drafter != nullptr;
   skips_ = !learns_ && (reads_alone_ || !remembers_);
   found_.resize(static_cast<size_t>(rounds.manifest.batch_size));
   has_drafts_.resize(found_.size());
   proposed_.resize(found_.size() * static_cast<size_t>(full_));
-  const bool pairs = has_input(rounds.manifest, "pairs"), moves_on = carries(rounds.manifest.graphs, kTarget);
+  const bool pairs = has_input(rounds.manifest, names::kPairs), moves_on = carries(rounds.manifest.graphs, part::kTarget);
   overlap = pairs && fused_;
   is_told = pairs && !fused_;
   keeps_up_ = moves_on && remembers_ && !fused_ && !reads_alone_;
@@ -52,8 +50,8 @@ Drafting::Drafting(Rounds& rounds, Seconds& seconds, Stopwatch& watch, bool on_d
   propose_with({});
   accepts_ = accepted_by_width(rounds.manifest, full_, on_device);
   pace_ = std::make_unique<Pace>(accepts_, fused_);
-  drafted_ = rounds.engine.array("window", {rounds.manifest.batch_size, full_});
-  if (has_input(rounds.manifest, "parents")) parents_ = rounds.engine.array("parents", drafted_.shape);
+  drafted_ = rounds.engine.array(names::kWindow, {rounds.manifest.batch_size, full_});
+  if (has_input(rounds.manifest, names::kParents)) parents_ = rounds.engine.array(names::kParents, drafted_.shape);
 }
 
 void Drafting::propose_with(Proposer proposer) {

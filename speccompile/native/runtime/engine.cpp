@@ -47,7 +47,7 @@ Shape shape_over(const Tensor& tensor, const Widths& widths, int64_t rows) {
   return shape;
 }
 
-bool is_scratch(const Tensor& tensor) { return tensor.role == "link" || tensor.role == "optional"; }
+bool is_scratch(const Tensor& tensor) { return tensor.role == role::kLink || tensor.role == role::kOptional; }
 
 std::set<std::string> scratch_buffers(const std::vector<Graph>& graphs) {
   std::set<std::string> found;
@@ -65,7 +65,7 @@ size_t scratch_size(size_t bytes) {
 }
 
 std::vector<std::string> opened_first(const EngineEntry& entry) {
-  if (entry.has("step")) return {"step"};
+  if (entry.has(graph::kStep)) return {graph::kStep};
   std::vector<std::string> names;
   for (const auto& [name, file] : entry.files) names.push_back(name);
   return names;

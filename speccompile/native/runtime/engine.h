@@ -26,8 +26,8 @@ struct Array {
   size_t count() const { return static_cast<size_t>(product(shape)); }
   size_t bytes() const { return count() * item_size(dtype); }
   // Throw Error(kBundle) where the manifest says that it holds something else.
-  int64_t* ints() const { return dtype == "int64" ? static_cast<int64_t*>(data) : refuse("int64"); }
-  float* floats() const { return dtype == "float32" ? static_cast<float*>(data) : refuse("float32"); }
+  int64_t* ints() const { return dtype == dtype::kInt64 ? static_cast<int64_t*>(data) : refuse(dtype::kInt64); }
+  float* floats() const { return dtype == dtype::kFloat32 ? static_cast<float*>(data) : refuse(dtype::kFloat32); }
 
  private:
   [[noreturn]] std::nullptr_t refuse(const char* expected) const;

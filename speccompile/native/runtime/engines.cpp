@@ -18,8 +18,8 @@ constexpr const char* kOther = "choose another engine of the bundle with --engin
 // Throws Error(kEngine) saying why this machine cannot run an engine. Quick: none of its files is opened.
 void check_runnable(const Ort& library, const EngineEntry& entry) {
   if (!entry.deferred().empty()) throw Error(Kind::kEngine, "it is not built yet: " + entry.deferred(), kFinish);
-  if (entry.backend == "onnxruntime" && entry.provider == "cpu") return;
-  if (entry.backend == "onnxruntime" && (entry.provider == "cuda" || entry.provider == "nv_tensorrt_rtx"))
+  if (entry.backend == backend::kOnnxruntime && entry.provider == provider::kCpu) return;
+  if (entry.backend == backend::kOnnxruntime && (entry.provider == provider::kCuda || entry.provider == provider::kNvTensorrtRtx))
     return check_device(library, entry.provider);
   throw Error(Kind::kEngine, "this runtime has no backend " + python_repr(entry.backend) + " on " + python_repr(entry.provider), kOther);
 }
@@ -66,7 +66,7 @@ const EngineEntry& choose(const Ort& library, const Manifest& manifest, const st
 
 std::shared_ptr<Program> open_engine(const Ort& library, const std::string& folder, const EngineEntry& entry, int threads, bool verify) {
   const int count = threads > 0 ? threads : available_cores();
-  if (entry.provider != "cpu") return open_onnxruntime_device(library, folder, entry, count);
+  if (entry.provider != provider::kCpu) return open_onnxruntime_device(library, folder, entry, count);
   return open_onnxruntime(library, folder, entry, count, verify);
 }
 

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <iterator>
+#include <string_view>
 
 #include "../bundle/hashes.h"
 #include "../progress.h"
@@ -19,10 +21,6 @@
 
 namespace spc {
 namespace {
-
-constexpr int kKept = 1;           // version of what is kept
-constexpr int64_t kPrefix = 21;    // tokens that are committed before the windows: no multiple of what a vector holds
-constexpr float kUniform = 0.5f;
 
 std::string some(const std::vector<int64_t>& numbers) {
   const bool is_run = numbers.back() - numbers.front() + 1 == static_cast<int64_t>(numbers.size());
@@ -53,7 +51,7 @@ class Comparison {
     settle();
     const bool is_chain = manifest.is_chain();
     depth_ = std::min(is_chain ? manifest.tokens : manifest.depth, manifest.max_length - 1);
-    prefix_ = std::max<int64_t>(0, std::min({kPrefix, manifest.max_length - depth_ - 1, manifest.prefill_chunk}));
+    prefix_ = std::max<int64_t>(0, std::min({kExactnessPrefix, manifest.max_length - depth_ - 1, manifest.prefill_chunk}));
     Uniforms random(0, 0, Purpose::kNewToken);
     for (int64_t row = 0; row < manifest.batch_size; ++row) {
       std::vector<int64_t>& text = texts_.emplace_back();
@@ -74,7 +72,7 @@ class Comparison {
     const bool has_all_widths = manifest_.is_chain() || takes_proposals(manifest_);
     for (int64_t width = has_all_widths ? 2 : manifest_.tokens + 1; width <= manifest_.tokens + 1; ++width) {
       result.widths.push_back(width);
-      if (carries(manifest_.graphs, "target.")) commit_prefix();
+      if (carries(manifest_.graphs, part::kTarget)) commit_prefix();
       compare(read(prefix_, width, prefix_, true, 1), width, result);
     }
     return result;
@@ -88,21 +86,25 @@ class Comparison {
 
   // Give inputs beside the tokens values that every graph can take.
   void settle() {
-    const Widths widths = {{"logit_rows", 1}, {"history", 1}};
+    const Widths widths = {{names::kLogitRows, 1}, {names::kHistory, 1}};
     for (const Graph& graph : manifest_.graphs) {
-      for (const char* name : {"top_p", "repetition_penalty"}) fill(graph, name, 1.0f, widths);
-      for (const char* name : {"accept_uniforms", "draft_uniforms"}) fill(graph, name, kUniform, widths);
-      if (const Tensor* parents = graph.input("parents")) {
-        const Array array = engine_.array("parents", parents->concrete_shape(widths));
+      for (const auto& [name, value] : kNeutral) fill(graph, name, static_cast<float>(value), widths);
+      if (const Tensor* parents = graph.input(names::kParents)) {
+        const Array array = engine_.array(names::kParents, parents->concrete_shape(widths));
         const std::vector<int64_t> tree = deep_tree(manifest_.tokens, manifest_.depth);
         for (size_t i = 0; i < array.count(); ++i) array.ints()[i] = tree[i % tree.size()];
       }
     }
   }
 
+  static float neutral(std::string_view name) {
+    const auto found = std::find_if(std::begin(kNeutral), std::end(kNeutral), [&](const auto& each) { return each.first == name; });
+    return static_cast<float>(found->second);
+  }
+
   void fill(const Graph& graph, const char* name, float value, const Widths& widths) {
     const Tensor* const tensor = graph.input(name);
-    if (!tensor || tensor->role != "io") return;
+    if (!tensor || tensor->role != role::kIo) return;
     const Array array = engine_.array(tensor->buffer, tensor->concrete_shape(widths));
     std::fill_n(array.floats(), array.count(), value);
   }
@@ -111,10 +113,10 @@ class Comparison {
   // would run.
   std::vector<Logits> read(int64_t start, int64_t width, int64_t length, bool drafting, int64_t given) {
     const int64_t rows = given > 1 || width == 1 ? 1 : width;
-    Forward& forward = rounds_.forward({width, rows, 1, drafting && rounds_.graph("step"), true, rounds_.all()});
-    if (has_input(manifest_, "uniforms")) {
-      const Array uniforms = engine_.array("uniforms", {manifest_.batch_size, rows});
-      std::fill_n(uniforms.floats(), uniforms.count(), kUniform);
+    Forward& forward = rounds_.forward({width, rows, 1, drafting && rounds_.graph(graph::kStep), true, rounds_.all()});
+    if (has_input(manifest_, names::kUniforms)) {
+      const Array uniforms = engine_.array(names::kUniforms, {manifest_.batch_size, rows});
+      std::fill_n(uniforms.floats(), uniforms.count(), neutral(names::kUniforms));
     }
     for (size_t row = 0; row < texts_.size(); ++row) {
       std::copy_n(texts_[row].begin() + static_cast<std::ptrdiff_t>(start), width, forward.window.ints() + static_cast<int64_t>(row) * width);
@@ -190,8 +192,8 @@ const std::string& own_hash() {
 // Everything that decides which kernels run.
 Json key_of(const std::string& folder, const EngineEntry& entry, std::optional<int> threads, const std::string& onnxruntime) {
   const std::string kernels = kernels_in_use();
-  const bool are_ours = kernels != "none";
-  return Json(Json::Object{{"format", kKept},
+  const bool are_ours = kernels != kNoKernels;
+  return Json(Json::Object{{"format", kExactnessFormat},
                            {"processor", processor()},
                            {"onnxruntime", onnxruntime},
                            {"kernels", Json::List{kernels, are_ours ? own_hash() : ""}},
@@ -211,7 +213,7 @@ bool parse(const Json& found, Exactness& to) {
 
 void warn_of(const Exactness& found, const std::string& engine) {
   if (found.exact()) return;
-  const char* const hint = kernels_in_use() != "none" ? "generate with --autoregressive where that matters, or build float32"
+  const char* const hint = kernels_in_use() != kNoKernels ? "generate with --autoregressive where that matters, or build float32"
                                                       : "use the kernels: unset SPECCOMPILE_KERNELS";
   warn("engine " + engine + " is not exact on this processor, so speculation may change tokens: " + found.reason() + "\nhint: " + hint);
 }

@@ -15,7 +15,7 @@ Row::Row(TokenIds prompt, const Options& options, const Sampling& sampling, int6
       stop_(std::move(stop)) {
   const int64_t left = capacity - static_cast<int64_t>(this->prompt.size());
   room = std::min(options.max_new_tokens, left);
-  reason_when_full_ = options.max_new_tokens <= left ? "length" : "capacity";
+  reason_when_full_ = options.max_new_tokens <= left ? finish::kLength : finish::kCapacity;
   if (!room) finish_reason = reason_when_full_;
   if (tokenizer_) stream_.emplace(tokenizer_, this->prompt, stop_);
 }
@@ -38,7 +38,7 @@ void Row::take(const int64_t* tokens, size_t count, int64_t drafts, const std::v
   for (size_t i = 0; i < count && active(); ++i) {
     if (std::find(ends_.begin(), ends_.end(), tokens[i]) == ends_.end()) continue;
     count = i + 1;
-    finish_reason = "stop";
+    finish_reason = finish::kStop;
   }
   token_ids.insert(token_ids.end(), tokens, tokens + count);
   if (wants_logprobs) logprobs.insert(logprobs.end(), new_logprobs.begin(), new_logprobs.begin() + static_cast<std::ptrdiff_t>(count));
@@ -59,7 +59,7 @@ void Row::read() {
     n_read_ = token_ids.size();
   }
   if (has_ended || stream_->stopped()) text += stream_->finish();
-  if (stream_->stopped()) finish_reason = "stop";  // by the last character perhaps, whose other bytes never came
+  if (stream_->stopped()) finish_reason = finish::kStop;  // by the last character perhaps, whose other bytes never came
 }
 
 void Row::cancel(const Mark& mark) {
@@ -67,7 +67,7 @@ void Row::cancel(const Mark& mark) {
   path_lengths.resize(mark.rounds);
   draft_lengths.resize(mark.rounds);
   if (wants_logprobs) logprobs.resize(mark.tokens);
-  finish_reason = mark.finish_reason.empty() ? "cancelled" : mark.finish_reason;
+  finish_reason = mark.finish_reason.empty() ? finish::kCancelled : mark.finish_reason;
   if (!stream_ || !mark.finish_reason.empty()) return;
   stream_.emplace(tokenizer_, prompt, stop_);
   text = stream_->push(token_ids);

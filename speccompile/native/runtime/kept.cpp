@@ -15,21 +15,12 @@
 namespace spc {
 namespace {
 
-constexpr const char* kKeptFormat = "speccompile.kept.1";
-constexpr const char* kMetadata = "__metadata__";
-constexpr size_t kLengthBytes = 8, kAlignment = 8, kLongest = size_t{1} << 20;
-
-// The contract's dtype -> the format's.
-constexpr const char* kNames[][2] = {{"bool", "BOOL"},   {"int32", "I32"},     {"int64", "I64"},
-                                     {"float16", "F16"}, {"bfloat16", "BF16"}, {"float32", "F32"}};
-
 [[noreturn]] void refuse(const std::string& message) {
   throw Error(Kind::kUsage, message, "give the file that this bundle wrote, or start from empty states (--reset)");
 }
 
 const char* name_of_dtype(const std::string& dtype) {
-  for (const auto& [ours, theirs] : kNames)
-    if (dtype == ours) return theirs;
+  if (const Dtype* const found = dtype_named(dtype)) return found->safetensors;
   throw Error(Kind::kBundle, "manifest.json: a state that is kept has the dtype " + python_repr(dtype), "build the bundle again");
 }
 
@@ -42,16 +33,16 @@ std::string kind_of(const Manifest& manifest) {
 
 std::string little_endian(uint64_t number) {
   std::string bytes;
-  for (size_t i = 0; i < kLengthBytes; ++i) bytes += static_cast<char>(number >> 8 * i);
+  for (size_t i = 0; i < kKeptLengthBytes; ++i) bytes += static_cast<char>(number >> 8 * i);
   return bytes;
 }
 
 // The length of the header of a file; none where it has no room for one.
 std::optional<size_t> header_length(std::string_view content) {
-  if (content.size() < kLengthBytes) return std::nullopt;
+  if (content.size() < kKeptLengthBytes) return std::nullopt;
   uint64_t length = 0;
-  for (size_t i = 0; i < kLengthBytes; ++i) length |= static_cast<uint64_t>(static_cast<unsigned char>(content[i])) << 8 * i;
-  if (!length || length > std::min(kLongest, content.size() - kLengthBytes)) return std::nullopt;
+  for (size_t i = 0; i < kKeptLengthBytes; ++i) length |= static_cast<uint64_t>(static_cast<unsigned char>(content[i])) << 8 * i;
+  if (!length || length > std::min(static_cast<size_t>(kKeptLongest), content.size() - kKeptLengthBytes)) return std::nullopt;
   return static_cast<size_t>(length);
 }
 
@@ -141,8 +132,8 @@ void Kept::load(const std::string& path) const {
   }
   const std::optional<size_t> length = header_length(content);
   if (!length) refuse(plain + ": no file of states, or a truncated one: " + std::to_string(content.size()) + " bytes");
-  const std::string_view all = content, numbers = all.substr(kLengthBytes + *length);
-  check_header(parsed(all.substr(kLengthBytes, *length), plain), numbers.size(), plain);
+  const std::string_view all = content, numbers = all.substr(kKeptLengthBytes + *length);
+  check_header(parsed(all.substr(kKeptLengthBytes, *length), plain), numbers.size(), plain);
   size_t start = 0;
   for (const auto& [name, tensor] : states_) {
     engine_.put(name, tensor->concrete_shape({}), numbers.data() + start);
@@ -173,17 +164,17 @@ Json Kept::described() const {
 
 // What a file begins with.
 std::string Kept::header() const {
-  Json rows{Json::Object{{kMetadata, metadata()}}};
+  Json rows{Json::Object{{kKeptMetadata, metadata()}}};
   const Json states = described();
   for (const auto& [name, row] : states.object()) rows.set(name, row);
   std::string text = rows.dump();
-  text.append((kAlignment - text.size() % kAlignment) % kAlignment, ' ');
+  text.append((kKeptAlignment - text.size() % kKeptAlignment) % kKeptAlignment, ' ');
   return little_endian(text.size()) + text;
 }
 
 // size: of the numbers behind the header.
 void Kept::check_header(Json header, size_t size, const std::string& path) const {
-  const Json found = pop(header, kMetadata), ours = metadata(), states = described();
+  const Json found = pop(header, kKeptMetadata), ours = metadata(), states = described();
   if (found["format"] != Json(kKeptFormat))
     refuse(path + ": received format " + found["format"].repr() + ", expected " + python_repr(kKeptFormat));
   for (const auto& [key, value] : ours.object())

@@ -41,8 +41,8 @@ std::vector<Span> alike(const Rows& rows, const std::vector<size_t>& reading, co
 
 Loop::Loop(Engine& engine, const Manifest& manifest, bool on_device)
     : manifest_(manifest), rounds_(engine, manifest), watch_(clock(on_device)), drafting_(rounds_, seconds, watch_, on_device) {
-  if (has_input(manifest, "uniforms")) sampler_.emplace(engine, manifest);
-  if (has_input(manifest, "parents")) parents_ = engine.array("parents", {manifest.batch_size, manifest.tokens + 1});
+  if (has_input(manifest, names::kUniforms)) sampler_.emplace(engine, manifest);
+  if (has_input(manifest, names::kParents)) parents_ = engine.array(names::kParents, {manifest.batch_size, manifest.tokens + 1});
 }
 
 void Loop::begin(Rows& rows, bool speculative, bool adaptive) {

@@ -140,14 +140,14 @@ class OnnxRuntimeEngine : public Engine {
 
   void bind_all(const Graph& graph, const Bound& run, OrtIoBinding* binding) {
     for (const Tensor& tensor : graph.inputs) {
-      if (tensor.role == "index") {
+      if (tensor.role == role::kIndex) {
         const Array index = array(tensor.buffer, tensor.concrete_shape(run.widths));
         for (size_t i = 0; i < index.count(); ++i) index.ints()[i] = static_cast<int64_t>(i);
       }
       library_.check(ort::BindInput(library_.api(), binding, tensor.name.c_str(), lines(tensor, run).get()));
     }
     for (const Tensor& tensor : graph.outputs) {
-      if (tensor.role == "optional" && !(run.logits && tensor.name == "logits")) continue;
+      if (tensor.role == role::kOptional && !(run.logits && tensor.name == names::kLogits)) continue;
       library_.check(ort::BindOutput(library_.api(), binding, tensor.name.c_str(), lines(tensor, run).get()));
     }
   }

@@ -111,9 +111,9 @@ const Provider& find_provider(const std::string& word) {
   // Both packages of ONNX Runtime fill the same folder: the one that is installed last wins, and uninstalling either breaks
   // the other.
   static const auto* providers = new std::map<std::string, Provider>{
-      {"cuda",
+      {provider::kCuda,
        {kCuda, "", "", "gpu_graph_id", "Cuda", "pip uninstall onnxruntime, then pip install 'onnxruntime-gpu[cuda,cudnn]'"}},
-      {"nv_tensorrt_rtx",
+      {provider::kNvTensorrtRtx,
        {"NvTensorRTRTXExecutionProvider", "libonnxruntime_providers_nv_tensorrt_rtx.so", "SPECCOMPILE_NV_TENSORRT_RTX",
         "cuda_graph_annotation_id", "Cuda",
         "pip install onnxruntime-ep-nv-tensorrt-rtx, and name its library in $SPECCOMPILE_NV_TENSORRT_RTX"}}};

@@ -10,8 +10,6 @@
 namespace spc {
 namespace {
 
-constexpr double kColdest = 1e-4;  // below it logits leave float32
-
 // An option of sampling. changes_nothing: the value that a greedy bundle takes as well.
 struct Option {
   const char* name;
@@ -33,7 +31,7 @@ const Option kOptions[] = {
      "a number above 0 and at most 1", "1 keeps all tokens", {}},
     {"min_p", &Request::min_p, false, [](double value) { return value >= 0 && value <= 1; }, "a number from 0 to 1", "0 keeps all tokens",
      {}},
-    {"repetition_penalty", &Request::repetition_penalty, false, [](double value) { return value >= 1e-3 && value <= 1e3; },
+    {"repetition_penalty", &Request::repetition_penalty, false, [](double value) { return value >= kPenalties[0] && value <= kPenalties[1]; },
      "a number from 0.001 to 1000", "1 is none, more repeats less", 1},
     {"seed", &Request::seed, true, [](double value) { return value >= 0; }, "a whole number from 0 to 2**64 - 1",
      "leave it out, and one is drawn", {}},
@@ -179,7 +177,7 @@ Options check_options(const Request& request, const Manifest& manifest) {
   Options made;
   made.sequences = check_sequences(request, manifest);
   check_all(request, request.prompts.size());
-  if (manifest.decoding == "greedy") refuse(request, request.prompts.size(), made.sequences);
+  if (manifest.decoding == decoding::kGreedy) refuse(request, request.prompts.size(), made.sequences);
   for (size_t prompt = 0; prompt < request.prompts.size(); ++prompt) {
     Sampling sampling = row_sampling(request, prompt, manifest.vocabulary_size);
     for (int64_t number = 0; number < made.sequences; ++number) {

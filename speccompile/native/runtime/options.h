@@ -57,7 +57,7 @@ class Request {
 
 // What is checked before anything runs. sequences: of each prompt; samplings: of every row.
 struct Options {
-  int64_t max_new_tokens = 128, sequences = 1;
+  int64_t max_new_tokens = kNewTokens, sequences = 1;
   bool autoregressive = false, adaptive = true, logprobs = false, chat = false;
   std::vector<Sampling> samplings;
 };

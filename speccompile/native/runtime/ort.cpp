@@ -13,7 +13,6 @@
 namespace spc {
 namespace {
 
-constexpr const char* kVariable = "SPECCOMPILE_ONNXRUNTIME";
 #if defined(__APPLE__)
 constexpr const char* kNames[] = {"libonnxruntime.dylib"};
 #else
@@ -29,8 +28,8 @@ struct Place {
 // Where to look, and who says so. What the user names is not replaced by something else.
 std::vector<Place> places(const std::string& asked) {
   if (!asked.empty()) return {{asked, "option onnxruntime"}};
-  const std::string variable = environment(kVariable);
-  if (!variable.empty()) return {{variable, std::string("$") + kVariable}};
+  const std::string variable = environment(kOnnxruntimeVariable);
+  if (!variable.empty()) return {{variable, std::string("$") + kOnnxruntimeVariable}};
   std::vector<Place> found;
   for (const char* name : kNames) found.push_back({name, "the loader"});
   return found;

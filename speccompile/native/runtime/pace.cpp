@@ -4,38 +4,18 @@
 #include <tuple>
 #include <utility>
 
+#include "../contract_table.h"
+
 namespace spc {
-namespace {
-
-// Of a generation's time: what trials may cost, and how much slower drafting may seem before it stops.
-constexpr double kShare = 0.02;
-// Tokens between two trials.
-constexpr int64_t kFirstGap = 8, kLongestGap = 512;
-// Rounds for which everything counts that earlier generations have shown.
-constexpr double kCarried = 2.0;
-// Tokens that a generation is expected to have, unless it may have fewer; later, half as many again as it has.
-constexpr double kHorizon = 128;
-// Rounds without drafts in whose time drafting may fall behind before it stops, beside half of what is saved.
-constexpr double kPatience = 2.5;
-// Rounds without drafts in whose time drafting may win before the rest is no longer kept for times in which it loses: a
-// text that it can predict has such times, and one that it cannot may follow one that it can.
-constexpr double kSaved = 6.0;
-// Rounds of drafting after which one without it is timed again: the context grows.
-constexpr int64_t kRefresh = 32;
-// The same where drafting is more than so much faster.
-constexpr int64_t kSeldom = 128;
-constexpr double kClear = 1.25;
-
-}  // namespace
 
 Pace::Pace(std::map<int, int> accepts, bool fused)
     : speed_(std::move(accepts), fused), width_(speed_.full), gap_(kFirstGap), waited_(kFirstGap) {}
 
 int Pace::begin(int64_t prompt, int64_t room) {
-  lost_ -= kShare * speed_.single.typical * taken_;
+  lost_ -= kTrialShare * speed_.single.typical * taken_;
   room_ = static_cast<double>(room);
   taken_ = 0;
-  speed_.acceptance.trust(kCarried);
+  speed_.acceptance.trust(kCarriedRounds);
   gap_ = waited_ = kFirstGap;
   width_ = speed_.full;
   tried_ = false;
@@ -52,7 +32,7 @@ int Pace::choose(int64_t lag) {
   if (tried_ && speed_.is_known()) {
     std::tie(gain_, width_) = speed_.best(width_);
     on_trial_ = on_trial_ && streak_ > 0;
-    if (streak_ >= patience() && (on_trial_ || gain_ < 1 - kShare)) {
+    if (streak_ >= patience() && (on_trial_ || gain_ < 1 - kTrialShare)) {
       gap_ = spent_ < 0 ? kFirstGap : std::min(2 * gap_, kLongestGap);
       paused_ = true;
       waited_ = 0;
@@ -64,7 +44,7 @@ int Pace::choose(int64_t lag) {
 
 bool Pace::resumes(int64_t lag) {
   const double gain = speed_.best(width_).first, price = speed_.price(lag), left = horizon() - taken_;
-  const bool pays = gain > 1 + kShare && price <= (1 - 1 / gain) * speed_.single.typical * left;
+  const bool pays = gain > 1 + kTrialShare && price <= (1 - 1 / gain) * speed_.single.typical * left;
   if (!pays && lost_ + price > budget()) {
     gap_ = std::min(2 * gap_, kLongestGap);
     waited_ = 0;
@@ -82,18 +62,18 @@ bool Pace::resumes(int64_t lag) {
   return true;
 }
 
-double Pace::horizon() const { return std::min(room_, std::max(kHorizon, 1.5 * taken_)); }
+double Pace::horizon() const { return std::min(room_, std::max(static_cast<double>(kHorizon), 1.5 * taken_)); }
 
 double Pace::patience() const {
   const double single = speed_.single.typical;
-  return kPatience * single + std::min(std::max(0.0, -lost_), kSaved * single) / 2;
+  return kPatience * single + std::min(std::max(0.0, -lost_), kSavedRounds * single) / 2;
 }
 
 double Pace::most_saved() const {
-  return std::max(kSaved * speed_.single.typical, speed_.price(0));  // at least one trial
+  return std::max(kSavedRounds * speed_.single.typical, speed_.price(0));  // at least one trial
 }
 
-double Pace::budget() const { return kShare * speed_.single.typical * horizon(); }
+double Pace::budget() const { return kTrialShare * speed_.single.typical * horizon(); }
 
 void Pace::single(double seconds) {
   speed_.single.add(seconds);

@@ -24,15 +24,12 @@ namespace fs = std::filesystem;
 namespace spc {
 namespace {
 
-constexpr int kPackedFormat = 1;  // of the entries
-// Bytes of weights below which a graph's are not kept: a process takes as much anyway, for ONNX Runtime.
-constexpr int64_t kSmallestGraph = 64 << 20;
-// Bytes of a packed weight below which it is not kept.
-constexpr size_t kSmallestFile = 64 << 10;
-constexpr size_t kPage = 4096;
-constexpr const char *kSaved = "saved.onnx", *kPacking = "packing";  // files in a folder that is being filled
+constexpr const char* kPacking = "packing";  // a file in a folder that is being filled
 
-size_t round_up(size_t size) { return (size + kPage - 1) / kPage * kPage; }
+size_t round_up(size_t size) {
+  constexpr size_t kWhole = kPage;
+  return (size + kWhole - 1) / kWhole * kWhole;
+}
 
 [[noreturn]] void refuse(const std::string& message) { throw Error(Kind::kEngine, message); }
 
@@ -158,9 +155,9 @@ void PackedWeights::store(const PackedKey& key, const std::string& graph, const 
     refuse("its weights are " + weights_size(key.size) + " GB, more than $" + kCacheLimit + " allows");
   cache_.add(key.digest(), [&](const std::string& part) {
     check_room(part, key.size);
-    save(graph, path_in(part, kSaved));
+    save(graph, path_in(part, kSavedGraph));
     trim_heap();
-    return Json(Json::Object{{"key", key.to_json()}, {"packed", take_over(path_in(part, kSaved), part)}});
+    return Json(Json::Object{{"key", key.to_json()}, {"packed", take_over(path_in(part, kSavedGraph), part)}});
   });
 }
 
@@ -175,7 +172,7 @@ bool PackedWeights::open(const PackedKey& key, const std::string& graph, const O
 // Runtime's key the name of the file and the sizes of the buffers in it.
 Json PackedWeights::take_over(const std::string& saved, const std::string& part) const {
   Json::Object packed;
-  std::set<std::string> known, left = {kSaved};
+  std::set<std::string> known, left = {kSavedGraph};
   for (const Entries& tensor : external_data(read_file(saved))) {
     const std::string location = location_of(tensor);
     left.insert(location);
@@ -187,7 +184,7 @@ Json PackedWeights::take_over(const std::string& saved, const std::string& part)
         size += buffer.size();
         sizes.push_back(static_cast<int64_t>(buffer.size()));
       }
-      if (size >= kSmallestFile && known.insert(form.key).second)
+      if (size >= kSmallestPackedFile && known.insert(form.key).second)
         packed.emplace_back(form.key, Json::Object{{"file", keep(form.buffers, part)}, {"sizes", sizes}});
     }
   }
@@ -253,7 +250,7 @@ bool open_mapped(const std::string& folder, const std::string& file, const std::
   std::error_code error;
   if (packed.cache().limit() == 0 || !fs::is_regular_file(path_in(folder, kHashes), error)) return false;
   const PackedKey key = packed_key(folder, file, onnxruntime);
-  if (key.size < kSmallestGraph) return false;
+  if (key.size < kSmallestPackedGraph) return false;
   const std::string graph = path_in(folder, file), name = name_of(graph);
   std::string reason;
   try {

@@ -12,9 +12,6 @@
 
 namespace spc {
 
-// What serialized graphs name files relative to. ONNX Runtime opens none that leads out of the folder it is given.
-constexpr const char* kRoot = "/";
-
 // Opens the graph in the first file and writes it to the second, beside it its weights, as they are and packed.
 using SaveGraph = std::function<void(const std::string& graph, const std::string& output)>;
 // Opens a serialized graph.
@@ -37,7 +34,7 @@ PackedKey packed_key(const std::string& folder, const std::string& file, const s
 // The cache of packed weights: an entry for every graph.
 class PackedWeights {
  public:
-  explicit PackedWeights(std::string folder = cache_folder("packed"), double limit = default_limit());
+  explicit PackedWeights(std::string folder = cache_folder(kPackedFolder), double limit = default_limit());
 
   const FolderCache& cache() const { return cache_; }
   // Pack the weights of a graph and keep them. Throws FileError, Error(kEngine), or what `save` throws.

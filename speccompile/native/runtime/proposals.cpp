@@ -16,14 +16,14 @@ namespace {
 bool takes_proposals(const Manifest& manifest) {
   if (!manifest.tokens) return false;
   for (const Graph& graph : manifest.graphs)
-    if (graph.name == "draft" || graph.name == "step") return false;
+    if (graph.name == graph::kDraft || graph.name == graph::kStep) return false;
   return true;
 }
 
 const Json& gate_of(const Manifest& manifest) {
   static const Json none;
   const Json& gate = manifest.json["plan"]["drafter"]["cascade"]["gate"];
-  return gate["kind"].text() == "retrieval" ? gate : none;
+  return gate["kind"].text() == kRetrievalGate ? gate : none;
 }
 
 Proposals::Proposals(Proposer proposer, const Manifest& manifest)

@@ -16,9 +16,6 @@
 
 namespace spc {
 
-// Folder of a bundle that holds its index, where it has one.
-constexpr const char* kIndex = "index";
-
 // The drafts behind a text, the best first: any number of them, or none. What it throws ends the step.
 using Proposer = std::function<Drafts(const TokenIds& text)>;
 

@@ -3,11 +3,9 @@
 
 #include <cstdint>
 
-namespace spc {
+#include "../contract_table.h"
 
-// What the numbers of a stream decide.
-enum class Purpose : uint64_t { kNewToken = 0, kAccept = 1, kDraft = 2 };
-constexpr uint64_t kPurposes = 3;
+namespace spc {
 
 // One stream: Philox 4x64 with ten rounds (Salmon et al. 2011), as numpy.random.Philox(key=[seed, 3 * sequence + purpose]).
 class Uniforms {

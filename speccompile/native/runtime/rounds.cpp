@@ -11,7 +11,6 @@ namespace {
 
 // Runs that stay bound. A batch of rows has as many ranges as pairs of them, and prompts end with parts of any width: bound are
 // those that were used last, which decoding uses again and again.
-constexpr size_t kMostBound = 256;
 
 [[noreturn]] void refuse(const std::string& what) {
   throw Error(Kind::kBundle, "manifest.json: " + what, "build the bundle again");
@@ -19,7 +18,11 @@ constexpr size_t kMostBound = 256;
 
 Widths widths_of(const Forward::Key& key, int64_t decoding_catch_up) {
   const int64_t catch_up = key.logit_rows > 1 ? decoding_catch_up : key.window + 1;
-  return {{"window", key.window}, {"logit_rows", key.logit_rows}, {"catch_up", catch_up}, {"history", key.history}, {"allowed", 1}};
+  return {{names::kWindow, key.window},
+          {names::kLogitRows, key.logit_rows},
+          {names::kCatchUp, catch_up},
+          {names::kHistory, key.history},
+          {names::kAllowed, 1}};
 }
 
 // How many bytes a line of an array has.
@@ -30,14 +33,14 @@ size_t line_bytes(const Array& array) { return array.bytes() / static_cast<size_
 Forward::Forward(Rounds& rounds, const Key& key)
     : key(key), widths(widths_of(key, rounds.manifest.catch_up)), rounds_(rounds) {
   Engine& engine = rounds.engine;
-  const char* const name = key.fused ? "step" : "verify";
+  const char* const name = key.fused ? graph::kStep : graph::kVerify;
   const Graph* const graph = rounds.graph(name);
   if (!graph) refuse(std::string("the bundle has no graph '") + name + "'");
   verify = engine.bind(name, widths, key.logprobs, key.rows);
-  window = engine.array("window", {rounds.manifest.batch_size, key.window});
-  path = engine.array("path", {rounds.manifest.batch_size, key.window + 1});
-  if (const Tensor* const allowed = graph->input("allowed")) {  // of a bundle that takes constraints: nobody has any here
-    const Array everything = engine.array("allowed", allowed->concrete_shape(widths));
+  window = engine.array(names::kWindow, {rounds.manifest.batch_size, key.window});
+  path = engine.array(names::kPath, {rounds.manifest.batch_size, key.window + 1});
+  if (const Tensor* const allowed = graph->input(names::kAllowed)) {  // of a bundle that takes constraints: nobody has any here
+    const Array everything = engine.array(names::kAllowed, allowed->concrete_shape(widths));
     std::memset(everything.data, 1, everything.bytes());
   }
   for (const Copied& copied : kCopied) {
@@ -47,17 +50,17 @@ Forward::Forward(Rounds& rounds, const Key& key)
     const auto& [from, to] = copies_.emplace_back(engine.array(copied.drafted, shape), engine.array(copied.buffer, shape));
     if (from.dtype != to.dtype) refuse(std::string(copied.drafted) + " has not the dtype of " + copied.buffer);
   }
-  if (const Tensor* const nodes = graph->output("nodes")) nodes_ = engine.array("nodes", nodes->concrete_shape(widths));
+  if (const Tensor* const nodes = graph->output(names::kNodes)) nodes_ = engine.array(names::kNodes, nodes->concrete_shape(widths));
   if (nodes_.data && nodes_.shape != Shape{rounds.manifest.batch_size, key.logit_rows}) refuse("nodes are not those of the window");
   if (!key.logprobs) return;
-  const Tensor* const tensor = graph->output("logits");
+  const Tensor* const tensor = graph->output(names::kLogits);
   const Shape shape = {key.rows.size(), key.logit_rows, rounds.manifest.vocabulary_size};
   if (!tensor || shape_over(*tensor, widths, key.rows.size()) != shape) refuse("logits are not those of the window");
-  logits = engine.array("logits", shape);
+  logits = engine.array(names::kLogits, shape);
 }
 
 const Run& Forward::draft() {
-  if (!draft_) draft_ = rounds_.engine.bind("draft", widths, false, key.rows);
+  if (!draft_) draft_ = rounds_.engine.bind(graph::kDraft, widths, false, key.rows);
   return draft_;
 }
 
@@ -86,10 +89,10 @@ std::vector<double> Forward::logprobs(size_t row, const int64_t* tokens, size_t 
 Rounds::Rounds(Engine& engine, const Manifest& manifest)
     : engine(engine),
       manifest(manifest),
-      length(count("length")),
-      n_path(count("n_path")),
-      n_given(count("n_given")),
-      n_total(count("n_total")) {}
+      length(count(names::kLength)),
+      n_path(count(names::kNPath)),
+      n_given(count(names::kNGiven)),
+      n_total(count(names::kNTotal)) {}
 
 const Graph* Rounds::graph(const std::string& name) const {
   for (const Graph& each : manifest.graphs)
@@ -113,8 +116,8 @@ CatchUp& Rounds::catch_up(int64_t tokens, int64_t history) {
   width = std::min(width, manifest.prefill_chunk);
   const auto found = catch_ups_.find({width, history});
   if (found != catch_ups_.end()) return found->second;
-  const Widths widths = {{"window", width}, {"catch_up", width + 1}, {"history", history}};
-  CatchUp made{engine.bind("draft", widths, false), engine.array("path", {manifest.batch_size, width + 1})};
+  const Widths widths = {{names::kWindow, width}, {names::kCatchUp, width + 1}, {names::kHistory, history}};
+  CatchUp made{engine.bind(graph::kDraft, widths, false), engine.array(names::kPath, {manifest.batch_size, width + 1})};
   return catch_ups_.emplace(std::pair(width, history), std::move(made)).first->second;
 }
 

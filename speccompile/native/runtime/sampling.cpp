@@ -25,7 +25,7 @@ bool History::Seen::add(int64_t token) {
 }
 
 History::History(Engine& engine, const Manifest& manifest)
-    : engine_(engine), batch_(manifest.batch_size), most_(manifest.max_length), lines_(engine.array("history", {batch_, 1})) {}
+    : engine_(engine), batch_(manifest.batch_size), most_(manifest.max_length), lines_(engine.array(names::kHistory, {batch_, 1})) {}
 
 void History::begin(const Rows& rows) {
   seen_.assign(rows.size(), std::nullopt);
@@ -56,7 +56,7 @@ void History::lay_out() {
   size_t most = 1;
   for (const std::optional<Seen>& seen : seen_)
     if (seen) most = std::max(most, seen->tokens.size());
-  lines_ = engine_.array("history", {batch_, std::min(power_of_two(static_cast<int64_t>(most)), most_)});
+  lines_ = engine_.array(names::kHistory, {batch_, std::min(power_of_two(static_cast<int64_t>(most)), most_)});
   for (size_t i = 0; i < seen_.size(); ++i) {
     if (!seen_[i]) continue;
     const std::vector<int64_t>& tokens = seen_[i]->tokens;
@@ -69,19 +69,19 @@ void History::lay_out() {
 Sampler::Sampler(Engine& engine, const Manifest& manifest)
     : history(engine, manifest), engine_(engine), batch_(manifest.batch_size), tokens_(manifest.tokens) {
   const Shape shape = {batch_, tokens_};
-  if (has_input(manifest, "accept_uniforms")) per_draft_.push_back({engine.array("accept_uniforms", shape), Purpose::kAccept});
-  if (has_input(manifest, "draft_uniforms")) per_draft_.push_back({engine.array("draft_uniforms", shape), Purpose::kDraft});
+  if (has_input(manifest, names::kAcceptUniforms)) per_draft_.push_back({engine.array(names::kAcceptUniforms, shape), Purpose::kAccept});
+  if (has_input(manifest, names::kDraftUniforms)) per_draft_.push_back({engine.array(names::kDraftUniforms, shape), Purpose::kDraft});
   begin({}, false);  // zeros would not be neutral
 }
 
 void Sampler::write_settings(const Rows& rows) {
   static const Sampling greedy;
   const auto settings = [&](const char* name) { return engine_.array(name, {batch_}); };
-  float* const temperature = settings("temperature").floats();
-  float* const top_p = settings("top_p").floats();
-  float* const min_p = settings("min_p").floats();
-  float* const penalty = settings("repetition_penalty").floats();
-  int64_t* const top_k = settings("top_k").ints();
+  float* const temperature = settings(names::kTemperature).floats();
+  float* const top_p = settings(names::kTopP).floats();
+  float* const min_p = settings(names::kMinP).floats();
+  float* const penalty = settings(names::kRepetitionPenalty).floats();
+  int64_t* const top_k = settings(names::kTopK).ints();
   for (size_t i = 0; i < static_cast<size_t>(batch_); ++i) {
     const Sampling& sampling = i < rows.size() ? rows[i].sampling : greedy;
     temperature[i] = static_cast<float>(sampling.temperature);
@@ -111,7 +111,7 @@ void Sampler::begin(const Rows& rows, bool drafting) {
 }
 
 void Sampler::write(const Rows& rows, const std::vector<size_t>& taking, int64_t logit_rows) {
-  float* const uniforms = engine_.array("uniforms", {batch_, logit_rows}).floats();
+  float* const uniforms = engine_.array(names::kUniforms, {batch_, logit_rows}).floats();
   for (const size_t i : taking) {
     const std::vector<float>& drawn = new_tokens_[i];
     std::copy_n(drawn.begin() + static_cast<std::ptrdiff_t>(rows[i].token_ids.size()), logit_rows,

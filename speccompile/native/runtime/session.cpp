@@ -14,7 +14,7 @@ Session::Session(std::shared_ptr<const Bundle> bundle)
     : bundle_(std::move(bundle)),
       engine_(bundle_->program().open()),
       kept_(*engine_, bundle_->manifest(), bundle_->entry(), bundle_->tokenizer_hash()),
-      loop_(*engine_, bundle_->manifest(), bundle_->entry().provider != "cpu") {
+      loop_(*engine_, bundle_->manifest(), bundle_->entry().provider != provider::kCpu) {
   if (takes_proposals(bundle_->manifest()) || !gate_of(bundle_->manifest()).is_null()) propose_with({});
 }
 
@@ -130,7 +130,7 @@ Json Session::result(size_t index) {
       {"seconds", seconds},
       {"tokens_per_second", seconds > 0 ? count / seconds : 0.0},
       {"finish_reason", row.finish_reason},
-      {"mode", speculative_ ? "speculative" : "autoregressive"},
+      {"mode", speculative_ ? mode::kSpeculative : mode::kAutoregressive},
       {"engine", bundle_->entry().name},
       {"exact", bundle_->exact()},
       {"kernels", bundle_->kernels().empty() ? Json() : Json(bundle_->kernels())},

@@ -19,9 +19,6 @@ extern "C" OrtStatus* RegisterCustomOps(OrtSessionOptions* options, const OrtApi
 namespace spc {
 namespace {
 
-constexpr const char* kKernels = "SPECCOMPILE_KERNELS";
-constexpr const char* kDomain = "speccompile.native";
-
 // A file that is written anew is another one, whatever the hashes of its bundle say.
 std::string identity(const std::string& path) {
   struct stat found = {};
@@ -37,7 +34,7 @@ std::string identity(const std::string& path) {
 
 bool calls_kernels(const std::string& graph) {
   try {
-    return Mapped(graph).bytes().find(kDomain) != std::string_view::npos;
+    return Mapped(graph).bytes().find(kKernelsDomain) != std::string_view::npos;
   } catch (const FileError&) {
     return false;  // ONNX Runtime says what is wrong with it
   }
@@ -85,7 +82,7 @@ SharedSession open_session(const Ort& library, const std::string& folder, const 
   }
   // With the kernels the weights lie in their file as they are read, and are mapped as they are.
   SharedSession session = open_file(library, graph, session_options(library, threads));
-  if (kernels_in_use() == "none") trim_heap();  // ONNX Runtime has made others of the weights
+  if (kernels_in_use() == kNoKernels) trim_heap();  // ONNX Runtime has made others of the weights
   return session;
 }
 
@@ -116,7 +113,7 @@ SessionOptions session_options(const Ort& library, int threads, const std::vecto
   // optimizer drops a Relu in front of a quantization, even one to signed numbers.
   set("session.disable_quant_qdq", "1");
   set("optimization.disable_specified_optimizers", "ReluQuantRewrite");
-  if (kernels_in_use() != "none") library.check(RegisterCustomOps(made, library.base()));
+  if (kernels_in_use() != kNoKernels) library.check(RegisterCustomOps(made, library.base()));
   return options;
 }
 
@@ -143,15 +140,15 @@ SharedSession refusable(const Ort& library, const std::string& file, const std::
 }
 
 std::string kernels_in_use() {
-  const std::string wanted = environment(kKernels);
-  if (wanted == "none") return wanted;
+  const std::string wanted = environment(kKernelsVariable);
+  if (wanted == kNoKernels) return wanted;
   if (wanted.empty()) return speccompile::kernels().name;
   std::string known;
   for (const speccompile::Kernels* const* path = speccompile::runnable_paths(); *path; ++path) {
     if (wanted == (*path)->name) return speccompile::kernels().name;
     known += std::string((*path)->name) + ", ";
   }
-  throw Error(Kind::kUsage, std::string("$") + kKernels + " is '" + wanted + "', which this machine cannot run",
+  throw Error(Kind::kUsage, std::string("$") + kKernelsVariable + " is '" + wanted + "', which this machine cannot run",
               std::string("set it to one of ") + known + "none, or unset it for the fastest");
 }
 

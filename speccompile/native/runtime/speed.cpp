@@ -2,18 +2,9 @@
 
 #include <algorithm>
 
+#include "../contract_table.h"
+
 namespace spc {
-namespace {
-
-constexpr double kMemory = 20;       // rounds of the text that count, the last of them most
-constexpr double kLongMemory = 100;  // rounds of all texts that count
-constexpr double kPrior = 10.0;      // rounds of the text for which all that is known of others counts
-constexpr double kHope = 0.8;        // chance of the first draft before anything is known; it counts for one round
-constexpr int64_t kWarm = 2;         // rounds without drafts that are timed before anything is compared: caches are cold
-constexpr int64_t kLeastRead = 32;   // tokens that a catch-up must have for its time to be more than its overhead
-constexpr double kClearly = 0.02;    // a width must be this much faster to take another's place
-
-}  // namespace
 
 void Times::add(double seconds) {
   last_[static_cast<size_t>(count++) % kLast] = seconds;
