@@ -6,7 +6,16 @@ import pytest
 
 from speccompile import native
 from speccompile.bundle import BundleWriter
-from tests.light.bundle_example import LOCK, PROOF, fill, manifest, several_rows, tensorrt_entries, write_bundle
+from tests.light.bundle_example import (
+    LOCK,
+    PROOF,
+    constrained,
+    fill,
+    manifest,
+    several_rows,
+    tensorrt_entries,
+    write_bundle,
+)
 from tests.light.test_inspect import CASCADE, QUALITY
 
 TYPICAL = {"method": "typical", "exact": False, "parameters": {"epsilon": 0.09, "on": True, "größe": None}}
@@ -21,6 +30,7 @@ EXAMPLES = {
     "static": {"tree": "static", "tokens": 63, "depth": 4, "sample": True, "decoding": "sampling"},
     "cascade": {"plan": {"verify": {"parameters": {}}, "drafter": CASCADE}},
     "rows": several_rows(),
+    "constrained": constrained(),
     "dynamic": {"tree": "dynamic", "tokens": 8, "depth": 3, "eos_token_ids": ()},
 }
 
