@@ -103,7 +103,7 @@ def test_records_of_another_kind(bundle, change):
     change(data)
     (bundle / HASHES).write_bytes(canonical_json(data))
     for verify in (True, False):
-        with pytest.raises(BundleError, match="expected [{]"):
+        with pytest.raises(BundleError, match=r"expected [{]"):
             open_bundle(bundle, verify=verify)
 
 
