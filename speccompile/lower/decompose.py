@@ -93,7 +93,8 @@ def _promote_node(interpreter: _TypePromotionInterpreter, node: Node) -> Any:
 
 def decompose(program: torch.export.ExportedProgram, registry: ONNXRegistry) -> torch.export.ExportedProgram:
     """Return the program in operators of the registry and those that no table decomposes, perhaps changed in place."""
-    table, composites, others = _tables(frozenset(_decomp.get_onnx_implemented_overloads(registry)), len(torch.ops._dir))
+    translated = frozenset(_decomp.get_onnx_implemented_overloads(registry))
+    table, composites, others = _tables(translated, len(torch.ops._dir))
     if not _can_go_by_node(program.graph):
         return program.run_decompositions(dict(table))
     try:
