@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from speccompile.bundle import open_bundle
-from speccompile.bundle.hashes import HASHES, FileRecord, Hashes, hash_folder, write_hashes
+from speccompile.bundle.hashes import HASHES, FileRecord, Hashes, check_files, hash_folder, read_hashes, write_hashes
 from speccompile.bundle.manifest import MANIFEST, Manifest, canonical_json
 from speccompile.errors import BundleError
 from tests.light.bundle_example import WEIGHTS, several_rows, tensorrt_entries, write_bundle
@@ -63,9 +63,19 @@ def test_a_digest_that_differs_in_one_digit(bundle, place):
     hashes = hash_folder(bundle)
     digit = "0" if hashes.digest[place] != "0" else "1"
     write_hashes(bundle, Hashes(hashes.digest[:place] + digit + hashes.digest[place + 1 :], hashes.files))
-    with pytest.raises(BundleError, match="the file was edited: digest"):
-        open_bundle(bundle)
+    for check in (open_bundle, read_hashes):  # whoever does not say so wants it verified
+        with pytest.raises(BundleError, match="the file was edited: digest"):
+            check(bundle)
     open_bundle(bundle, verify=False)
+    read_hashes(bundle, verify=False)
+
+
+def test_files_are_verified_unless_somebody_says_otherwise(bundle):
+    hashes = hash_folder(bundle)
+    (bundle / GRAPH).write_bytes(bytes(len(WEIGHTS)))
+    with pytest.raises(BundleError, match="the file was edited: BLAKE3"):
+        check_files(bundle, hashes)
+    check_files(bundle, hashes, verify=False)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +133,8 @@ def versions(name: str, version: object):
 @pytest.mark.parametrize(
     ("version", "message"),
     [(1, "version 1, this"), (2, "version 2, this"), (4, "version 4, this"), (-3, "version -3"),
-     (True, "expected a number"), ("3", "expected a number"), (3.0, "expected a number"), (None, "expected a number")],
+     (True, "expected a number"), ("3", "expected a number"), (3.0, "expected a number"), (None, "expected a number"),
+     (2**70, "version 1180"), (-(2**70), "version -1180")],
 )  # fmt: skip
 def test_any_other_version(bundle, name, version, message):
     rewritten(bundle, versions(name, version))

@@ -196,7 +196,7 @@ def test_an_output_that_is_a_file_is_refused(tmp_path, enter):
     assert names(tmp_path) == ["demo"]
 
 
-@pytest.mark.parametrize("content", ["thesis.txt", "manifest.json"])
+@pytest.mark.parametrize("content", ["thesis.txt", "manifest.json", "hashes.json"])
 def test_an_output_that_holds_something_else_is_refused(tmp_path, content):
     (tmp_path / "demo").mkdir()
     (tmp_path / "demo" / content).write_text("{}")

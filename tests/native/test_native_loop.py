@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from speccompile.errors import UsageError
+from tests.native import native_api
 from tests.native.side_by_side import SideBySide
 from tests.native.toy_onnx import CHUNK, DRAFTS, MAX_LENGTH, VOCABULARY, continuation, write_arithmetic_bundle
 
@@ -165,3 +166,39 @@ def test_any_number_of_rows(opened, rows):
     batch = [prompt(length) for length in (7, 19)[:rows]]
     found = both.check(batch, max_new_tokens=30, adaptive=False)
     assert [row.token_ids for row in found] == [continuation(each, 30) for each in batch]
+
+
+@pytest.mark.parametrize("steps", [0, 1, 3])
+@pytest.mark.parametrize("kind", ["drafted", "fused", "sampled"])
+def test_what_is_cancelled_keeps_what_was_whole(opened, kind, steps):
+    """Tokens and texts of the steps that ended; a row that had ended stays as it ended. Then the session goes on."""
+    session = opened(kind).session
+    prompts, said = [prompt(5), prompt(12)], continuation(prompt(5), 30)
+    session.start(prompts, max_new_tokens=30, adaptive=False, logprobs=True)
+    for _ in range(steps):
+        session.step()
+    before = [row["token_ids"] for row in session.results()]
+    session.cancel()
+    with pytest.raises(native_api.NativeError) as raised:
+        session.step()
+    assert raised.value.kind == native_api.KINDS["CANCELLED"]
+    for row, tokens in zip(session.results(), before, strict=True):
+        assert (row["token_ids"], row["finish_reason"]) == (tokens, "cancelled")
+        assert len(row["logprobs"]) == len(tokens)
+    cut = session.results()
+    assert cut[0]["token_ids"] == said[: len(before[0])]
+    for row, whole in zip(cut, session.generate(prompts, max_new_tokens=30), strict=True):
+        assert whole["text"].startswith(row["text"])
+        assert row["text"] or len(row["token_ids"]) < 4  # a character has four bytes at most
+
+
+def test_rows_that_have_ended_stay_so_when_the_others_are_cancelled(opened):
+    session = opened("drafted", eos_token_ids=(continuation(prompt(4), 2)[1],)).session
+    session.start([prompt(4), prompt(9)], max_new_tokens=40, adaptive=False)
+    session.step()
+    session.step()
+    session.cancel()
+    with pytest.raises(native_api.NativeError):
+        session.step()
+    assert [row["finish_reason"] for row in session.results()] == ["stop", "cancelled"]
+    assert session.result(0)["token_ids"] == continuation(prompt(4), 2)
