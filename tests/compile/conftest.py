@@ -17,9 +17,12 @@ from tests.native.refusals import copied, in_native, sampling, two  # noqa: F401
 from tests.native.two_commands import both, chatty, lookup, model, silent  # noqa: F401
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def one_thread() -> Iterator[None]:
-    """Let engines take one thread where nobody says how many: workers share the cores."""
+    """Let engines take one thread where nobody says how many: workers share the cores.
+
+    Until the end of each module: a worker goes on with tests of other folders.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(onnxruntime, "available_cores", lambda: 1)
         yield
