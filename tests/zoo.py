@@ -176,7 +176,7 @@ ROWS: dict[str, Row] = {
     "bart": _works("bart", decoder_layers=2, decoder_attention_heads=4, decoder_ffn_dim=96, forced_eos_token_id=None),
     "biogpt": _works("biogpt"),
     "bloom": _refused("bloom", "2 of its 2 layers do not go through"),
-    "codegen": _refused("codegen", "2 of its 2 layers do not go through", rotary_dim=8),
+    "codegen": _works("codegen", rotary_dim=8),
     "cohere2": _works("cohere2", sliding_window=WINDOW, layer_types=[SLIDING, FULL], logit_scale=0.5),
     "deepseek_v2": _works("deepseek_v2", **LATENT, n_group=2, topk_group=1, first_k_dense_replace=1),
     "deepseek_v3": _works("deepseek_v3", **LATENT, n_group=2, topk_group=1, first_k_dense_replace=1),
@@ -218,7 +218,7 @@ ROWS: dict[str, Row] = {
         "gpt_neo", "2 of its 2 layers do not go through", attention_types=[[["global", "local"], 1]], window_size=WINDOW
     ),
     "gpt_oss": _works("gpt_oss", sliding_window=WINDOW),
-    "gptj": _refused("gptj", "2 of its 2 layers do not go through", rotary_dim=8),
+    "gptj": _works("gptj", rotary_dim=8),
     "glm4_moe_lite": _works("glm4_moe_lite", **LATENT, n_group=2, topk_group=1, first_k_dense_replace=1),
     "granitemoe": _works("granitemoe", **MULTIPLIERS),
     "helium": _works("helium"),

@@ -210,7 +210,7 @@ def _of_muse(model: Model, target: Model, case: Case) -> tuple[Tensor, Tensor]:
     cache.set_previous_accepted_tokens(TEXT)
     output = model(
         noise_embeds=target.get_input_embeddings()(BLOCK_TOKENS), context_hidden_states=case.features[None],
-        position_ids=torch.arange(TEXT + BLOCK)[None], past_key_values=cache,
+        position_ids=torch.arange(TEXT + BLOCK)[None], cache=cache,
     )  # fmt: skip
     return target.lm_head(output.last_hidden_state[0, 1:]), NOTHING
 

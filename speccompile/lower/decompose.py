@@ -132,6 +132,8 @@ def _decompose_nodes(program: torch.export.ExportedProgram, composites: _Table, 
     sizes: dict[Any, Node] = {}
     with fake, torch_export._override_composite_implicit_decomp(composites):
         for node in list(graph.nodes):
+            if node.target is _aten.item.default:  # run again, it would be another number that nobody knows
+                node.target = _aten._local_scalar_dense.default
             if node.op == "call_function" and not _stays(node.target, composites, others):
                 _replace(program, node, others, sizes)
             elif isinstance(size := node.meta.get("val"), torch.SymInt):
@@ -170,6 +172,8 @@ def _expansion(graph: Graph, node: Node, table: _Table, sizes: dict[Any, Node]) 
     """Insert what a node decomposes to before it: the node that gives its result, or a list of them."""
     if node.target in _REMOVED:
         return node.args[0]
+    if node.meta.get("unbacked_bindings"):  # a size that depends on data, which the nodes after it go by
+        raise _NeedsWholeProgramError
     leaves, spec = pytree.tree_flatten((node.args, node.kwargs))
     inputs = list(dict.fromkeys(leaf for leaf in leaves if isinstance(leaf, Node)))
     values = [each.meta["val"] for each in inputs]

@@ -255,7 +255,9 @@ def _compare_last_positions(model: nn.Module, decoder: Decoder) -> None:
 def _random_tokens(model: nn.Module, n_tokens: int) -> Tensor:
     tokens = torch.randint(model.config.vocab_size, (1, n_tokens), generator=torch.Generator().manual_seed(0))
     # transformers warns of padding without an attention mask
-    return torch.where(tokens == (model.config.pad_token_id or 0), model.config.vocab_size - 1, tokens)
+    return torch.where(
+        tokens == (getattr(model.config, "pad_token_id", None) or 0), model.config.vocab_size - 1, tokens
+    )
 
 
 def _eager(model: nn.Module, tokens: Tensor, positions: Tensor | None = None) -> Tensor:

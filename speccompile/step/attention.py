@@ -35,7 +35,6 @@ _WITHOUT_EFFECT = {
     "is_causal",
     "output_attentions",
     "output_router_logits",
-    "past_key_values",
     "position_embeddings",
     "position_ids",
     "sliding_window",

@@ -1,6 +1,5 @@
 """A transformers causal LM as a function of tokens, positions and caches."""
 
-import inspect
 from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -114,15 +113,9 @@ def no_tree(decoder: Decoder, role: str) -> UnsupportedModelError:
     )
 
 
-def cache_word(model: nn.Module) -> str:
-    """Return what the model's forward calls its cache: transformers 5.24 renamed it."""
-    takes = inspect.signature(model.forward).parameters
-    return next((word for word in ("cache", "past_key_values", "cache_params") if word in takes), "past_key_values")
-
-
 def call(model: nn.Module, tokens: Tensor, current: Pass) -> Any:
     """What the model gives for tokens int64 [B, T], or rows [B, T, H] in their place, at the positions of a pass, which
     is its cache."""
     read = "inputs_embeds" if tokens.is_floating_point() else "input_ids"
     with at_positions(model, current.positions):
-        return model(**{read: tokens, cache_word(model): current}, position_ids=current.positions, use_cache=True)
+        return model(**{read: tokens}, cache=current, position_ids=current.positions, use_cache=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-_COUNTED = {"cache_length", "past_key_values_length"}  # since transformers 5.24, and before
+_COUNTED = "cache_length"
 _GIVEN = "position_ids"
 
 
@@ -36,4 +36,4 @@ def _tables(model: nn.Module) -> list[nn.Module]:
     if _GIVEN in inspect.signature(model.forward).parameters:
         return []
     takes = ((module, inspect.signature(module.forward).parameters.keys()) for module in model.modules())
-    return [module for module, names in takes if _GIVEN in names and _COUNTED & names]
+    return [module for module, names in takes if {_GIVEN, _COUNTED} <= names]

@@ -187,7 +187,7 @@ def _mamba2(
     result = current.recur(_rows(C), [_rows(B), _rows(values), _rows(decay)]).transpose(1, 2).contiguous()
     result = result if D is None else result + D[:, None] * hidden_states.float()
     if z is not None:
-        raise UnsupportedModelError("its scan is given a gate, which no architecture of transformers 5.23 does")
+        raise UnsupportedModelError("its scan is given a gate, which no architecture of transformers 5.24 does")
     return (result, _no_state(result)) if return_final_states else result
 
 

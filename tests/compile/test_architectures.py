@@ -31,7 +31,7 @@ from speccompile.models.probe import probe
 from speccompile.runtime.generation import Row
 from speccompile.runtime.loop import Loop
 from speccompile.runtime.onnxruntime import OnnxRuntimeEngine
-from speccompile.step.decoder import CacheShape, cache_word
+from speccompile.step.decoder import CacheShape
 from speccompile.step.draft.fixed import FixedDrafter
 from speccompile.step.draft.language import DecoderReader
 from speccompile.step.verify import Verify
@@ -197,7 +197,7 @@ def eager(model: PreTrainedModel, text: list[int]) -> tuple[torch.Tensor, dict[s
     carries = any(kind not in (zoo.FULL, zoo.SLIDING) for kind in getattr(model.config, "layer_types", None) or ["?"])
     # Of one kind for all layers, so that no row is dropped, where none carries a state.
     cache = DynamicCache(config=model.config) if carries and hasattr(model.config, "layer_types") else DynamicCache()
-    logits = model(torch.tensor([text]), use_cache=True, **{cache_word(model): cache}).logits[0]
+    logits = model(torch.tensor([text]), use_cache=True, cache=cache).logits[0]
     kept: dict[str, torch.Tensor] = {}
     for layer, each in enumerate(cache.layers):
         for index, rows in getattr(each, "conv_states", {}).items():

@@ -46,7 +46,7 @@ def candidates(model: PreTrainedModel, helper: Gemma4AssistantForCausalLM, text:
         helper, model.get_input_embeddings(), model.generation_config
     )
     ids, caches = torch.tensor([text]), DynamicCache()  # of one kind for all layers, so that no row is dropped
-    outputs = model(ids[:, :-1], past_key_values=caches, **generator.model_kwargs_overrides)
+    outputs = model(ids[:, :-1], cache=caches, **generator.model_kwargs_overrides)
     kwargs: dict[str, Any] = {"attention_mask": torch.ones_like(ids)}
     found, _ = generator.get_candidates(ids, kwargs, outputs, is_first_iteration=False, n_last_matches=0)
     proposed: list[int] = found[0, len(text) :].tolist()

@@ -52,7 +52,7 @@ def test_the_reference_is_the_assistant_of_transformers(tmp_path, layers):
     cache.set_previous_accepted_tokens(11)
     block = target.get_input_embeddings()(torch.tensor([[17, *[heads.MASK] * (heads.BLOCK - 1)]]))
     output = model(
-        noise_embeds=block, context_hidden_states=torch.tensor(features)[None], past_key_values=cache,
+        noise_embeds=block, context_hidden_states=torch.tensor(features)[None], cache=cache,
         position_ids=torch.arange(11 + heads.BLOCK)[None],
     )  # fmt: skip
     expected = target.lm_head(output.last_hidden_state[0, 1:])

@@ -16,7 +16,7 @@ from speccompile.errors import UnsupportedModelError
 from speccompile.lower.export import export_verify
 from speccompile.models.load import freeze_positions
 from speccompile.models.probe import probe
-from speccompile.step.decoder import CacheShape, Decoder, cache_word
+from speccompile.step.decoder import CacheShape, Decoder
 from speccompile.step.verify import Verify
 from tests import zoo
 
@@ -40,10 +40,6 @@ def refusal(model: PreTrainedModel, match: str) -> UnsupportedModelError:
     return caught.value
 
 
-CACHE = cache_word(LlamaForCausalLM)
-"""What transformers calls a cache; 5.24 renamed it."""
-
-
 class IgnoresPositions(LlamaForCausalLM):
     def forward(self, position_ids: Tensor | None = None, **inputs: Any) -> CausalLMOutputWithPast:
         return super().forward(**inputs)
@@ -59,7 +55,7 @@ class SingleTokensApart(LlamaForCausalLM):
 class WarmsUpWithTheCache(LlamaForCausalLM):
     def forward(self, cache: Any = None, **inputs: Any) -> CausalLMOutputWithPast:
         n_seen = 0 if cache is None else cache.get_seq_length()
-        output = super().forward(**{CACHE: cache}, **inputs)
+        output = super().forward(cache=cache, **inputs)
         output.logits = output.logits * (1 + n_seen // 100)
         return output
 
@@ -108,7 +104,7 @@ def with_another_bias(attend: Callable[..., Any], **inputs: Any) -> Any:
 
 
 def with_other_keys(attend: Callable[..., Any], **inputs: Any) -> Any:
-    return attend(**inputs | {CACHE: Doubled(inputs[CACHE])} if inputs.get(CACHE) else inputs)
+    return attend(**inputs | {"cache": Doubled(inputs["cache"])} if inputs.get("cache") else inputs)
 
 
 def without_mask(attend: Callable[..., Any], attention_mask: Any, **inputs: Any) -> Any:

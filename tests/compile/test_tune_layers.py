@@ -45,9 +45,9 @@ def test_agreement_is_what_transformers_says_behind_its_own_keys_and_values(tmp_
     for text in texts:
         for start in range(text.prompt, len(text.tokens) - DEPTH):
             caches = DynamicCache()
-            model(input_ids=torch.tensor([text.tokens[:start]]), past_key_values=caches)
+            model(input_ids=torch.tensor([text.tokens[:start]]), cache=caches)
             with without(model, ATTENTION, 2), without(model, MLP, 1), without(model, MLP, 2):
-                drafts = model(input_ids=torch.tensor([text.tokens[start : start + DEPTH]]), past_key_values=caches)
+                drafts = model(input_ids=torch.tensor([text.tokens[start : start + DEPTH]]), cache=caches)
             said = drafts.logits[0].argmax(-1) == torch.tensor(text.tokens[start + 1 : start + 1 + DEPTH])
             right += said.cumprod(0)
     got = found(LayersPlan((0, 1, 3), (0, 3)))

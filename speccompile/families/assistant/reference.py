@@ -21,7 +21,6 @@ from speccompile.families.small import write_small
 from speccompile.families.weights import read_tensors
 from speccompile.prove.drafts import Fed, Teacher
 from speccompile.prove.reference import Logits, whole_caches
-from speccompile.step.decoder import cache_word
 
 
 def teachers(site: Site) -> list[Teacher]:
@@ -34,7 +33,7 @@ def teachers(site: Site) -> list[Teacher]:
     def logits(fed: Fed, drafts: list[int]) -> Logits:
         *committed, bonus = fed.known
         caches = whole_caches(model)
-        model(input_ids=torch.tensor([committed]), **{cache_word(model): caches})
+        model(input_ids=torch.tensor([committed]), cache=caches)
         shared = {kind: (caches.layers[each].keys, caches.layers[each].values) for kind, each in borrowed.items()}
         shared = dict.fromkeys(KINDS, next(iter(shared.values()))) | shared  # its masks ask for both
         assert fed.features is not None

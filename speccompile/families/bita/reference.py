@@ -15,13 +15,12 @@ from speccompile.families.site import Site
 from speccompile.families.small import write_small
 from speccompile.prove.drafts import Fed, Teacher
 from speccompile.prove.reference import Logits
-from speccompile.step.decoder import cache_word
 
 
 def teachers(site: Site) -> list[Teacher]:
     """The target alone. Of the drafts only their number matters."""
     (masks, prefix), model = parts(site.head), site.eager()
-    n_prefix, word = prefix[0].shape[1], cache_word(model)
+    n_prefix = prefix[0].shape[1]
 
     @torch.no_grad()
     def logits(fed: Fed, drafts: list[int]) -> Logits:
@@ -34,7 +33,7 @@ def teachers(site: Site) -> list[Teacher]:
         visible = torch.cat([(places >= known)[:, None].expand(-1, n_prefix), places <= places[:, None]], 1)
         hidden = torch.where(visible, 0.0, torch.finfo(torch.float32).min)[None, None]
         found: Logits = (
-            model(inputs_embeds=read, attention_mask=hidden, position_ids=places[None], **{word: cache})
+            model(inputs_embeds=read, attention_mask=hidden, position_ids=places[None], cache=cache)
             .logits[0, -1 - len(drafts) :]
             .float()
             .numpy()

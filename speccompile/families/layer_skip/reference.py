@@ -7,7 +7,6 @@ from speccompile.families.site import Site
 from speccompile.models.load import load_model
 from speccompile.prove.drafts import Fed, Teacher
 from speccompile.prove.reference import Logits, carries_states, whole_caches
-from speccompile.step.decoder import cache_word
 from speccompile.step.layers import skipping
 
 
@@ -22,11 +21,11 @@ def teachers(site: Site) -> list[Teacher]:
     def logits(fed: Fed, drafts: list[int]) -> Logits:
         *committed, bonus = fed.known
         caches = whole_caches(model)
-        kept, read = {cache_word(model): caches}, [bonus, *drafts]
-        model(input_ids=torch.tensor([committed]), use_cache=True, **kept)
+        read = [bonus, *drafts]
+        model(input_ids=torch.tensor([committed]), use_cache=True, cache=caches)
         parts = [[token] for token in read] if carries_states(caches) else [read]
         with skipping(model, attentions, mlps):
-            found = [model(input_ids=torch.tensor([part]), use_cache=True, **kept).logits[0] for part in parts]
+            found = [model(input_ids=torch.tensor([part]), use_cache=True, cache=caches).logits[0] for part in parts]
         return torch.cat(found).float().numpy()
 
     return [logits]
