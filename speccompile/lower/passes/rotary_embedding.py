@@ -51,6 +51,8 @@ def _table(nodes: Nodes, value: ir.Value, interleaved: int) -> ir.Value | None:
     node = made_by(value, "Unsqueeze")
     if node is not None and node.inputs[0] is not None and numbers(node.inputs[1]) == [1]:
         return _half(nodes, node.inputs[0], interleaved)
+    if value.shape is None or len(value.shape) != 4 or value.shape[1] != 1:  # of heads behind the tokens, [B, T, 1, D]
+        return None
     half = _half(nodes, value, interleaved)
     return None if half is None else nodes("Squeeze", half, nodes.integers(1))
 
