@@ -137,7 +137,7 @@ def test_what_turns_otherwise_stays(form):
 @pytest.mark.parametrize(("rows", "angles", "count"), [("3, T", "1, T", 1), ("T, 3", "T, 1", 0)])
 def test_heads_behind_the_tokens_stay(rows, angles, count):
     text = ROTARY.format(angles=COPIED, turn=HALVES, **ALONE).replace("(r, cos4)", "(r, cosine)")
-    text = text.replace("(turned, sin4)", "(turned, sine)").replace("float[2, T, 2] half", f"float[2, {angles}, 2] half")
+    text = text.replace("(turned, sin4)", "(turned, sine)").replace("[2, T, 2] half", f"[2, {angles}, 2] half")
     assert apply(rotary_embedding, before=graph(text.replace("[2, 3, T,", f"[2, {rows},")))[0] == count
 
 
