@@ -43,6 +43,7 @@ def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     for name in [name for name in os.environ if name.startswith(("PYTEST_", "GIT_"))]:
         monkeypatch.delenv(name)
+    monkeypatch.delenv("CI", raising=False)  # pytest's summary would say an error once more
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # hypothesis and others take a second to load
     pytester.makeconftest(CONFTEST)
     pytester.makepyprojecttoml("[tool.pytest.ini_options]\naddopts = '--strict-markers -p xdist'")
