@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,6 +38,18 @@ def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A temporary folder that all processes of a session have."""
     base = tmp_path_factory.getbasetemp()
     return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _signals() -> Iterator[None]:
+    """Let programs that tests start get the signals that nohup, or the & of a shell's script, has told this one to ignore:
+    what is ignored stays so in programs that are started, and what is handled does not."""
+    ignored = [each for each in (signal.SIGINT, signal.SIGHUP) if signal.getsignal(each) == signal.SIG_IGN]
+    for each in ignored:
+        signal.signal(each, lambda *_: None)
+    yield
+    for each in ignored:
+        signal.signal(each, signal.SIG_IGN)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -43,11 +43,12 @@ class Compiled:
     seconds: float
 
 
-def compile_into(folder: Path, *, runtime: bool = True, scratch: Path | None = None) -> Compiled:
+def compile_into(folder: Path, *, runtime: bool = True, tests: bool = False, scratch: Path | None = None) -> Compiled:
     """Compile the kernels and the runtime into `folder`, where they replace those that are there.
 
-    scratch: a folder that keeps what was compiled, for the next time. Raises CannotCompileError without the kernels; a
-    runtime that cannot be compiled is told in the result, and one that was there is removed.
+    tests: compile their programs as well. scratch: a folder that keeps what was compiled, for the next time. Raises
+    CannotCompileError without the kernels; a runtime that cannot be compiled is told in the result, and one that was
+    there is removed.
     """
     start = perf_counter()
     cmake = _cmake()
@@ -57,7 +58,7 @@ def compile_into(folder: Path, *, runtime: bool = True, scratch: Path | None = N
         problem, installed = None, None
         if runtime:
             try:
-                installed = _compile_all(cmake, build, Path(part) / PREFIX)
+                installed = _compile_all(cmake, build, Path(part) / PREFIX, tests)
             except CannotCompileError as error:
                 problem = str(error)
         if installed is None:
@@ -84,10 +85,29 @@ def _folder(wanted: Path | None) -> Iterator[Path]:
         yield wanted
 
 
-def _compile_all(cmake: str, build: Path, prefix: Path) -> Path:
-    # A wheel has neither symbolic links nor a system's own name for lib.
-    _configure(cmake, build, "-DSPECCOMPILE_RUNTIME=ON", "-DSPECCOMPILE_NO_LINKS=ON", "-DCMAKE_INSTALL_LIBDIR=lib")
-    _build(cmake, build, TARGET, RUNTIME)
+def compile_tests(build: Path) -> None:
+    """Compile what has changed since the last time, with the programs of the tests, into CMake's folder `build`.
+
+    Raises CannotCompileError.
+    """
+    _check_compiler()
+    _compile_tests(_cmake(), build)
+
+
+def _compile_tests(cmake: str, build: Path) -> None:
+    wanted = {"RUNTIME": "ON", "NO_LINKS": "OFF", "TESTS": "ON"}  # all said: CMake remembers what an earlier time said
+    settings = (f"-DSPECCOMPILE_{name}={value}" for name, value in wanted.items())
+    _configure(cmake, build, *settings, "-DCMAKE_INSTALL_LIBDIR=lib")
+    _build(cmake, build, "all")
+
+
+def _compile_all(cmake: str, build: Path, prefix: Path, tests: bool) -> Path:
+    if tests:
+        _compile_tests(cmake, build)
+    else:
+        # A wheel has neither symbolic links nor a system's own name for lib.
+        _configure(cmake, build, "-DSPECCOMPILE_RUNTIME=ON", "-DSPECCOMPILE_NO_LINKS=ON", "-DCMAKE_INSTALL_LIBDIR=lib")
+        _build(cmake, build, TARGET, RUNTIME)
     _run(cmake, "--install", build, "--prefix", prefix, "--strip")
     return prefix
 
@@ -142,9 +162,10 @@ def main(arguments: list[str] | None = None) -> int:
         prog="python -m speccompile.native.packaging", description="Compile the kernels and the runtime."
     )
     parser.add_argument("--scratch", type=Path, help="keep what is compiled here: the next time is faster")
-    scratch = parser.parse_args(arguments).scratch
+    parser.add_argument("--tests", action="store_true", help="compile the programs of the tests as well")
+    chosen = parser.parse_args(arguments)
     try:
-        compiled = compile_into(FOLDER, scratch=scratch)
+        compiled = compile_into(FOLDER, tests=chosen.tests, scratch=chosen.scratch)
     except CannotCompileError as error:
         sys.stderr.write(f"speccompile: the kernels could not be compiled: {error}\n")
         return 1

@@ -26,6 +26,7 @@ INSTALLED = f"speccompile/native/{locate.PREFIX}"
 COMPILER = os.environ.get("CXX") or next(filter(shutil.which, ("c++", "g++", "clang++")), None)
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C++17 compiler is here: c++, g++ or clang++, or $CXX")
 NO_COMPILER = "the kernels could not be compiled: found no C++17 compiler: c++, g++ or clang++, or $CXX"
+ONCE_MORE = "compiles all of the C++ once more"
 Hook = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
@@ -112,7 +113,7 @@ def compiled(source: Path, compiling: dict[str, str], tmp_path_factory: pytest.T
     return output
 
 
-@pytest.mark.sweep("compiles all of the C++ once more")
+@pytest.mark.sweep(ONCE_MORE)
 @needs_compiler
 def test_wheel_holds_what_is_compiled_and_is_for_this_platform(compiled: Path) -> None:
     name, files = names_in(compiled)
@@ -121,6 +122,16 @@ def test_wheel_holds_what_is_compiled_and_is_for_this_platform(compiled: Path) -
     assert LIBRARY in files
     ours = {name for name in files if name.startswith("speccompile/native/") and not name.endswith(".py")}
     assert ours == {LIBRARY} | sources() | runtime()
+
+
+@pytest.fixture(params=["a checkout", pytest.param("a wheel", marks=pytest.mark.sweep(ONCE_MORE))])
+def installed(request: pytest.FixtureRequest) -> Path:
+    """The folder whose package `speccompile` has the runtime."""
+    if request.param == "a wheel":
+        return request.getfixturevalue("site")
+    if not packaging.FOLDER.joinpath(locate.PREFIX).exists():
+        pytest.skip("the runtime is not compiled here: scripts/setup")
+    return ROOT
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +144,7 @@ def site(compiled: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.sweep("compiles all of the C++ once more")
+@pytest.mark.sweep(ONCE_MORE)
 @needs_compiler
 def test_installed_package_finds_its_kernels(site: Path, tmp_path: Path) -> None:
     code = f"import sys; sys.path.insert(0, {str(site)!r}); from speccompile import native"
@@ -147,11 +158,11 @@ def test_installed_package_finds_its_kernels(site: Path, tmp_path: Path) -> None
 
 @needs_compiler
 def test_installed_package_tells_cmake_where_its_runtime_is(
-    site: Path, compiling: dict[str, str], tmp_path: Path
+    installed: Path, compiling: dict[str, str], tmp_path: Path
 ) -> None:
-    variables = {"PYTHONPATH": str(site)}
+    variables = {"PYTHONPATH": str(installed)}
     run = python("-m", "speccompile.native", "--cmake-dir", variables=variables, folder=tmp_path)
-    assert Path(run.stdout.strip()) == site / INSTALLED / "lib/cmake/speccompile"
+    assert Path(run.stdout.strip()) == installed / INSTALLED / "lib/cmake/speccompile"
     settings = (f"-Dspeccompile_DIR={run.stdout.strip()}", f"-DCMAKE_CXX_COMPILER={compiling['CXX']}")
     packaging._run(packaging._cmake(), "-S", EXAMPLES, "-B", tmp_path / "build", *packaging._generator(), *settings)
     packaging._run(packaging._cmake(), "--build", tmp_path / "build")
@@ -159,6 +170,7 @@ def test_installed_package_tells_cmake_where_its_runtime_is(
     assert said.stderr.startswith("usage: ")
 
 
+@pytest.mark.sweep(ONCE_MORE)
 @needs_compiler
 def test_library_of_a_wheel_is_linked_by_its_name(site: Path, compiling: dict[str, str], tmp_path: Path) -> None:
     """Where there is no symbolic link, a script for the linker stands in."""
@@ -169,6 +181,7 @@ def test_library_of_a_wheel_is_linked_by_its_name(site: Path, compiling: dict[st
     assert subprocess.run([program], capture_output=True, text=True).stderr.startswith("usage: ")
 
 
+@pytest.mark.sweep(ONCE_MORE)
 @needs_compiler
 def test_installed_command_is_the_program(site: Path, tmp_path: Path) -> None:
     run = python(
@@ -177,6 +190,7 @@ def test_installed_command_is_the_program(site: Path, tmp_path: Path) -> None:
     assert (run.returncode, run.stdout.split()[-1]) == (0, __version__)
 
 
+@pytest.mark.sweep(ONCE_MORE)
 @needs_compiler
 def test_wheel_without_a_compiler_is_for_any_platform_and_says_so_once(
     compiled: Path, source: Path, without_compiler: dict[str, str], tmp_path: Path

@@ -17,7 +17,10 @@ RECIPES = {
 }
 
 
-@pytest.fixture(scope="module", params=RECIPES)
+@pytest.fixture(
+    scope="module",
+    params=["chain", pytest.param("tree", marks=pytest.mark.sweep("a tree that samples, with its proof"))],
+)
 def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Built:
     """Built with its proof: graphs against the module, tokens against transformers."""
     folder = tmp_path_factory.mktemp(request.param)
@@ -35,7 +38,6 @@ def kept(bundle: Bundle) -> dict[str, np.ndarray]:
     return {each.buffer: bundle._loop.rounds.engine.array(each.buffer, each.concrete_shape({})) for each in states}
 
 
-@pytest.mark.sweep("a tree that samples, with its proof", but=["chain"])
 def test_tokens_are_those_of_transformers_whatever_was_kept(built: Built) -> None:
     prompts = built.prompts()
     for _ in range(2):

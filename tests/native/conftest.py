@@ -1,11 +1,15 @@
-"""The native runtime, compiled once a session for all tests of all workers, and ONNX Runtime's library for it.
+"""The native runtime, compiled once for all tests of all workers, and ONNX Runtime's library for it.
 
-$SPECCOMPILE_NATIVE_BUILD names a folder that is kept: there the next session compiles only what has changed.
+It lies where scripts/setup compiles it, so that a session compiles what has changed since then and no more;
+$SPECCOMPILE_NATIVE_BUILD names another folder.
 """
 
 import fcntl
 import os
+import shutil
 import subprocess
+import sys
+from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -17,7 +21,7 @@ from speccompile.native import packaging
 @pytest.fixture(scope="session")
 def native_build(shared_folder: Path) -> Path:
     """CMake's build folder of the runtime as it is released, with the programs of native/tests."""
-    folder = Path(os.environ.get("SPECCOMPILE_NATIVE_BUILD") or shared_folder / "native")
+    folder = Path(os.environ.get("SPECCOMPILE_NATIVE_BUILD") or compiled_by_setup() or shared_folder / "native")
     done = shared_folder / "native-is-compiled"
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
@@ -25,14 +29,21 @@ def native_build(shared_folder: Path) -> Path:
         if not done.exists():
             try:
                 packaging._check_compiler()
-                cmake = packaging._cmake()
+                packaging._cmake()
             except packaging.CannotCompileError as error:
                 pytest.skip(str(error))
-            settings = ("-DCMAKE_BUILD_TYPE=Release", "-DSPECCOMPILE_TESTS=ON", "-DCMAKE_COMPILE_WARNING_AS_ERROR=ON")
-            run(cmake, "-S", packaging.FOLDER, "-B", folder, *packaging._generator(), *settings)
-            run(cmake, "--build", folder, "--parallel", os.cpu_count() or 1)
+            packaging.compile_tests(folder)
             done.touch()
     return folder
+
+
+def compiled_by_setup() -> Path | None:
+    """Where scripts/setup has compiled this checkout: it keeps a folder for each compiler."""
+    compiler = os.environ.get("CXX") or next(filter(None, map(shutil.which, ("c++", "g++", "clang++"))), "")
+    line = f"{compiler}\n".encode()
+    environment = Path(sys.prefix)
+    folder = environment / f"native-{sha256(line).hexdigest()[:12]}"
+    return folder if environment.parent == packaging.FOLDER.parents[1] and folder.exists() else None
 
 
 def run(*command: object) -> str:

@@ -61,6 +61,15 @@ def test_greedy_rows_say_the_formula(opened, kind):
             assert [row.token_ids for row in found] == [continuation(each, 21) for each in batch]
 
 
+@pytest.mark.parametrize("kind", ["alone", "drafted", "fused"])
+def test_texts_are_read_in_the_same_windows(opened, kind):
+    """Rows of one length side by side and others alone, and rounds no wider than they must be: logprobs tell."""
+    both = opened(kind, tells_windows=True)
+    for lengths in (LENGTHS[:3], LENGTHS[6:], (5, 5, 5), (5, 5, 6), (6, 5, 5), (9, 17, 17), (5, 6)):
+        for way in ({"adaptive": False}, {"autoregressive": True}):
+            both.check([prompt(length) for length in lengths], max_new_tokens=9, logprobs=True, **way)
+
+
 @pytest.mark.parametrize("kind", ["sampled", "sampled, fused"])
 @pytest.mark.parametrize("settings", SAMPLED, ids=range(len(SAMPLED)))
 def test_sampled_rows_are_python_s(opened, kind, settings):

@@ -120,7 +120,7 @@ def _cache(part: str) -> tuple[Tensor, Tensor]:
     )
 
 
-def _target(n: Nodes, *, samples: bool, constrained: bool) -> dict[str, str]:
+def _target(n: Nodes, *, samples: bool, constrained: bool, tells_windows: bool) -> dict[str, str]:
     """Nodes of the target. Returns what they compute, by name."""
     places, length = n.places("window"), n.column("length")
     before = _committed_sum(n, "target.key.0", length)
@@ -131,6 +131,9 @@ def _target(n: Nodes, *, samples: bool, constrained: bool) -> dict[str, str]:
         said = n.total(said, _chance(n, places, given))
     said = n("Mod", said, VOCABULARY)
     logits = _logits(n, said, given)
+    if tells_windows:
+        shape = n("Add", n("Mul", n.size("window", 0), MAX_LENGTH), n.size("window", 1))
+        logits = n("Mul", logits, n("Div", n.real(shape), float(4 * MAX_LENGTH)))
     if constrained:
         said = _allowed(n, said, places, given)
     # A draft is accepted where it is what was said before it, and all before it are accepted.
@@ -255,18 +258,17 @@ def _draft_tensors() -> tuple[list[Tensor], list[Tensor]]:
     return [*given, _tensor("length", "int64", BATCH), read], [*drafted, written]
 
 
-def _graphs(*, samples: bool, fused: bool, constrained: bool) -> dict[str, tuple[Graph, bytes]]:
-    more = {"samples": samples, "constrained": constrained}
+def _graphs(*, fused: bool, tells_windows: bool, **more: bool) -> dict[str, tuple[Graph, bytes]]:
     inputs, outputs = _verify_tensors(**more)
     n = Nodes()
     verify = Graph("verify", tuple(inputs), tuple(outputs))
-    found = {"verify": (verify, _model(n, verify, _target(n, **more)))}
+    found = {"verify": (verify, _model(n, verify, _target(n, tells_windows=tells_windows, **more)))}
     drafter_inputs, drafter_outputs = _draft_tensors()
     n = Nodes()
     if fused:  # drafts into buffers of its own, which the host copies
         apart = [_tensor(t.name, t.dtype, *t.shape) if t.role == "io" else t for t in drafter_outputs]
         step = Graph("step", (*inputs, drafter_inputs[-1]), (*outputs, *apart))
-        values = _target(n, **more)
+        values = _target(n, tells_windows=tells_windows, **more)
         drafted = _drafter(n, values["path"], values["n_path"])
     else:
         step, values = Graph("draft", tuple(drafter_inputs), tuple(drafter_outputs)), {}
@@ -282,11 +284,13 @@ def write_arithmetic_bundle(
     fused: bool = False,
     constrained: bool = False,
     drafts: bool = True,
+    tells_windows: bool = False,
     rows: int = 3,
     **changes: object,
 ) -> Path:
-    """The folder of such a bundle. changes: of its manifest."""
-    graphs = _graphs(samples=samples, fused=fused, constrained=constrained)
+    """The folder of such a bundle. tells_windows: logits depend on how many rows a window has, and how wide it is.
+    changes: of its manifest."""
+    graphs = _graphs(samples=samples, fused=fused, constrained=constrained, tells_windows=tells_windows)
     if not drafts:
         del graphs["step" if fused else "draft"]
     described = tuple(graph for graph, _ in graphs.values())

@@ -106,6 +106,7 @@ def test_half_precision_is_written_as_such(new):
     assert config.get("torch_dtype", config.get("dtype")) == "bfloat16"
 
 
+@pytest.mark.sweep("built and run once for each kind", but=["eagle3"])
 @pytest.mark.parametrize("kind", ["eagle3", "medusa", "hydra", "eagle", "p_eagle", "model"])
 def test_a_new_drafter_is_compiled(kind, tmp_path):
     model = sites.target(tmp_path)

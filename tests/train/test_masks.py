@@ -48,6 +48,7 @@ def test_what_is_trained_learns_and_comes_back(tmp_path, name):
     check_saved(plan, check_learns(plan, depth), depth)
 
 
+@pytest.mark.sweep("built and run once for each kind", but=["bita"])
 @pytest.mark.parametrize("name", ["kangaroo", "pass", "bita"])
 def test_what_is_left_is_built(tmp_path, name):
     *parts, depth = CASES[name]

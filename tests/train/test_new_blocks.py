@@ -70,6 +70,7 @@ def test_a_target_that_is_read_while_rows_of_it_learn_drops_nothing_out(kind, tm
     assert all(map(torch.equal, learning, judged))
 
 
+@pytest.mark.sweep("built and run once for each kind", but=["dflash"])
 @pytest.mark.parametrize("kind", ["dflash", "dspark", "kangaroo", "pass", "bita"])
 def test_it_is_built(kind, tmp_path):
     model = sites.target(tmp_path)

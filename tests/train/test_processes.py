@@ -48,6 +48,7 @@ def alone(tmp_path_factory):
     return folder
 
 
+@pytest.mark.sweep("one more pair of processes for each setting", but=["settings1"])
 @pytest.mark.parametrize("settings", [{}, {"accumulate": 4}, {"judge_every": 0}, {"checkpointing": True}])
 def test_two_processes_give_what_one_does(tmp_path, alone, settings):
     launched(tmp_path, with_curves=True, **settings)
@@ -66,11 +67,13 @@ def test_accelerate_launches_it_as_well(tmp_path, alone):
     assert_alike(tmp_path, alone / "adamw")
 
 
+@pytest.mark.sweep("the same pair of processes, by another optimizer")
 def test_muon_by_two_processes_is_that_of_one(tmp_path, alone):
     launched(tmp_path, with_curves=True, matrix_rate=0.02)
     assert_alike(tmp_path, alone / "muon")
 
 
+@pytest.mark.sweep("the same pair of processes, by another optimizer")
 def test_fsdp_gives_what_one_process_does(tmp_path, alone):
     launched(tmp_path, with_curves=True, sharded=True, judge_every=1e9)
     assert_alike(tmp_path, alone / "adamw")
@@ -87,6 +90,7 @@ def test_muon_under_fsdp_sees_whole_matrices(tmp_path, alone):
     assert_alike(tmp_path, alone / "muon", rtol=0, atol=5e-3)
 
 
+@pytest.mark.sweep("a pair of processes for each case", but=["1-True"])
 @pytest.mark.parametrize("sharded", [True, False])
 @pytest.mark.parametrize("first", [1, 2])
 def test_another_number_of_processes_goes_on(tmp_path, alone, first, sharded):
@@ -114,6 +118,7 @@ def test_a_loss_that_is_none_ends_all_processes_with_the_part_named(tmp_path):
     assert json.loads((tmp_path / "checkpoints/latest/state.json").read_text())["step"] == 3
 
 
+@pytest.mark.sweep("as above, for an error that is told before the first step")
 def test_an_error_of_the_first_is_that_of_all(tmp_path):
     run(tmp_path)
     done = launched(tmp_path, check=False, plan={"seed": 1})
