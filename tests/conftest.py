@@ -42,7 +42,7 @@ def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session", autouse=True)
 def _signals() -> Iterator[None]:
-    """Let programs that tests start get the signals that nohup, or the & of a shell's script, has told this one to ignore:
+    """Let programs that tests start get what nohup, or the & of a script, has told this one to ignore:
     what is ignored stays so in programs that are started, and what is handled does not."""
     ignored = [each for each in (signal.SIGINT, signal.SIGHUP) if signal.getsignal(each) == signal.SIG_IGN]
     for each in ignored:
