@@ -17,13 +17,13 @@ import onnxruntime as ort
 import torch
 from torch import Tensor, nn
 
-from speccompile.lower import neutral, onnxruntime
-from speccompile.lower.export import translation
-from speccompile.step.sampling import Settings
-from speccompile.step.verify import Acceptance, Round
-from speccompile.step.verify.rules import Exact
-from speccompile.step.verify.sampled import Speculative
-from speccompile.step.window import Chain
+from speccompile.compiler.lower import neutral, onnxruntime
+from speccompile.compiler.lower.export import translation
+from speccompile.compiler.step.sampling import Settings
+from speccompile.compiler.step.verify import Acceptance, Round
+from speccompile.compiler.step.verify.rules import Exact
+from speccompile.compiler.step.verify.sampled import Speculative
+from speccompile.compiler.step.window import Chain
 from speccompile.tree import chain
 
 DRAFTS, CANDIDATES, HISTORY = 4, 64, 512

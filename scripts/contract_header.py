@@ -19,7 +19,7 @@ from typing import Any
 from speccompile.bundle.manifest import RECORDS, Field
 from speccompile.contract import COPIED, DTYPES
 from speccompile.errors import KINDS
-from speccompile.runtime.random import Purpose
+from speccompile.runtime.rounds.random import Purpose
 
 HEADER = Path(__file__).resolve().parents[1] / "speccompile" / "native" / "contract_table.h"
 
@@ -50,42 +50,42 @@ CONSTANTS = {
         "DOMAIN": "kKernelsDomain", "VARIABLE": "kKernelsVariable", "NONE": "kNoKernels",
         "ONNXRUNTIME": "kOnnxruntimeVariable",
     },
-    "speccompile.runtime.kept": {
+    "speccompile.runtime.rounds.kept": {
         "FORMAT": "kKeptFormat", "METADATA": "kKeptMetadata", "LENGTH_BYTES": "kKeptLengthBytes",
         "ALIGNMENT": "kKeptAlignment", "LONGEST": "kKeptLongest",
     },
-    "speccompile.runtime.packed": {
+    "speccompile.runtime.devices.packed": {
         "NAME": "kPackedFolder", "FORMAT": "kPackedFormat", "SMALLEST_GRAPH": "kSmallestPackedGraph",
         "SMALLEST_FILE": "kSmallestPackedFile", "ROOT": "kRoot", "PAGE": "kPage", "SAVED": "kSavedGraph",
     },
-    "speccompile.runtime.checked": {"NAME": "kCheckedFolder"},
+    "speccompile.runtime.devices.checked": {"NAME": "kCheckedFolder"},
     "speccompile.runtime.exactness": {
         "FORMAT": "kExactnessFormat", "PREFIX": "kExactnessPrefix", "NEUTRAL": "kNeutral",
     },
-    "speccompile.runtime.rounds": {"MOST_BOUND": "kMostBound"},
-    "speccompile.runtime.proposals": {"INDEX": "kIndex", "GATE": "kRetrievalGate"},
+    "speccompile.runtime.rounds.rounds": {"MOST_BOUND": "kMostBound"},
+    "speccompile.runtime.rounds.proposals": {"INDEX": "kIndex", "GATE": "kRetrievalGate"},
     "speccompile.runtime.options": {
         "NEW_TOKENS": "kNewTokens", "COLDEST": "kColdest", "PENALTIES": "kPenalties",
     },
-    "speccompile.runtime.pace": {
+    "speccompile.runtime.rounds.pace": {
         "SHARE": "kTrialShare", "FIRST_GAP": "kFirstGap", "LONGEST_GAP": "kLongestGap", "CARRIED": "kCarriedRounds",
         "HORIZON": "kHorizon", "PATIENCE": "kPatience", "SAVED": "kSavedRounds", "REFRESH": "kRefresh",
         "SELDOM": "kSeldom", "CLEAR": "kClear",
     },
-    "speccompile.runtime.speed": {
+    "speccompile.runtime.rounds.speed": {
         "MEMORY": "kMemory", "LONG_MEMORY": "kLongMemory", "PRIOR": "kPrior", "HOPE": "kHope", "WARM": "kWarm",
         "LEAST_READ": "kLeastRead", "CLEARLY": "kClearly",
     },
-    "speccompile.bench.costs": {
+    "speccompile.measure.bench.costs": {
         "WARM_UP": "kWarmUpRuns", "GENERATIONS": "kHostGenerations", "NEW_TOKENS": "kHostNewTokens",
         "EVERY_WIDTH": "kEveryWidth", "WIDE": "kWideWidths", "ON_DEVICE": "kDeviceWidths",
     },
-    "speccompile.bench.run": {"COST_REPEATS": "kCostRepeats"},
-    "speccompile.bench.roofline": {
+    "speccompile.measure.bench.run": {"COST_REPEATS": "kCostRepeats"},
+    "speccompile.measure.bench.roofline": {
         "PASSES": "kBandwidthPasses", "SMALLEST": "kSmallestBuffer", "CACHES": "kBufferCaches",
         "LARGEST": "kLargestBuffer",
     },
-    "speccompile.bench.weights": {"BITS": "kBits", "PASSED_ON": "kPassedOn"},
+    "speccompile.measure.bench.weights": {"BITS": "kBits", "PASSED_ON": "kPassedOn"},
 }  # fmt: skip
 """Module -> name in it -> name in C++. Why a value is what it is, the module says."""
 
@@ -221,7 +221,7 @@ def errors() -> Iterator[str]:
 
 def purposes() -> Iterator[str]:
     members: type[IntEnum] = Purpose
-    yield "\n// speccompile.runtime.random: Purpose"
+    yield "\n// speccompile.runtime.rounds.random: Purpose"
     yield from enum("Purpose", "uint64_t", {member.name.lower(): member.value for member in members})
     yield f"inline constexpr uint64_t kPurposes = {len(members)};"
 

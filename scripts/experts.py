@@ -20,12 +20,12 @@ from torch import Tensor, nn
 from transformers import Qwen3MoeConfig
 from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeSparseMoeBlock
 
-from speccompile.lower import neutral, onnxruntime
-from speccompile.lower.export import translation
-from speccompile.lower.files import save
-from speccompile.lower.passes.transposed_weights import transposed_weights
-from speccompile.lower.quantize import quantize
-from speccompile.runtime.sessions import session_options
+from speccompile.compiler.lower import neutral, onnxruntime
+from speccompile.compiler.lower.export import translation
+from speccompile.compiler.lower.files import save
+from speccompile.compiler.lower.passes.transposed_weights import transposed_weights
+from speccompile.compiler.lower.quantize import quantize
+from speccompile.runtime.devices.sessions import session_options
 
 WINDOWS = (1, 5, 256)
 """Decoding alone, a round of four drafts, a chunk of a prompt."""

@@ -6,9 +6,9 @@ from random import Random
 from typing import Any
 
 from speccompile.runtime import Bundle, Generation
-from speccompile.runtime.serving import Limits, Piece, Request
-from speccompile.runtime.serving.costs import Costs
-from speccompile.runtime.serving.scheduler import Scheduler
+from speccompile.serving.scheduler import Limits, Piece, Request
+from speccompile.serving.scheduler.costs import Costs
+from speccompile.serving.scheduler.scheduler import Scheduler
 from tests.light.forced_pace import force
 
 SAME = ("token_ids", "text", "logprobs", "top_logprobs", "seed", "prompt_tokens", "mode")

@@ -12,10 +12,10 @@ from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, PreT
 
 from scripts.architectures.configurations import IMPOSSIBLE, configuration
 from scripts.architectures.row import Row
-from speccompile.builder import build
-from speccompile.checkpoints.multimodal import TYPES
+from speccompile.compiler.build import build
+from speccompile.compiler.checkpoints.multimodal import TYPES
+from speccompile.compiler.models.load import first_line
 from speccompile.errors import ProofError, SpeccompileError
-from speccompile.models.load import first_line
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.runtime import Bundle
 from tests import zoo

@@ -13,7 +13,7 @@ from typing import Any
 from transformers import CONFIG_MAPPING, PreTrainedConfig
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-from speccompile.checkpoints.multimodal import TYPES
+from speccompile.compiler.checkpoints.multimodal import TYPES
 from tests import zoo
 
 SIZES: dict[str, Any] = {

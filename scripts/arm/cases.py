@@ -17,8 +17,8 @@ import onnx
 from inputs import EXTREMES, RANDOM, WINDOWS, Array, Floats, Maker, Runs, extreme, normal, runs_of
 from onnx import helper
 
-from speccompile.lower.native import DOMAIN, VERSION, layouts
-from speccompile.lower.native.functions import functions
+from speccompile.compiler.lower.native import DOMAIN, VERSION, layouts
+from speccompile.compiler.lower.native.functions import functions
 
 BLOCKS = (32, 64, 128)
 EPSILON = 1e-5

@@ -10,7 +10,7 @@ import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
-from speccompile.runtime.cuda import open_device
+from speccompile.runtime.devices.cuda import open_device
 
 PACKAGES = (
     "onnxruntime-gpu",

@@ -21,7 +21,7 @@ WIDTHS, COST_REPEATS = (1, 5), 25
 def prepare(model: Path, folder: Path, form: Form) -> None:
     import yaml
 
-    from speccompile.builder import build
+    from speccompile.compiler.build import build
     from speccompile.recipe import load_recipe, make_plan
 
     recipe: dict[str, Any] = {
@@ -55,7 +55,7 @@ class Session:
 
 def more(session: Session, prompt: list[int], token_ids: list[int]) -> dict[str, Any]:
     """Milliseconds of `verify` by the width of its window, halfway through the new tokens; and speculation."""
-    from speccompile.bench.costs import measure_costs
+    from speccompile.measure.bench.costs import measure_costs
 
     context = len(prompt) + len(token_ids) // 2
     costs = measure_costs(session.bundle, WIDTHS, context=context, repeats=COST_REPEATS)

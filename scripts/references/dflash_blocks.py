@@ -33,13 +33,13 @@ from transformers import MuseGlimmerAssistantModel as Muse
 from transformers import PreTrainedModel as Model
 from transformers.cache_utils import DFlashCache
 
-from speccompile.builder.modules import site_of
-from speccompile.families import module_of
-from speccompile.families.site import Site
-from speccompile.prove.drafts import Fed
+from speccompile.compiler.build.modules import site_of
+from speccompile.compiler.prove.drafts import Fed
+from speccompile.compiler.step.draft import Accepted
+from speccompile.compiler.step.draft.fixed import FixedDrafter
+from speccompile.drafters import module_of
+from speccompile.drafters.site import Site
 from speccompile.recipe import load_recipe, make_plan
-from speccompile.step.draft import Accepted
-from speccompile.step.draft.fixed import FixedDrafter
 
 WIDTH, VOCABULARY, OWN, LAYERS, BLOCK, MASK, ROUNDS = 32, 96, 40, 6, 5, 95, (7, 3, 1)
 TEXT = sum(ROUNDS)

@@ -30,14 +30,14 @@ from speculators.proposals.greedy import GreedyTokenProposalConfig
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedConfig, Qwen3Config
 
-from speccompile.builder.modules import site_of
-from speccompile.families import module_of
-from speccompile.families.site import Site
-from speccompile.families.weights import load_head
-from speccompile.prove.drafts import Fed
+from speccompile.compiler.build.modules import site_of
+from speccompile.compiler.prove.drafts import Fed
+from speccompile.compiler.step.draft import Accepted
+from speccompile.compiler.step.draft.reading import Reader
+from speccompile.drafters import module_of
+from speccompile.drafters.site import Site
+from speccompile.drafters.weights import load_head
 from speccompile.recipe import load_recipe, make_plan
-from speccompile.step.draft import Accepted
-from speccompile.step.draft.reading import Reader
 
 WIDTH, VOCABULARY, OWN, ROWS, STEPS, MASK = 32, 96, 40, 9, 3, 7
 TOLERANCE = 1e-4

@@ -1,4 +1,8 @@
-"""The bundle on disk: written whole or not at all, verified when opened."""
+"""The bundle on disk, written whole or not at all and verified when it is opened; and the cache of builds.
+
+In: a manifest and files, or a folder. Out: the folder, or what was read of it.
+Imported by every room above it; imports the ground and `machine`, and neither torch nor onnx.
+"""
 
 from speccompile.bundle.manifest import EngineEntry, Manifest
 from speccompile.bundle.reader import OpenedBundle, open_bundle

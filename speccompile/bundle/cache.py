@@ -19,8 +19,8 @@ from typing import Any
 from speccompile.bundle.folders import lock_folder, sync
 from speccompile.bundle.hashes import check_files, hash_folder, read_hashes, read_json, write_hashes
 from speccompile.bundle.manifest import canonical_json
-from speccompile.environment import read_number
 from speccompile.errors import BundleError
+from speccompile.machine.environment import read_number
 from speccompile.progress import LOGGER
 
 FOLDER = "SPECCOMPILE_CACHE_DIR"

@@ -1,4 +1,4 @@
-"""Steps of builds that are kept, so that a build need not do them again: see `speccompile.builder.steps`."""
+"""Steps of builds that are kept, so that a build need not do them again: see `speccompile.compiler.build.steps`."""
 
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -11,9 +11,9 @@ from speccompile.progress import LOGGER, step
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
-    from speccompile.batch.lines import Line
-    from speccompile.batch.results import Result
-    from speccompile.batch.run import Account, Answers, Batch
+    from speccompile.serving.batch.lines import Line
+    from speccompile.serving.batch.results import Result
+    from speccompile.serving.batch.run import Account, Answers, Batch
 
 PATH = click.Path(path_type=Path)
 
@@ -76,11 +76,11 @@ def command(
       speccompile batch build/demo requests.jsonl answers.jsonl --json | jq .failed
       jq -r '[.custom_id, .response.body.choices[0].message.content] | @tsv' answers.jsonl
     """
-    from speccompile.batch.run import Batch
+    from speccompile.serving.batch.run import Batch
 
     def answers(lines: "Sequence[Line]") -> "Generator[Result, None, None]":
-        from speccompile.batch.answers import Desk
         from speccompile.runtime import Bundle
+        from speccompile.serving.batch.answers import Desk
 
         with step(f"opening {folder}"):
             bundle = Bundle.open(folder, engine=engine, threads=threads, verify=not no_verify)

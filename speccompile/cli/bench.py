@@ -10,7 +10,7 @@ from speccompile.cli.sampling_options import sampling_options
 from speccompile.errors import SpeccompileError
 
 if TYPE_CHECKING:
-    from speccompile.bench import Report
+    from speccompile.measure.bench import Report
 
 
 @click.command("bench")
@@ -131,8 +131,8 @@ def command(
       speccompile bench build/demo --prompts question.jsonl --html bench.html
       speccompile bench build/demo --prompts prompts.jsonl --temperature 1
     """
-    from speccompile.bench import check_page, run_bench, write_page, write_table
     from speccompile.bundle.prompts import read_questions
+    from speccompile.measure.bench import check_page, run_bench, write_page, write_table
 
     if html is not None:
         check_page(html)

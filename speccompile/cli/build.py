@@ -54,8 +54,8 @@ def command(
     for note in plan.notes:
         LOGGER.warning("note: %s", note)
     try:
-        from speccompile.builder import build  # imports torch: all above must answer at once
-        from speccompile.models.load import quiet_transformers
+        from speccompile.compiler.build import build  # imports torch: all above must answer at once
+        from speccompile.compiler.models.load import quiet_transformers
 
         quiet_transformers()
         click.echo(

@@ -67,9 +67,9 @@ def list_entries(as_json: bool) -> None:
     """
     from speccompile.bundle.contents import FileHashes
     from speccompile.bundle.steps import BuildCache
-    from speccompile.engines.cache import Cache
-    from speccompile.runtime.checked import CheckedEngines
-    from speccompile.runtime.packed import PackedWeights
+    from speccompile.compiler.engines.cache import Cache
+    from speccompile.runtime.devices.checked import CheckedEngines
+    from speccompile.runtime.devices.packed import PackedWeights
 
     engines, builds, packed, checked = Cache(), BuildCache(), PackedWeights(), CheckedEngines()
     if as_json:
@@ -107,9 +107,9 @@ def clear() -> None:
     """
     from speccompile.bundle.contents import FileHashes
     from speccompile.bundle.steps import BuildCache
-    from speccompile.engines.cache import Cache
-    from speccompile.runtime.checked import CheckedEngines
-    from speccompile.runtime.packed import PackedWeights
+    from speccompile.compiler.engines.cache import Cache
+    from speccompile.runtime.devices.checked import CheckedEngines
+    from speccompile.runtime.devices.packed import PackedWeights
 
     caches = (
         (Cache(), "engine"),

@@ -10,8 +10,8 @@ from speccompile.cli.sampling_options import NAMES, sampling_options
 from speccompile.errors import SpeccompileError
 
 if TYPE_CHECKING:
-    from speccompile.compare.report import Comparison
-    from speccompile.pool import Pool
+    from speccompile.machine.pool import Pool
+    from speccompile.measure.compare.report import Comparison
 
 PATH = click.Path(path_type=Path)
 
@@ -107,10 +107,10 @@ def command(
       speccompile compare recipes/demo --prompts question.jsonl --ways ways.yaml --json
       speccompile compare recipes/demo-sampling --prompts question.jsonl --temperature 1
     """
-    from speccompile.bench import check_page
-    from speccompile.compare.page import write_page
-    from speccompile.compare.run import Job, Options
-    from speccompile.compare.table import write_table
+    from speccompile.measure.bench import check_page
+    from speccompile.measure.compare.page import write_page
+    from speccompile.measure.compare.run import Job, Options
+    from speccompile.measure.compare.table import write_table
 
     if html is not None:
         check_page(html)

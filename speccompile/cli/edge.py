@@ -12,8 +12,8 @@ from typing import NoReturn
 import click
 
 from speccompile.errors import DEFECT_EXIT_CODE, BuildError, SpeccompileError, UsageError
+from speccompile.machine.shortage import lowest_limit, out_of_memory
 from speccompile.progress import LOGGER
-from speccompile.shortage import lowest_limit, out_of_memory
 
 COMPILE_EXTRA = (
     "huggingface_hub",

@@ -10,7 +10,7 @@ from speccompile.errors import EngineError
 from speccompile.progress import LOGGER
 
 if TYPE_CHECKING:
-    from speccompile.engines.finish import Finished
+    from speccompile.compiler.engines.finish import Finished
 
 
 @click.command("finish")
@@ -38,7 +38,7 @@ def command(folder: Path, engine: str | None, as_json: bool) -> None:
       speccompile finish build/demo
       speccompile finish build/demo --engine tensorrt --json
     """
-    from speccompile.engines.finish import finish
+    from speccompile.compiler.engines.finish import finish
 
     finished = finish(folder, engine=engine)
     for line in [json.dumps(_as_object(folder, finished), indent=2)] if as_json else _lines(folder, finished):

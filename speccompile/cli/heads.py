@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from speccompile.families.head import HeadPlan
+    from speccompile.plan.head import HeadPlan
 
 
 def found_rows(head: "HeadPlan") -> list[tuple[str, str]]:

@@ -117,8 +117,8 @@ def _as_object(bundle: "OpenedBundle", *, verified: bool) -> dict[str, Any]:
 
 def _found_here(bundle: "OpenedBundle") -> dict[str, "Exactness | None"]:
     """Engine on the processor -> what was found on this machine."""
+    from speccompile.machine.system import available_cores
     from speccompile.runtime.exactness import known_exactness
-    from speccompile.system import available_cores
 
     engines = [engine for engine in bundle.manifest.engines if engine.provider == "cpu"]
     return {engine.name: known_exactness(bundle.folder, engine, available_cores()) for engine in engines}

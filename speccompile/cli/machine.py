@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from packaging.requirements import Requirement
 
 from speccompile import native
-from speccompile.engines.flavour import find_gpu
+from speccompile.compiler.engines.flavour import find_gpu
 from speccompile.errors import SpeccompileError
-from speccompile.system import available_cores, physical_cores
+from speccompile.machine.system import available_cores, physical_cores
 
 RUN, COMPILE, GPU = "run", "compile", "gpu"
 # What engines for GPUs are built and run with; nothing else needs these. Module -> where to get it.

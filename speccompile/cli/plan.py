@@ -12,11 +12,11 @@ from speccompile.cli.training_rows import training_rows
 from speccompile.errors import SpeccompileError
 
 if TYPE_CHECKING:
+    from speccompile.plan.plan import DrafterPlan
+    from speccompile.plan.training_plan import TrainingPlan
     from speccompile.recipe import EnginePlan, ModelPlan, Plan, Recipe
     from speccompile.recipe.needs import Needs
-    from speccompile.recipe.plan import DrafterPlan
     from speccompile.recipe.room import Room
-    from speccompile.recipe.training_plan import TrainingPlan
 
 Row = tuple[str, str, str]
 

@@ -8,7 +8,7 @@ import click
 
 if TYPE_CHECKING:
     from speccompile.bundle.manifest import EngineEntry
-    from speccompile.prove.filters import Reference
+    from speccompile.compiler.prove.filters import Reference
     from speccompile.runtime import Bundle
 
 
@@ -47,8 +47,8 @@ def command(
     drafts are certain, seeds (settings, prompts, new_tokens, rounds, mean_accepted, equal, near_ties).
     """
     from speccompile.bundle.prompts import read_prompts
+    from speccompile.compiler.prove import seeds, tokens
     from speccompile.progress import step
-    from speccompile.prove import seeds, tokens
     from speccompile.runtime import Bundle
 
     texts = read_prompts(prompts) if prompts else None
@@ -70,9 +70,9 @@ def command(
 
 
 def _against(target: Path, cases: list[Any], max_length: int, entry: "EngineEntry") -> dict[str, Any]:
-    from speccompile.models.load import load_model, quiet_transformers
+    from speccompile.compiler.models.load import load_model, quiet_transformers
+    from speccompile.compiler.prove.reference import check_cases, judged_as
     from speccompile.progress import step
-    from speccompile.prove.reference import check_cases, judged_as
 
     quiet_transformers()
     with step("proving against transformers"):
@@ -83,8 +83,8 @@ def _against(target: Path, cases: list[Any], max_length: int, entry: "EngineEntr
 def _distributions(
     bundle: "Bundle", prompt: list[int], samples: int | None, target: Path | None
 ) -> list[dict[str, Any]]:
+    from speccompile.compiler.prove.distribution import SETTINGS, Request, check, draw_all, make_prompt, sample_count
     from speccompile.progress import step
-    from speccompile.prove.distribution import SETTINGS, Request, check, draw_all, make_prompt, sample_count
 
     count = samples or sample_count(bundle.manifest.plan["target"]["facts"]["weight_bytes"])
     with step(f"proving distributions: {count} samples at {len(SETTINGS)} settings"):
@@ -94,12 +94,12 @@ def _distributions(
 
 def _reference(bundle: "Bundle", target: Path | None) -> "Reference":
     """transformers where its folder is given, and the engine computes the same; else the engine itself."""
-    from speccompile.prove.tokens import engine_reference
+    from speccompile.compiler.prove.tokens import engine_reference
 
     if target is None or bundle.entry.precision["target"] != "float32":
         return engine_reference(bundle)
-    from speccompile.models.load import load_model
-    from speccompile.prove.processors import eager_reference
+    from speccompile.compiler.models.load import load_model
+    from speccompile.compiler.prove.processors import eager_reference
 
     return eager_reference(load_model(target, bundle.manifest.max_length))
 

@@ -13,8 +13,8 @@ from speccompile.progress import LOGGER
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
-    from speccompile.batch.lines import Line
-    from speccompile.batch.results import Result
+    from speccompile.serving.batch.lines import Line
+    from speccompile.serving.batch.results import Result
 
 PATH = click.Path(path_type=Path)
 ADDRESS = click.Option(
@@ -111,15 +111,15 @@ def serve(
             f"{least or 1} and {replicas}", hint="give a larger one",
         )  # fmt: skip
     from speccompile.cli.serve import api_keys
-    from speccompile.cluster.connect import connected
+    from speccompile.serving.cluster.connect import connected
 
     manifest = _manifest(folder)
     with connected(address):
-        from speccompile.cluster.replicas import Replicas
-        from speccompile.cluster.serving import Served, serving
-        from speccompile.runtime.serving import Limits
-        from speccompile.serve.app import Settings
-        from speccompile.serve.keys import Keys
+        from speccompile.serving.cluster.replicas import Replicas
+        from speccompile.serving.cluster.serving import Served, serving
+        from speccompile.serving.http.app import Settings
+        from speccompile.serving.http.keys import Keys
+        from speccompile.serving.scheduler import Limits
 
         settings = Settings(Keys(api_keys((), key_file)), speculative=not autoregressive)
         served = Served(
@@ -154,11 +154,11 @@ def answer_lines(
       speccompile ray batch build/demo requests.jsonl answers.jsonl --replicas 2
       speccompile ray batch build/demo requests.jsonl answers.jsonl --replicas 16 --address auto --json
     """
-    from speccompile.batch.run import Batch
-    from speccompile.cluster.connect import connected
+    from speccompile.serving.batch.run import Batch
+    from speccompile.serving.cluster.connect import connected
 
     def answers(lines: "Sequence[Line]") -> "Generator[Result, None, None]":
-        from speccompile.cluster.lines import Opening, answers
+        from speccompile.serving.cluster.lines import Opening, answers
 
         opening = Opening(folder.resolve(), name, engine, threads, not autoregressive, not no_verify)
         yield from answers(lines, opening, rows=manifest.batch_size, replicas=replicas, gpus=gpus)
@@ -197,13 +197,13 @@ def build(
       speccompile ray build recipes/demo --vary drafter.tokens=[2,4,6]
       speccompile ray build recipes/demo --vary precision.target=[float32,int8] --vary cache.batch_size=[1,4] --json
     """
-    from speccompile.cluster.connect import connected
-    from speccompile.cluster.matrix import build_cells, cell_json, read_cells
+    from speccompile.compiler.build.matrix import build_cells, cell_json, read_cells
+    from speccompile.serving.cluster.connect import connected
 
     cells = read_cells(recipe, overrides, varied, output)
     failed = 0
     with connected(address):
-        from speccompile.cluster.pool import RayPool
+        from speccompile.serving.cluster.pool import RayPool
 
         pool = RayPool(memory=max(cell.memory for cell in cells))
         for cell, error in build_cells(
@@ -232,10 +232,10 @@ def _on_cluster(local: click.Command) -> click.Command:
     """The same command, its builds and measurements tasks of a cluster."""
 
     def run(address: str | None, recipe: Path, **options: Any) -> None:
-        from speccompile.cluster.connect import connected
+        from speccompile.serving.cluster.connect import connected
 
         with connected(address):
-            from speccompile.cluster.pool import RayPool
+            from speccompile.serving.cluster.pool import RayPool
 
             click.get_current_context().obj = RayPool()
             assert local.callback is not None

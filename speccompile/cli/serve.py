@@ -10,7 +10,7 @@ from speccompile.errors import UsageError
 from speccompile.progress import LOGGER
 
 if TYPE_CHECKING:
-    from speccompile.runtime.serving import Limits
+    from speccompile.serving.scheduler import Limits
 
 PATH = click.Path(path_type=Path)
 KEYS = "SPECCOMPILE_API_KEY"
@@ -95,10 +95,10 @@ def command(
         -d '{"prompt": "def main(", "max_tokens": 64}'
     """
     try:
-        from speccompile.serve.app import Settings
-        from speccompile.serve.keys import Keys
-        from speccompile.serve.model import Model
-        from speccompile.serve.run import Place, listen, serve
+        from speccompile.serving.http.app import Settings
+        from speccompile.serving.http.keys import Keys
+        from speccompile.serving.http.model import Model
+        from speccompile.serving.http.run import Place, listen, serve
     except ModuleNotFoundError as error:
         raise UsageError(
             f"received an installation without {error.name}, expected the extra 'serve', which this command needs",
@@ -130,14 +130,14 @@ def command(
 
 def _limits(**given: Any) -> "Limits":
     """What was given, and the service's own defaults."""
-    from speccompile.runtime.serving import Limits
+    from speccompile.serving.scheduler import Limits
 
     return Limits(**{name: value for name, value in given.items() if value is not None})
 
 
 def api_keys(given: tuple[str, ...], file: Path | None) -> tuple[str, ...]:
     """All that were given, in any of three ways. Raises UsageError for an empty one, or a file without any."""
-    from speccompile.serve.keys import read_keys
+    from speccompile.serving.http.keys import read_keys
 
     read = () if file is None else read_keys(file.read_text(encoding="utf-8").splitlines())
     if file is not None and not read:

@@ -3,11 +3,11 @@
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from speccompile.families import FAMILIES
+from speccompile.drafters import FAMILIES
 
 if TYPE_CHECKING:
+    from speccompile.plan.training_plan import TrainingPlan
     from speccompile.recipe import Recipe
-    from speccompile.recipe.training_plan import TrainingPlan
 
 Row = tuple[str, str, str]
 

@@ -14,8 +14,8 @@ from typing import Any
 
 from speccompile import __version__, native
 from speccompile.cli.edge import COMPILE_EXTRA
-from speccompile.runtime.cuda import open_device
-from speccompile.runtime.protobuf import bytes_field, integer_field
+from speccompile.runtime.devices.cuda import open_device
+from speccompile.runtime.devices.protobuf import bytes_field, integer_field
 
 RUNTIME_MODULES = ("blake3", "jinja2", "tokenizers")
 
@@ -32,7 +32,7 @@ def run_kernels() -> None:
     import numpy as np
     import onnxruntime
 
-    from speccompile.runtime.sessions import session_options
+    from speccompile.runtime.devices.sessions import session_options
 
     session = onnxruntime.InferenceSession(_norm_graph(), session_options(1), providers=["CPUExecutionProvider"])
     (rows,) = session.run(None, {"x": np.array([[1, 7]], np.float32), "weight": np.array([5, 10], np.float32)})

@@ -9,7 +9,7 @@ import click
 from speccompile.progress import LOGGER
 
 if TYPE_CHECKING:
-    from speccompile.triton.repository import Written
+    from speccompile.serving.triton.repository import Written
 
 PATH = click.Path(path_type=Path)
 
@@ -78,7 +78,7 @@ def command(folder: Path, output: Path, as_json: bool, **options: Any) -> None:
       curl -N localhost:8000/v2/models/demo/generate_stream \\
         -d '{"text_input": "def main(", "max_tokens": 64, "stream": true}'
     """
-    from speccompile.triton.repository import Wanted, write
+    from speccompile.serving.triton.repository import Wanted, write
 
     written = write(folder, output, Wanted(**options))
     LOGGER.info("the %s backend was taken: %s", written.backend, written.reason)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from speccompile.pool import Pool
+    from speccompile.machine.pool import Pool
 
 
 class Counts(click.ParamType):
@@ -127,14 +127,14 @@ def command(
       speccompile tune recipes/demo --precision int8 --tree '[2,2,1]' --tree eagle-25 --json
       speccompile tune recipes/demo --write tuned.yaml --check
     """
-    from speccompile.tune import Job, Options, write_table
-    from speccompile.tune.table import settings_line
-    from speccompile.tune.write import check_new, write_recipe
+    from speccompile.measure.tune import Job, Options, write_table
+    from speccompile.measure.tune.table import settings_line
+    from speccompile.measure.tune.write import check_new, write_recipe
 
     if file is not None:
         check_new(file)
     job = Job.read(recipe, overrides, Options(**options))
-    from speccompile.models.load import quiet_transformers  # imports torch: all above must answer at once
+    from speccompile.compiler.models.load import quiet_transformers  # imports torch: all above must answer at once
 
     quiet_transformers()
     found = job.run() if pool is None else job.run(pool=pool)

@@ -21,7 +21,6 @@ from speccompile.bundle.hashes import hash_file
 from speccompile.bundle.manifest import canonical_json
 from speccompile.bundle.writer import reported
 from speccompile.errors import BuildError, SpeccompileError
-from speccompile.grouped import grouped
 from speccompile.index.corpus import BEGINNING, Corpus, Piece, Place, find_corpus
 from speccompile.index.files import (
     FORMAT,
@@ -35,6 +34,7 @@ from speccompile.index.files import (
     find_tokenizer,
     tokenizer_hash,
 )
+from speccompile.index.grouped import grouped
 from speccompile.index.suffixes import suffix_array
 from speccompile.progress import LOGGER, counted
 

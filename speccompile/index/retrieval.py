@@ -27,7 +27,7 @@ class Policy:
 
 
 class Retrieval:
-    """A proposer (see `speccompile.runtime.proposals`) that asks an index."""
+    """A proposer (see `speccompile.runtime.rounds.proposals`) that asks an index."""
 
     def __init__(self, index: Index, policy: Policy, drafts: int, depth: int) -> None:
         """drafts: the most that are proposed; depth: the most of them after one another."""

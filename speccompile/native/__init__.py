@@ -1,16 +1,10 @@
-"""The compiled part: kernels for ONNX Runtime on the processor, for small windows and quantized weights; and the
-runtime in C++, which runs bundles without Python (`locations()`, or in a shell `python -m speccompile.native`).
+"""The compiled part: kernels for ONNX Runtime on the processor (`kernels/`, `operators/`), and the runtime in C++ that
+runs bundles without Python, room by room as in Python (`bundle/`, `runtime/`, `text/`, `include/`, `cli/`, `triton/`).
 
-kernels/    the arithmetic: what a processor's path must offer (lanes.h), and what is made of it
-operators/  the kernels as operators of ONNX Runtime, in the domain `speccompile.native`
-include/    the runtime's headers: the C ABI, whose one description is abi/, and C++ over it
-bundle/, runtime/, text/    the runtime, room by room as in Python
-cli/, triton/    what is made of it: the command speccompile-native, a backend for Triton
-
-pip compiles it where a C++17 compiler is (`speccompile.native.packaging`). Without it graphs run on ONNX Runtime's own
-kernels (`absence`): what they call has a body in ONNX as well.
-
+In: sources that pip compiles where a C++17 compiler is (`packaging`). Out: a library of operators, and what
+`locations()` finds. Without it graphs run on ONNX Runtime's own kernels: what they call has a body in ONNX as well.
 $SPECCOMPILE_KERNELS names the path to take, one of `paths()`, or is "none" for ONNX Runtime's own kernels.
+Imported by `runtime` and what lies above it; imports `errors` alone.
 """
 
 import ctypes

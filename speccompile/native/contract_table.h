@@ -59,14 +59,14 @@ inline constexpr const char* kKernelsVariable = "SPECCOMPILE_KERNELS";
 inline constexpr const char* kNoKernels = "none";
 inline constexpr const char* kOnnxruntimeVariable = "SPECCOMPILE_ONNXRUNTIME";
 
-// speccompile.runtime.kept
+// speccompile.runtime.rounds.kept
 inline constexpr const char* kKeptFormat = "speccompile.kept.1";
 inline constexpr const char* kKeptMetadata = "__metadata__";
 inline constexpr int64_t kKeptLengthBytes = 8;
 inline constexpr int64_t kKeptAlignment = 8;
 inline constexpr int64_t kKeptLongest = 1048576;
 
-// speccompile.runtime.packed
+// speccompile.runtime.devices.packed
 inline constexpr const char* kPackedFolder = "packed";
 inline constexpr int64_t kPackedFormat = 1;
 inline constexpr int64_t kSmallestPackedGraph = 67108864;
@@ -75,7 +75,7 @@ inline constexpr const char* kRoot = "/";
 inline constexpr int64_t kPage = 4096;
 inline constexpr const char* kSavedGraph = "saved.onnx";
 
-// speccompile.runtime.checked
+// speccompile.runtime.devices.checked
 inline constexpr const char* kCheckedFolder = "checked";
 
 // speccompile.runtime.exactness
@@ -83,10 +83,10 @@ inline constexpr int64_t kExactnessFormat = 1;
 inline constexpr int64_t kExactnessPrefix = 21;
 inline constexpr std::pair<const char*, double> kNeutral[] = {{"top_p", 1.0}, {"repetition_penalty", 1.0}, {"uniforms", 0.5}, {"accept_uniforms", 0.5}, {"draft_uniforms", 0.5}};
 
-// speccompile.runtime.rounds
+// speccompile.runtime.rounds.rounds
 inline constexpr int64_t kMostBound = 256;
 
-// speccompile.runtime.proposals
+// speccompile.runtime.rounds.proposals
 inline constexpr const char* kIndex = "index";
 inline constexpr const char* kRetrievalGate = "retrieval";
 
@@ -95,7 +95,7 @@ inline constexpr int64_t kNewTokens = 128;
 inline constexpr double kColdest = 0.0001;
 inline constexpr double kPenalties[] = {0.001, 1000.0};
 
-// speccompile.runtime.pace
+// speccompile.runtime.rounds.pace
 inline constexpr double kTrialShare = 0.02;
 inline constexpr int64_t kFirstGap = 8;
 inline constexpr int64_t kLongestGap = 512;
@@ -107,7 +107,7 @@ inline constexpr int64_t kRefresh = 32;
 inline constexpr int64_t kSeldom = 128;
 inline constexpr double kClear = 1.25;
 
-// speccompile.runtime.speed
+// speccompile.runtime.rounds.speed
 inline constexpr int64_t kMemory = 20;
 inline constexpr int64_t kLongMemory = 100;
 inline constexpr double kPrior = 10.0;
@@ -116,7 +116,7 @@ inline constexpr int64_t kWarm = 2;
 inline constexpr int64_t kLeastRead = 32;
 inline constexpr double kClearly = 0.02;
 
-// speccompile.bench.costs
+// speccompile.measure.bench.costs
 inline constexpr int64_t kWarmUpRuns = 3;
 inline constexpr int64_t kHostGenerations = 3;
 inline constexpr int64_t kHostNewTokens = 16;
@@ -124,16 +124,16 @@ inline constexpr int64_t kEveryWidth = 8;
 inline constexpr int64_t kWideWidths[] = {16, 32, 64};
 inline constexpr int64_t kDeviceWidths[] = {1, 2, 4, 8, 16};
 
-// speccompile.bench.run
+// speccompile.measure.bench.run
 inline constexpr int64_t kCostRepeats = 7;
 
-// speccompile.bench.roofline
+// speccompile.measure.bench.roofline
 inline constexpr int64_t kBandwidthPasses = 6;
 inline constexpr int64_t kSmallestBuffer = 268435456;
 inline constexpr int64_t kBufferCaches = 4;
 inline constexpr int64_t kLargestBuffer = 2147483648;
 
-// speccompile.bench.weights
+// speccompile.measure.bench.weights
 inline constexpr std::pair<int64_t, int64_t> kBits[] = {{1, 32}, {2, 8}, {3, 8}, {4, 16}, {5, 16}, {6, 32}, {7, 64}, {9, 8}, {10, 16}, {11, 64}, {12, 32}, {13, 64}, {14, 64}, {15, 128}, {16, 16}, {17, 8}, {18, 8}, {19, 8}, {20, 8}, {21, 4}, {22, 4}, {23, 4}, {24, 8}, {25, 2}, {26, 2}, {27, 6}, {28, 6}};
 inline constexpr const char* kPassedOn[] = {"Cast", "DequantizeLinear", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"};
 
@@ -292,7 +292,7 @@ constexpr int exit_code(Kind kind) {
   return 1;
 }
 
-// speccompile.runtime.random: Purpose
+// speccompile.runtime.rounds.random: Purpose
 enum class Purpose : uint64_t {
   kNewToken = 0,
   kAccept = 1,

@@ -1,4 +1,4 @@
-// What the system tells of this process: its memory, and the processors that it may use (speccompile/system.py).
+// What the system tells of this process: its memory, and the processors that it may use (speccompile/machine/system.py).
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ std::map<std::string, int64_t> process_memory();
 void trim_heap();
 // What a variable of the environment holds, "" where it is not set.
 std::string environment(const char* variable);
-// The number in a variable. Throws Error(kUsage) unless it is above 0, or with `zero` at least 0 (speccompile/environment.py).
+// The number in a variable. Throws Error(kUsage) unless it is above 0, or with `zero` at least 0 (speccompile/machine/environment.py).
 double read_number(const char* variable, double otherwise, bool zero = false);
 
 }  // namespace spc

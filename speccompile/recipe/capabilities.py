@@ -5,10 +5,10 @@ A new feature is a word in a row (and gone from PLANNED), or a row.
 
 from collections.abc import Mapping
 
+from speccompile.drafters import FAMILIES
+from speccompile.drafters.family import MASKS, NOTHING
 from speccompile.errors import RecipeError
-from speccompile.families import FAMILIES
-from speccompile.families.family import MASKS, NOTHING
-from speccompile.recipe.refusal import Origin, nearest, one_of
+from speccompile.plan.refusal import Origin, nearest, one_of
 
 Row = Mapping[str, tuple[str, ...]]
 

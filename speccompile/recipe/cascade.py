@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from speccompile.recipe.drafts import TREES
-from speccompile.recipe.plan import (
+from speccompile.plan.plan import (
     RETRIEVAL,
     CascadePlan,
     DrafterPlan,
@@ -14,7 +13,8 @@ from speccompile.recipe.plan import (
     TreePlan,
     VerifyPlan,
 )
-from speccompile.recipe.refusal import Origin, nearest, one_of
+from speccompile.plan.refusal import Origin, nearest, one_of
+from speccompile.recipe.drafts import TREES
 from speccompile.recipe.retrieval import MOST, OCCURRENCES, decide_index
 from speccompile.recipe.schema import Drafter, Gate, Inner, Recipe, Tail
 from speccompile.tree import MOST_DEPTH, chain

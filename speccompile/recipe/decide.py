@@ -4,13 +4,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from speccompile.bundle.prompts import read_prompts
+from speccompile.drafters import FAMILIES
 from speccompile.errors import PromptError
-from speccompile.families import FAMILIES
+from speccompile.plan.plan import RETRIEVAL, DrafterPlan, ModelPlan, Plan, ProvePlan
 from speccompile.recipe.cascade import decide_cascade
 from speccompile.recipe.drafter import decide_draft, decide_models, drafter_kind, is_untrained, with_kind
 from speccompile.recipe.engines import PRECISION, Word, decide_engines
 from speccompile.recipe.held import held
-from speccompile.recipe.plan import RETRIEVAL, DrafterPlan, ModelPlan, Plan, ProvePlan
 from speccompile.recipe.resolve import resolve_model
 from speccompile.recipe.rules import decide_rule, verify_method
 from speccompile.recipe.schema import Cache, Precision, Prove, Recipe

@@ -2,16 +2,16 @@
 
 from dataclasses import replace
 
-from speccompile.families import FAMILIES, HEADS
-from speccompile.families.find import AUTO, find_kind, refuse_head
+from speccompile.drafters import FAMILIES, HEADS
+from speccompile.drafters.find import AUTO, find_kind, refuse_head
+from speccompile.plan.plan import DrafterPlan, ModelPlan
+from speccompile.plan.refusal import Origin, meaningless
 from speccompile.recipe.capabilities import DRAFTER_KEYS
 from speccompile.recipe.drafts import able, check_combination
 from speccompile.recipe.engines import PRECISION
 from speccompile.recipe.heads import decide_head
 from speccompile.recipe.layers import check_layers, decide_layers
 from speccompile.recipe.pair import check_pair
-from speccompile.recipe.plan import DrafterPlan, ModelPlan
-from speccompile.recipe.refusal import Origin, meaningless
 from speccompile.recipe.resolve import resolve_folder, resolve_model
 from speccompile.recipe.retrieval import decide_retrieval
 from speccompile.recipe.schema import Drafter, Model, Precision, Recipe

@@ -5,10 +5,10 @@ Each family says what goes with it. What engines can do is in `capabilities`; he
 
 from collections.abc import Mapping
 
+from speccompile.drafters import FAMILIES
 from speccompile.errors import RecipeError
-from speccompile.families import FAMILIES
+from speccompile.plan.refusal import Origin, one_of
 from speccompile.recipe.capabilities import Row
-from speccompile.recipe.refusal import Origin, one_of
 
 KEYS = {
     "drafter": "drafter.kind",

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable
 
+from speccompile.drafters import BORROWING, HEADS, SHARING, WEIGHTED
 from speccompile.errors import RecipeError
-from speccompile.families import BORROWING, HEADS, SHARING, WEIGHTED
+from speccompile.plan.plan import EnginePlan, PrecisionPlan
+from speccompile.plan.refusal import meaningless, one_of
 from speccompile.recipe.capabilities import BLOCK_SIZE, ROWS, Row, narrow
 from speccompile.recipe.held import Held
-from speccompile.recipe.plan import EnginePlan, PrecisionPlan
-from speccompile.recipe.refusal import meaningless, one_of
 from speccompile.recipe.schema import Engine, Precision, Recipe
 
 BACKEND = "onnxruntime"

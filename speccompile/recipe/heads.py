@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from speccompile.families.find import read_head
-from speccompile.families.head import HeadRequest, HeadTarget
-from speccompile.recipe.plan import DrafterPlan, ModelPlan
-from speccompile.recipe.refusal import Origin
+from speccompile.drafters.find import read_head
+from speccompile.plan.head import HeadRequest, HeadTarget
+from speccompile.plan.plan import DrafterPlan, ModelPlan
+from speccompile.plan.refusal import Origin
 from speccompile.recipe.resolve import resolve_folder
 from speccompile.recipe.schema import Drafter, Precision, Recipe
 from speccompile.recipe.trees import KEY, decide_tree

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from speccompile.recipe.plan import CheckpointFacts
+from speccompile.plan.plan import CheckpointFacts
 
 WORD = "int4"
 BLOCK_SIZES = (128, 64, 32)

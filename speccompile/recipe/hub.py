@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from speccompile.checkpoints.objects import CONFIG
-from speccompile.checkpoints.weights import INDEX
+from speccompile.compiler.checkpoints.facts import GENERATION_CONFIG, TOKENIZER_FILES
+from speccompile.compiler.checkpoints.objects import CONFIG
+from speccompile.compiler.checkpoints.weights import INDEX
 from speccompile.errors import CheckpointError
 from speccompile.progress import LOGGER, step
-from speccompile.recipe.checkpoint import GENERATION_CONFIG, TOKENIZER_FILES
 
 PATTERNS = (CONFIG, GENERATION_CONFIG, *TOKENIZER_FILES, INDEX, "*.safetensors")
 HEAD_PATTERNS = (*PATTERNS, "*.bin", "*.pt")

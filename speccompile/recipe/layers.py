@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from itertools import pairwise
 
-from speccompile.recipe.plan import LayersPlan, ModelPlan
-from speccompile.recipe.refusal import Origin
+from speccompile.plan.plan import LayersPlan, ModelPlan
+from speccompile.plan.refusal import Origin
 from speccompile.recipe.schema import LayersMapping
 
 KEY = "drafter.layers"

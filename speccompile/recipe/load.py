@@ -9,7 +9,7 @@ import yaml
 from pydantic import ValidationError
 
 from speccompile.errors import RecipeError
-from speccompile.recipe.refusal import Origin, nearest, shown
+from speccompile.plan.refusal import Origin, nearest, shown
 from speccompile.recipe.schema import FORMS, Recipe, field_at, key_paths, section_at
 
 FILE_NAME = "recipe.yaml"

@@ -8,16 +8,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple, Self
 
-from speccompile.checkpoints.multimodal import TEXT, decoder_tensors
-from speccompile.checkpoints.objects import CONFIG, read_object
-from speccompile.checkpoints.quantization import read_quantization
-from speccompile.checkpoints.weights import stored_tensors
-from speccompile.families import SHARING
+from speccompile.compiler.checkpoints.facts import TOKENIZER
+from speccompile.compiler.checkpoints.multimodal import TEXT, decoder_tensors
+from speccompile.compiler.checkpoints.objects import CONFIG, read_object
+from speccompile.compiler.checkpoints.quantization import read_quantization
+from speccompile.compiler.checkpoints.weights import stored_tensors
+from speccompile.drafters import SHARING
 from speccompile.index.files import read_header
-from speccompile.recipe.checkpoint import TOKENIZER
-from speccompile.recipe.plan import EnginePlan, ModelPlan, Plan
+from speccompile.machine.system import available_cores
+from speccompile.plan.plan import EnginePlan, ModelPlan, Plan
 from speccompile.recipe.sizes import HEAD, LAYER, NATIVE, OTHER, TABLE, Weight, find_weights, layout_of, stored_bytes
-from speccompile.system import available_cores
 
 TENSORRT = ("tensorrt_rtx", "tensorrt")
 """Backends that hold the weights of every graph in a file of its own."""

@@ -11,16 +11,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from speccompile.checkpoints.objects import read_object
-from speccompile.errors import CheckpointError
-from speccompile.recipe.checkpoint import (
+from speccompile.compiler.checkpoints.facts import (
     SPECIAL_TOKENS_MAP,
     TOKENIZER,
     TOKENIZER_CONFIG,
     special_ids,
 )
-from speccompile.recipe.plan import ModelPlan
-from speccompile.recipe.refusal import Origin
+from speccompile.compiler.checkpoints.objects import read_object
+from speccompile.errors import CheckpointError
+from speccompile.plan.plan import ModelPlan
+from speccompile.plan.refusal import Origin
 
 SPECIAL_TOKENS = ("bos", "eos", "pad")
 HINT = "choose a drafter that was trained with the target's tokenizer"

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
+from speccompile.compiler.checkpoints.facts import read_checkpoint
 from speccompile.errors import CheckpointError, RecipeError
-from speccompile.recipe.checkpoint import read_checkpoint
+from speccompile.plan.plan import ModelPlan
+from speccompile.plan.refusal import Origin
 from speccompile.recipe.hub import HEAD_PATTERNS, PATTERNS, fetch_snapshot
-from speccompile.recipe.plan import ModelPlan
-from speccompile.recipe.refusal import Origin
 
 
 def resolve_model(section: str, reference: str, revision: str | None, precision: str, origin: Origin) -> ModelPlan:

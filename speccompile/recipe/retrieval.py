@@ -5,8 +5,8 @@ from pathlib import Path
 from speccompile.bundle.hashes import hash_file
 from speccompile.errors import CheckpointError
 from speccompile.index.files import HEADER, Header, find_tokenizer, read_header, tokenizer_hash
-from speccompile.recipe.plan import ModelPlan, RetrievalPlan
-from speccompile.recipe.refusal import Origin
+from speccompile.plan.plan import ModelPlan, RetrievalPlan
+from speccompile.plan.refusal import Origin
 from speccompile.recipe.schema import Drafter, TreeMapping
 
 FEWEST, MOST = 2, 16

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from speccompile.errors import BuildError
+from speccompile.machine.shortage import lowest_limit, out_of_disk, out_of_memory
+from speccompile.machine.system import ADDRESS_SPACE, MemoryLimit, memory_limits
 from speccompile.recipe.needs import Needs
-from speccompile.shortage import lowest_limit, out_of_disk, out_of_memory
-from speccompile.system import ADDRESS_SPACE, MemoryLimit, memory_limits
 
 CLEARLY_LESS = 0.9
 """Part of what is needed below which there is clearly less."""

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
+from speccompile.plan.plan import VerifyPlan
+from speccompile.plan.refusal import meaningless
 from speccompile.recipe.capabilities import EXACT_METHODS, VERIFY_KEYS
-from speccompile.recipe.plan import VerifyPlan
-from speccompile.recipe.refusal import meaningless
 from speccompile.recipe.schema import Recipe, Verify
 
 METHOD = "exact"

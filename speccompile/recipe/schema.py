@@ -10,7 +10,7 @@ from typing import Annotated, Any, get_args
 from pydantic import BeforeValidator, Discriminator, Field, PrivateAttr, Tag
 from pydantic.fields import FieldInfo
 
-from speccompile.recipe.refusal import Origin
+from speccompile.plan.refusal import Origin
 from speccompile.recipe.section import Section
 from speccompile.recipe.section import optional as _optional
 from speccompile.recipe.section import required as _required

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from speccompile.families.sizes import Config, Size
-from speccompile.recipe.refusal import Origin, nearest, one_of, shown
+from speccompile.drafters.sizes import Config, Size
+from speccompile.plan.refusal import Origin, nearest, one_of, shown
 
 SECTION = "train.shape"
 

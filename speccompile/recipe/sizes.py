@@ -1,6 +1,6 @@
 """How many bytes weights take in the forms that bundles store them in, by the shapes in a checkpoint's headers.
 
-The forms are those of `speccompile.lower.quantize`, which has the table of what goes into what.
+The forms are those of `speccompile.compiler.lower.quantize`, which has the table of what goes into what.
 """
 
 import re
@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
 
-from speccompile.checkpoints.quantization import Quantization
-from speccompile.checkpoints.weights import BITS
-from speccompile.recipe.plan import EnginePlan
+from speccompile.compiler.checkpoints.quantization import Quantization
+from speccompile.compiler.checkpoints.weights import BITS
+from speccompile.plan.plan import EnginePlan
 
 LAYER, HEAD, TABLE, OTHER = "layer", "head", "table", "other"
 """What a weight is: any linear layer, the scores of tokens, the rows of tokens, or what stays a float."""

@@ -5,9 +5,9 @@ each need a state of their own; the same of a drafter with states; and a round i
 would begin with a token that was given before.
 """
 
-from speccompile.families import FAMILIES
-from speccompile.recipe.plan import DrafterPlan, ModelPlan
-from speccompile.recipe.refusal import Origin
+from speccompile.drafters import FAMILIES
+from speccompile.plan.plan import DrafterPlan, ModelPlan
+from speccompile.plan.refusal import Origin
 from speccompile.recipe.schema import Recipe
 
 CHAINS = "a chain, in which each token follows one"

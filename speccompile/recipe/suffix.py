@@ -1,8 +1,8 @@
 """The keys of drafter.kind suffix -> what it looks for, how much it drafts, and what it keeps."""
 
+from speccompile.plan.plan import SuffixPlan
+from speccompile.plan.refusal import Origin
 from speccompile.recipe.capabilities import EXACT_METHODS
-from speccompile.recipe.plan import SuffixPlan
-from speccompile.recipe.refusal import Origin
 from speccompile.recipe.rules import verify_method
 from speccompile.recipe.schema import Cache, Drafter, Recipe
 

@@ -3,20 +3,21 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from speccompile.checkpoints.multimodal import text_config
-from speccompile.checkpoints.objects import CONFIG, read_object
-from speccompile.families import FAMILIES
-from speccompile.families.family import OWN, Training
-from speccompile.families.find import read_head, refuse_head
-from speccompile.families.head import HeadPlan, HeadRequest, HeadTarget
-from speccompile.families.target import check_tap
+from speccompile.compiler.checkpoints.multimodal import text_config
+from speccompile.compiler.checkpoints.objects import CONFIG, read_object
+from speccompile.drafters import FAMILIES
+from speccompile.drafters.family import OWN, Training
+from speccompile.drafters.find import read_head, refuse_head
+from speccompile.drafters.target import check_tap
+from speccompile.plan.head import HeadPlan, HeadRequest, HeadTarget
+from speccompile.plan.plan import DrafterPlan, ModelPlan
+from speccompile.plan.refusal import Origin, one_of, shown
+from speccompile.plan.training_plan import DataPlan, LossPlan, TrainingPlan
 from speccompile.recipe.decide import decide_max_length, decide_words
 from speccompile.recipe.drafter import decide_draft
 from speccompile.recipe.engines import PRECISION, decide_engines
 from speccompile.recipe.heads import check_reach
 from speccompile.recipe.pair import check_pair
-from speccompile.recipe.plan import DrafterPlan, ModelPlan
-from speccompile.recipe.refusal import Origin, one_of, shown
 from speccompile.recipe.resolve import model_in, resolve_folder, resolve_model
 from speccompile.recipe.schema import Drafter, Recipe
 from speccompile.recipe.shape import decide_sizes
@@ -26,7 +27,6 @@ from speccompile.recipe.training_data import decide_data, feature_bytes
 from speccompile.recipe.training_kind import MODEL, MODELS, check_masks, find_training, training_kind
 from speccompile.recipe.training_output import check_output, check_work
 from speccompile.recipe.training_parts import decide_evaluate, decide_loss, decide_save, decide_schedule, scale_of
-from speccompile.recipe.training_plan import DataPlan, LossPlan, TrainingPlan
 from speccompile.recipe.training_schema import Train
 
 

@@ -3,14 +3,14 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
+from speccompile.drafters.eagle3.taps import boundary, says_ids
+from speccompile.drafters.family import Training
+from speccompile.drafters.find import read_head
+from speccompile.drafters.folder import read_folder
 from speccompile.errors import SpeccompileError
-from speccompile.families.eagle3.taps import boundary, says_ids
-from speccompile.families.family import Training
-from speccompile.families.find import read_head
-from speccompile.families.folder import read_folder
-from speccompile.families.head import HeadPlan, HeadRequest
-from speccompile.recipe.plan import ModelPlan
-from speccompile.recipe.refusal import Origin
+from speccompile.plan.head import HeadPlan, HeadRequest
+from speccompile.plan.plan import ModelPlan
+from speccompile.plan.refusal import Origin
 
 _SAYING_TAPS = ("eagle3", "p_eagle")
 """Kinds whose folders say what they read once they were trained, whether or not they did before."""

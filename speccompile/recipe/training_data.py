@@ -6,14 +6,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from speccompile.checkpoints.objects import read_object
+from speccompile.compiler.checkpoints.facts import CHAT_TEMPLATE, TOKENIZER_CONFIG
+from speccompile.compiler.checkpoints.objects import read_object
+from speccompile.drafters.target import NORM
 from speccompile.errors import RecipeError
-from speccompile.families.target import NORM
-from speccompile.recipe.checkpoint import CHAT_TEMPLATE, TOKENIZER_CONFIG
-from speccompile.recipe.plan import ModelPlan
-from speccompile.recipe.refusal import Origin, one_of, shown
-from speccompile.recipe.training_files import JSON_LINES, TABLES, find_files, is_hub_name
-from speccompile.recipe.training_plan import (
+from speccompile.plan.plan import ModelPlan
+from speccompile.plan.refusal import Origin, one_of, shown
+from speccompile.plan.training_plan import (
     BUNDLE,
     CONVERSATIONS,
     ENDPOINT,
@@ -24,6 +23,7 @@ from speccompile.recipe.training_plan import (
     TEXT,
     DataPlan,
 )
+from speccompile.recipe.training_files import JSON_LINES, TABLES, find_files, is_hub_name
 from speccompile.recipe.training_schema import Answers, Data
 
 _RECORDS = {"messages": CONVERSATIONS, "conversations": CONVERSATIONS, "prompt": PROMPTS, "text": TEXT}

@@ -1,10 +1,10 @@
 """Which kind is trained, and whether there is anything to train of it, beside this target."""
 
-from speccompile.families import FAMILIES
-from speccompile.families.family import MASKS, NOTHING, TARGET, Training
-from speccompile.families.find import AUTO, find_kind
-from speccompile.recipe.plan import ModelPlan
-from speccompile.recipe.refusal import Origin, nearest, one_of, shown
+from speccompile.drafters import FAMILIES
+from speccompile.drafters.family import MASKS, NOTHING, TARGET, Training
+from speccompile.drafters.find import AUTO, find_kind
+from speccompile.plan.plan import ModelPlan
+from speccompile.plan.refusal import Origin, nearest, one_of, shown
 from speccompile.recipe.resolve import resolve_folder
 from speccompile.recipe.schema import Drafter, Recipe
 from speccompile.recipe.training_begin import Beginning

@@ -1,7 +1,7 @@
 """Losses that a training cannot have, refused before any work."""
 
-from speccompile.recipe.refusal import Origin, one_of, shown
-from speccompile.recipe.training_plan import LossPlan
+from speccompile.plan.refusal import Origin, one_of, shown
+from speccompile.plan.training_plan import LossPlan
 
 LOSSES = ("ce", "fkl", "rkl", "jsd", "tvd", "nla", "hybrid")
 DEPTH_WEIGHTS = ("decay", "dpace")

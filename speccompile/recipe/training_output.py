@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from speccompile.errors import UsageError
-from speccompile.recipe.refusal import Origin
+from speccompile.plan.refusal import Origin
 
 REPORT = "training.json"
 """Beside the weights: what was done, and the figures."""

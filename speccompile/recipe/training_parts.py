@@ -6,14 +6,14 @@ that the demo's own drafters were trained with.
 
 from dataclasses import dataclass, replace
 
-from speccompile.families import HEADS
-from speccompile.families.family import Training
+from speccompile.drafters import HEADS
+from speccompile.drafters.family import Training
+from speccompile.plan.plan import DrafterPlan, ModelPlan
+from speccompile.plan.refusal import Origin, one_of, shown
+from speccompile.plan.training_plan import EvaluatePlan, LossPlan, SchedulePlan, TrainingPlan
 from speccompile.recipe.decide import DECODING
-from speccompile.recipe.plan import DrafterPlan, ModelPlan
-from speccompile.recipe.refusal import Origin, one_of, shown
 from speccompile.recipe.schema import Recipe
 from speccompile.recipe.training_losses import CONTEXTS, DEPTH_WEIGHTS, LOSSES, check_loss
-from speccompile.recipe.training_plan import EvaluatePlan, LossPlan, SchedulePlan, TrainingPlan
 from speccompile.recipe.training_schema import Evaluate, Loss, Save, Schedule, Train
 
 ADAMW, MUON = OPTIMIZERS = ("adamw", "muon")

@@ -5,10 +5,10 @@ from itertools import accumulate
 from operator import mul
 
 from speccompile.contract import CANDIDATES
-from speccompile.families.family import OwnTree
-from speccompile.families.lookahead.nodes import GUESSES, LEVEL, WINDOW, lay_out
-from speccompile.recipe.plan import TreePlan
-from speccompile.recipe.refusal import Origin, nearest, one_of
+from speccompile.drafters.family import OwnTree
+from speccompile.drafters.lookahead.nodes import GUESSES, LEVEL, WINDOW, lay_out
+from speccompile.plan.plan import TreePlan
+from speccompile.plan.refusal import Origin, nearest, one_of
 from speccompile.recipe.schema import Drafter, TreeMapping
 from speccompile.tree import MOST_DEPTH, NAMED, ROOT, Tree, TreeError, chain, from_branching, from_parents, from_paths
 

@@ -1,8 +1,14 @@
-"""Run bundles: `Bundle.open(folder).generate(prompt)`. Needs numpy, an engine library and tokenizers; never torch."""
+"""Run bundles: `Bundle.open(folder).generate(prompt)`.
+
+In: a bundle folder and prompts. Out: tokens, text and what they took.
+`rounds` is the loop, `devices` what runs graphs, `text` tokenizers and chats, `constraints` what may be said.
+Needs numpy, an engine library and tokenizers; never torch. Imported by `serving` and by the rooms that measure and
+prove; imports `bundle`, `index`, `native` and what lies below.
+"""
 
 from speccompile.runtime.bundle import Bundle
 from speccompile.runtime.generation import Generation, first_difference
-from speccompile.runtime.proposals import Proposer
+from speccompile.runtime.rounds.proposals import Proposer
 from speccompile.runtime.text_stream import TextStream
 
 __all__ = ["Bundle", "Generation", "Proposer", "TextStream", "first_difference"]

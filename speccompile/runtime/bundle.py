@@ -3,24 +3,22 @@
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from operator import index
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from speccompile import native
 from speccompile.bundle import manifest as names
 from speccompile.bundle.manifest import EngineEntry, Manifest
 from speccompile.bundle.reader import open_bundle
 from speccompile.errors import EngineError, PromptError, UsageError
-from speccompile.runtime.chat import apply_chat_template, read_chat
 from speccompile.runtime.constraints import Constraint, Grammars, Imposed
-from speccompile.runtime.engine import Engine
-from speccompile.runtime.engines import choose, open_engine
+from speccompile.runtime.devices.engine import Engine
+from speccompile.runtime.devices.engines import choose, open_engine
 from speccompile.runtime.exactness import Exactness, find_exactness, known_exactness, warn_of
 from speccompile.runtime.generation import Generation, Row, Spent
-from speccompile.runtime.kept import Kept
-from speccompile.runtime.loop import Loop
 from speccompile.runtime.options import (
     NEW_TOKENS,
     check_ends,
@@ -29,12 +27,12 @@ from speccompile.runtime.options import (
     check_top_logprobs,
     row_samplings,
 )
-from speccompile.runtime.proposals import Proposer, find_proposer
-from speccompile.runtime.text import Stream, Text
+from speccompile.runtime.rounds.kept import Kept
+from speccompile.runtime.rounds.loop import Loop
+from speccompile.runtime.rounds.proposals import Proposer, find_proposer
+from speccompile.runtime.text.chat import apply_chat_template, read_chat
+from speccompile.runtime.text.text import Stream, Text
 from speccompile.runtime.text_stream import TextStream
-
-if TYPE_CHECKING:
-    from speccompile.runtime.serving import Limits, Observer, Service
 
 Prompt = str | Sequence[int]
 Setting = float | Sequence[float | None] | None
@@ -247,11 +245,11 @@ class Bundle:
         mode = "speculative" if speculative else "autoregressive"
         return row.generation(spent, mode=mode, engine=self.engine_name, exact=self.exact, kernels=self.kernels)
 
-    def serve(self, limits: "Limits | None" = None, observer: "Observer | None" = None) -> "Service":
-        """Take requests from any thread, side by side in the bundle's rows, until the service is closed."""
-        from speccompile.runtime.serving import Service
-
-        return Service(self, limits, observer)
+    def serve(self, limits: Any = None, observer: Any = None) -> Any:
+        """Take requests from any thread, side by side in the bundle's rows, until the service is closed: a
+        `speccompile.serving.scheduler.Service` of this bundle, with that room's `Limits` and `Observer`."""
+        # Found by its name, as a plug-in would be: what serves is built on the runtime, and this knows nothing of it.
+        return import_module("speccompile.serving.scheduler").Service(self, limits, observer)
 
     def stream(self, prompt: Prompt, **options: Any) -> TextStream:
         """Pieces of text as they come; `.generation` when they have come. Options as in `generate`."""

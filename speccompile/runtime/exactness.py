@@ -18,12 +18,12 @@ from speccompile import native
 from speccompile.bundle.hashes import HASHES, hash_file
 from speccompile.bundle.manifest import EngineEntry, Manifest
 from speccompile.contract import BATCH, PARTS, carries
+from speccompile.machine.system import processor
 from speccompile.progress import LOGGER
-from speccompile.runtime.checked import CheckedEngines
-from speccompile.runtime.engine import Array, Engine
-from speccompile.runtime.proposals import takes_proposals
-from speccompile.runtime.rounds import Rounds
-from speccompile.system import processor
+from speccompile.runtime.devices.checked import CheckedEngines
+from speccompile.runtime.devices.engine import Array, Engine
+from speccompile.runtime.rounds.proposals import takes_proposals
+from speccompile.runtime.rounds.rounds import Rounds
 
 FORMAT = 1
 """Version of what is kept."""

@@ -3,14 +3,12 @@
 import dataclasses
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from speccompile.runtime.constraints import Constraint, Matcher
 from speccompile.runtime.logprobs import Logprobs
 from speccompile.runtime.options import GREEDY, Sampling
-from speccompile.runtime.text import Stream
-
-if TYPE_CHECKING:
-    from speccompile.runtime.constraints import Constraint, Matcher
+from speccompile.runtime.text.text import Stream
 
 FINISH_REASONS = ("length", "stop", "capacity", "cancelled", "timeout", "error")
 """Why a row has ended. The last two a service alone has."""
@@ -112,7 +110,7 @@ class Row:
         sampling: Sampling = GREEDY,
         logprobs: bool = False,
         top_logprobs: int = 0,
-        constraint: "Constraint | None" = None,
+        constraint: Constraint | None = None,
     ) -> None:
         """capacity: the most tokens, prompt and new together, that the buffers hold. logprobs: whether to keep them;
         top_logprobs: of how many of the best tokens too, which keeps those of the new ones as well. constraint: what

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from speccompile.runtime.engine import Array
+from speccompile.runtime.devices.engine import Array
 
 
 class Logprobs(NamedTuple):

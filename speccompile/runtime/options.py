@@ -9,7 +9,7 @@ import numpy as np
 
 from speccompile.bundle.manifest import Manifest
 from speccompile.errors import PromptError, UsageError
-from speccompile.runtime.random import SEEDS, fresh_seed
+from speccompile.runtime.rounds.random import SEEDS, fresh_seed
 
 _LARGEST, _SMALLEST = float(np.finfo(np.float32).max), float(np.finfo(np.float32).tiny)
 COLDEST, PENALTIES = 1e-4, (1e-3, 1e3)

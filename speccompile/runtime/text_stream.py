@@ -1,18 +1,29 @@
 """A generation, read as its text comes."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from speccompile.runtime.generation import Generation
+from speccompile.runtime.generation import Generation, Row
 
-if TYPE_CHECKING:
-    from speccompile.runtime.bundle import Batch
+
+class Running(Protocol):
+    """A call under way."""
+
+    rows: list[Row]
+
+    def run(self) -> Iterator[None]:
+        """Run to the end, round by round."""
+        ...
+
+    def generations(self) -> list[Generation]:
+        """What came of it, a row each."""
+        ...
 
 
 class TextStream:
     """An iterator over pieces of text. `generation` holds the whole once it is exhausted, None before."""
 
-    def __init__(self, batch: "Batch") -> None:
+    def __init__(self, batch: Running) -> None:
         self.generation: Generation | None = None
         self._pieces = self._run(batch)
 
@@ -26,7 +37,7 @@ class TextStream:
         """Stop early and free the bundle for the next generation."""
         self._pieces.close()  # type: ignore[attr-defined]
 
-    def _run(self, batch: "Batch") -> Iterator[str]:
+    def _run(self, batch: Running) -> Iterator[str]:
         shown, row = 0, batch.rows[0]
         row.watched = True
         for _ in batch.run():

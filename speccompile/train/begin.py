@@ -5,15 +5,15 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
-from speccompile.checkpoints.multimodal import text_config
-from speccompile.checkpoints.objects import CONFIG, read_object
-from speccompile.families import module_of
-from speccompile.families.beginning import MASK
-from speccompile.families.learning import Wanted
-from speccompile.families.sizes import UNUSED
-from speccompile.families.weights import Ends
+from speccompile.compiler.checkpoints.multimodal import text_config
+from speccompile.compiler.checkpoints.objects import CONFIG, read_object
+from speccompile.drafters import module_of
+from speccompile.drafters.beginning import MASK
+from speccompile.drafters.learning import Wanted
+from speccompile.drafters.sizes import UNUSED
+from speccompile.drafters.weights import Ends
+from speccompile.plan.training_plan import TrainingPlan
 from speccompile.progress import LOGGER
-from speccompile.recipe.training_plan import TrainingPlan
 from speccompile.train.data.corpus import Corpus
 from speccompile.train.vocabulary import count_learnt, covered, kept_tokens
 from speccompile.train.work import BEGIN, writing

@@ -25,8 +25,8 @@ from torch import Tensor, nn
 
 from speccompile.bundle.folders import lock_folder, replace_folder, sync
 from speccompile.errors import CheckpointError, RecipeError, TrainingError
+from speccompile.machine.shortage import out_of_disk
 from speccompile.recipe.room import gigabytes
-from speccompile.shortage import out_of_disk
 
 LEARNER, OPTIMIZERS, STATE = "learner.safetensors", "optimizers.safetensors", "state.json"
 LATEST, BEST = "latest", "best"

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from speccompile.drafters.learning import Learner, Seen
 from speccompile.errors import RecipeError
-from speccompile.families.learning import Learner, Seen
 from speccompile.train.data.corpus import Corpus
 
 WHOLE = 1.0

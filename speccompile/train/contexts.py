@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 
-from speccompile.families.model.training import ModelLearner
-from speccompile.recipe.training_plan import LossPlan
-from speccompile.replaced import replaced
+from speccompile.compiler.step.replaced import replaced
+from speccompile.drafters.model.training import ModelLearner
+from speccompile.plan.training_plan import LossPlan
 
 
 def is_drafters(plan: LossPlan, seed: int, step: int) -> bool:

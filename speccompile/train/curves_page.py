@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from speccompile.bench.html import Table, make_html
-from speccompile.bench.plots import COLOURS, bar_chart, line_chart
+from speccompile.measure.bench.html import Table, make_html
+from speccompile.measure.bench.plots import COLOURS, bar_chart, line_chart
 
 Line = Mapping[str, Any]
 

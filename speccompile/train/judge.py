@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from speccompile.recipe.training_plan import TrainingPlan
+from speccompile.plan.training_plan import TrainingPlan
 from speccompile.train.data.corpus import Corpus
 from speccompile.train.evaluate import Answer, Checkpoint, Run, answer, batches, depths, evaluate, prompts_of
 from speccompile.train.loop import Judged

@@ -9,9 +9,9 @@ import torch
 
 from speccompile import __version__
 from speccompile.bundle.folders import replace_folder, sync
-from speccompile.families.learning import Learner
+from speccompile.drafters.learning import Learner
+from speccompile.plan.training_plan import TrainingPlan
 from speccompile.recipe.training_output import MADE_BY, REPORT
-from speccompile.recipe.training_plan import TrainingPlan
 from speccompile.train.work import writing
 
 

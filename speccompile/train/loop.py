@@ -18,9 +18,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from speccompile.compiler.step.attention import HOOK
 from speccompile.errors import UnsupportedModelError, UsageError
-from speccompile.recipe.training_plan import SchedulePlan
-from speccompile.step.attention import HOOK
+from speccompile.plan.training_plan import SchedulePlan
 from speccompile.train.checkpoints import (
     OPTIMIZERS,
     Best,

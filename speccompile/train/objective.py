@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from speccompile.families.learning import Learner, Seen, guessed
-from speccompile.recipe.training_plan import LossPlan
+from speccompile.drafters.learning import Learner, Seen, guessed
+from speccompile.plan.training_plan import LossPlan
 from speccompile.train.losses import Worth, divergence, log_chance, places_of
 from speccompile.train.pieces import Summed, piece_of, summed
 

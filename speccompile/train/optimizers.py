@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.optim import AdamW, Muon, Optimizer
 
 from speccompile.errors import CheckpointError, UnsupportedModelError
-from speccompile.recipe.training_plan import SchedulePlan
+from speccompile.plan.training_plan import SchedulePlan
 from speccompile.train.processes import put, whole_tensor
 
 OVER_TOKENS = ("lm_head", "embed_tokens", "markov")

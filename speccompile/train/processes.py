@@ -21,10 +21,10 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
+from speccompile.compiler.step.layers import find_layers
+from speccompile.compiler.step.replaced import replaced
+from speccompile.compiler.weights.tensor import with_numbers
 from speccompile.errors import EngineError, SpeccompileError, UnsupportedModelError, UsageError
-from speccompile.replaced import replaced
-from speccompile.step.layers import find_layers
-from speccompile.weights.tensor import with_numbers
 
 if TYPE_CHECKING:
     from accelerate import Accelerator

@@ -14,11 +14,11 @@ import torch
 from torch import nn
 from transformers import AutoTokenizer
 
-from speccompile.families.learning import Learner, Seen
-from speccompile.models.load import load_model, quiet_transformers
+from speccompile.compiler.models.load import load_model, quiet_transformers
+from speccompile.drafters.learning import Learner, Seen
+from speccompile.plan.training_plan import GIVEN, TrainingPlan
 from speccompile.progress import LOGGER, quiet, step
 from speccompile.recipe import Recipe
-from speccompile.recipe.training_plan import GIVEN, TrainingPlan
 from speccompile.train.answers import Prompt, make_answers
 from speccompile.train.answers.store import account
 from speccompile.train.begin import begin_folder

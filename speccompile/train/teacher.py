@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from speccompile.families.learning import Seen
-from speccompile.step.taps import Taps
+from speccompile.compiler.step.taps import Taps
+from speccompile.drafters.learning import Seen
 
 
 class Teacher:

@@ -20,10 +20,10 @@ from safetensors import SafetensorError
 from speccompile.bundle.folders import write_whole
 from speccompile.bundle.manifest import canonical_json
 from speccompile.errors import TrainingError, UsageError
+from speccompile.machine.shortage import out_of_disk
+from speccompile.plan.training_plan import TrainingPlan
 from speccompile.recipe.room import gigabytes
 from speccompile.recipe.training_output import STATE
-from speccompile.recipe.training_plan import TrainingPlan
-from speccompile.shortage import out_of_disk
 
 DATA, ANSWERS, BEGIN, CHECKPOINTS, JUDGED = "data", "answers", "begin", "checkpoints", "judged"
 

@@ -16,14 +16,14 @@ import yaml
 from blake3 import blake3
 from transformers import AutoConfig, PreTrainedModel
 
-from speccompile.builder import build
-from speccompile.families import WEIGHTED
-from speccompile.prove.repeats import Repeats
+from speccompile.compiler.build import build
+from speccompile.compiler.prove.repeats import Repeats
+from speccompile.compiler.step.layers import find_layers
+from speccompile.drafters import WEIGHTED
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.recipe.capabilities import DRAFTER_KEYS
 from speccompile.recipe.drafts import DRAFTS
 from speccompile.recipe.rules import METHOD
-from speccompile.step.layers import find_layers
 from tests.compile.tiny_bundles import noisy, save
 from tests.heads.every import HEADS
 from tests.suite import counting

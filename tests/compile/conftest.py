@@ -8,7 +8,7 @@ import pytest
 
 from speccompile.cli import edge
 from speccompile.cli.main import group
-from speccompile.runtime import onnxruntime
+from speccompile.runtime.devices import onnxruntime
 from tests.compile import tiny_bundles
 from tests.compile.combinations import Workshop
 from tests.compile.tiny_bundles import Built

@@ -5,16 +5,16 @@ from pathlib import Path
 
 from transformers import PreTrainedModel
 
-from speccompile.builder.parts import neutral_engine
+from speccompile.compiler.build.parts import neutral_engine
+from speccompile.compiler.lower.export import Exported, export_draft
+from speccompile.compiler.lower.files import neutral_file, write_neutral
+from speccompile.compiler.models.probe import probe
+from speccompile.compiler.prove import script as scripts
+from speccompile.compiler.prove.graphs import EAGER
+from speccompile.compiler.prove.script import Outputs, Script, drive, make_script
+from speccompile.compiler.step.decoder import CacheShape, Decoder
+from speccompile.compiler.step.draft import Drafter
 from speccompile.contract import Graph
-from speccompile.lower.export import Exported, export_draft
-from speccompile.lower.files import neutral_file, write_neutral
-from speccompile.models.probe import probe
-from speccompile.prove import script as scripts
-from speccompile.prove.graphs import EAGER
-from speccompile.prove.script import Outputs, Script, drive, make_script
-from speccompile.step.decoder import CacheShape, Decoder
-from speccompile.step.draft import Drafter
 from tests import zoo
 
 BATCH, MAX_LENGTH, ROWS = 2, 48, 96

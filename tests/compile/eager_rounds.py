@@ -7,14 +7,14 @@ import numpy as np
 import torch
 from transformers import PretrainedConfig
 
-from speccompile.builder import build
-from speccompile.builder.modules import site_of
-from speccompile.families import module_of
-from speccompile.families.site import Site
-from speccompile.prove.drafts import Fed, Teacher
+from speccompile.compiler.build import build
+from speccompile.compiler.build.modules import site_of
+from speccompile.compiler.prove.drafts import Fed, Teacher
+from speccompile.compiler.step.draft import Accepted
+from speccompile.drafters import module_of
+from speccompile.drafters.site import Site
 from speccompile.recipe import Plan, load_recipe, make_plan
 from speccompile.runtime import Bundle
-from speccompile.step.draft import Accepted
 from tests import zoo
 from tests.compile.tiny_bundles import save
 

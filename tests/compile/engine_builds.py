@@ -12,7 +12,7 @@ import pytest
 
 from speccompile.bundle import EngineEntry
 from speccompile.bundle.manifest import TensorRTBuild
-from speccompile.engines import Limits, process
+from speccompile.compiler.engines import Limits, process
 from speccompile.errors import EngineError
 from tests.compile import tiny_graphs
 from tests.compile.tiny_graphs import Change, Tiny
@@ -63,7 +63,7 @@ def workers(folder: Path) -> list[int]:
             words = (each / "cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
-        if b"speccompile.engines.worker" in words and any(str(folder).encode() in word for word in words):
+        if b"speccompile.compiler.engines.worker" in words and any(str(folder).encode() in word for word in words):
             found.append(int(each.name))
     return found
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 from transformers import AutoModelForCausalLM
 
-from speccompile.builder import build
-from speccompile.builder.modules import site_of
-from speccompile.families import module_of
-from speccompile.prove.drafts import Fed, Teacher
-from speccompile.prove.graphs import eager_taps
+from speccompile.compiler.build import build
+from speccompile.compiler.build.modules import site_of
+from speccompile.compiler.prove.drafts import Fed, Teacher
+from speccompile.compiler.prove.graphs import eager_taps
+from speccompile.drafters import module_of
 from speccompile.recipe import Plan
 from speccompile.runtime import Bundle
 from speccompile.runtime.generation import Row

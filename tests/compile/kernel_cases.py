@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from speccompile.lower.native import DOMAIN, VERSION, layouts
+from speccompile.compiler.lower.native import DOMAIN, VERSION, layouts
 from tests.compile import kernel_reference as reference
 from tests.compile.kernel_reference import Array, Floats
 

@@ -10,8 +10,8 @@ import onnxruntime as ort
 import pytest
 
 from speccompile import native
-from speccompile.lower.native.functions import add_functions
-from speccompile.runtime.sessions import session_options
+from speccompile.compiler.lower.native.functions import add_functions
+from speccompile.runtime.devices.sessions import session_options
 
 Arrays = list[np.ndarray]
 Feeds = Mapping[str, np.ndarray]

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from speccompile.bundle import open_bundle
+from speccompile.compiler.prove.feeds import SETTINGS
 from speccompile.contract import BATCH, COPIED, KEPT, Graph, Tensor, buffers
-from speccompile.prove.feeds import SETTINGS
-from speccompile.runtime.engine import Array
-from speccompile.runtime.onnxruntime import OnnxRuntimeEngine
+from speccompile.runtime.devices.engine import Array
+from speccompile.runtime.devices.onnxruntime import OnnxRuntimeEngine
 from tests import zoo
 
 TEXT = (7, 3)

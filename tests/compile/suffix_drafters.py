@@ -2,10 +2,10 @@
 
 import torch
 
-from speccompile.families.suffix.drafter import Once, Repeated, Sizes, Suffix
-from speccompile.step.draft import Accepted, Drafted
-from speccompile.step.draft.ring import Ring
-from speccompile.step.draft.votes import Policy
+from speccompile.compiler.step.draft import Accepted, Drafted
+from speccompile.compiler.step.draft.ring import Ring
+from speccompile.compiler.step.draft.votes import Policy
+from speccompile.drafters.suffix.drafter import Once, Repeated, Sizes, Suffix
 from speccompile.tree import chain
 
 VOCABULARY, ROWS = 50, 96

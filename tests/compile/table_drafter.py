@@ -7,14 +7,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from speccompile.compiler.lower.compose import STEP
+from speccompile.compiler.lower.signatures import draft_graph
+from speccompile.compiler.prove.drafts import Fed
+from speccompile.compiler.prove.script import Outputs, Script, windows
+from speccompile.compiler.step.draft import Accepted, Drafted, Drafter, State
+from speccompile.compiler.step.draft.children import Best, Drawn, levels
+from speccompile.compiler.step.sampling import Settings
 from speccompile.contract import Graph
-from speccompile.lower.compose import STEP
-from speccompile.lower.signatures import draft_graph
-from speccompile.prove.drafts import Fed
-from speccompile.prove.script import Outputs, Script, windows
-from speccompile.step.draft import Accepted, Drafted, Drafter, State
-from speccompile.step.draft.children import Best, Drawn, levels
-from speccompile.step.sampling import Settings
 from speccompile.tree import Tree
 
 

@@ -21,20 +21,20 @@ import torch
 from transformers import AutoModelForCausalLM, DynamicCache, PreTrainedModel
 
 from speccompile.bundle.manifest import EngineEntry
+from speccompile.compiler.lower.export import Exported, export_draft, export_verify
+from speccompile.compiler.lower.files import engine_file, neutral_file, write_lowered, write_neutral
+from speccompile.compiler.lower.forms import CPU
+from speccompile.compiler.models.load import load_model
+from speccompile.compiler.models.probe import probe
+from speccompile.compiler.step.decoder import CacheShape
+from speccompile.compiler.step.draft.fixed import FixedDrafter
+from speccompile.compiler.step.draft.language import DecoderReader
+from speccompile.compiler.step.verify import Verify
 from speccompile.contract import BATCH, Graph
 from speccompile.errors import UnsupportedModelError
-from speccompile.lower.export import Exported, export_draft, export_verify
-from speccompile.lower.files import engine_file, neutral_file, write_lowered, write_neutral
-from speccompile.lower.forms import CPU
-from speccompile.models.load import load_model
-from speccompile.models.probe import probe
+from speccompile.runtime.devices.onnxruntime import OnnxRuntimeEngine
 from speccompile.runtime.generation import Row
-from speccompile.runtime.loop import Loop
-from speccompile.runtime.onnxruntime import OnnxRuntimeEngine
-from speccompile.step.decoder import CacheShape
-from speccompile.step.draft.fixed import FixedDrafter
-from speccompile.step.draft.language import DecoderReader
-from speccompile.step.verify import Verify
+from speccompile.runtime.rounds.loop import Loop
 from speccompile.tree import chain
 from tests import zoo
 from tests.compile.tiny_bundles import noisy

@@ -6,7 +6,7 @@ from pathlib import Path
 import onnx_ir as ir
 import pytest
 
-from speccompile.builder import build
+from speccompile.compiler.build import build
 from speccompile.recipe import load_recipe, make_plan
 from tests import quantized_models, zoo
 from tests.compile.tiny_bundles import Built, noisy, save

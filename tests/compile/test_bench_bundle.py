@@ -7,8 +7,8 @@ from pathlib import Path
 import onnx
 import pytest
 
-from speccompile.bench.weights import weight_reads
 from speccompile.bundle import open_bundle
+from speccompile.measure.bench.weights import weight_reads
 
 QUESTIONS = [
     {"question_id": 81, "category": "writing", "turns": ["the", "and"]},

@@ -15,13 +15,13 @@ import onnx_ir as ir
 import pytest
 import torch
 
+from speccompile.compiler.lower import files, neutral
+from speccompile.compiler.lower.passes import attend_kernel
+from speccompile.compiler.step import verify
+from speccompile.compiler.step.verify.rules import Exact
+from speccompile.compiler.step.verify.target import Target
+from speccompile.drafters.prompt_lookup.drafter import PromptLookup
 from speccompile.errors import BuildError
-from speccompile.families.prompt_lookup.drafter import PromptLookup
-from speccompile.lower import files, neutral
-from speccompile.lower.passes import attend_kernel
-from speccompile.step import verify
-from speccompile.step.verify.rules import Exact
-from speccompile.step.verify.target import Target
 from tests import zoo
 from tests.compile.tiny_bundles import contents
 

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from speccompile.builder import build, distribution_proof
+from speccompile.compiler.build import build, distribution_proof
+from speccompile.compiler.step.draft import cascade
+from speccompile.compiler.step.draft.cascade import certain_rows
 from speccompile.errors import ProofError
 from speccompile.recipe import Plan, load_recipe, make_plan
 from speccompile.runtime import Bundle
-from speccompile.step.draft import cascade
-from speccompile.step.draft.cascade import certain_rows
 from tests import zoo
 from tests.compile.tiny_bundles import noisy, save
 from tests.heads.every import HEADS

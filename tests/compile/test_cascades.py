@@ -8,13 +8,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speccompile.prove.lookups import Lookup as Found
-from speccompile.step.draft import Accepted, Drafted, Drafter
-from speccompile.step.draft.cascade import TEXT, Gate, Tail
-from speccompile.step.draft.fixed import FixedDrafter
-from speccompile.step.draft.language import DecoderReader
-from speccompile.step.draft.lookup import Lookup
-from speccompile.step.draft.vertical import DraftedFor
+from speccompile.compiler.prove.lookups import Lookup as Found
+from speccompile.compiler.step.draft import Accepted, Drafted, Drafter
+from speccompile.compiler.step.draft.cascade import TEXT, Gate, Tail
+from speccompile.compiler.step.draft.fixed import FixedDrafter
+from speccompile.compiler.step.draft.language import DecoderReader
+from speccompile.compiler.step.draft.lookup import Lookup
+from speccompile.compiler.step.draft.vertical import DraftedFor
 from speccompile.tree import chain, from_branching
 from tests import zoo
 from tests.compile.drafter_graphs import BATCH, ROWS, decoder, model

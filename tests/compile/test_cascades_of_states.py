@@ -2,12 +2,12 @@
 
 import pytest
 
-from speccompile.models.probe import probe
-from speccompile.step.decoder import CacheShape
-from speccompile.step.draft.cascade import Gate, Tail, Wider
-from speccompile.step.draft.fixed import FixedDrafter
-from speccompile.step.draft.language import DecoderReader
-from speccompile.step.draft.lookup import Lookup
+from speccompile.compiler.models.probe import probe
+from speccompile.compiler.step.decoder import CacheShape
+from speccompile.compiler.step.draft.cascade import Gate, Tail, Wider
+from speccompile.compiler.step.draft.fixed import FixedDrafter
+from speccompile.compiler.step.draft.language import DecoderReader
+from speccompile.compiler.step.draft.lookup import Lookup
 from speccompile.tree import chain
 from tests import zoo
 

@@ -7,8 +7,8 @@ import json
 import pytest
 from safetensors.torch import load_file, save_file
 
+from speccompile.compiler.checkpoints.facts import read_checkpoint
 from speccompile.errors import CheckpointError
-from speccompile.recipe.checkpoint import read_checkpoint
 from tests import zoo
 from tests.suite.selection import sweep_but
 

@@ -10,12 +10,12 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from speccompile.bench import make_report, measure
 from speccompile.bundle import open_bundle
 from speccompile.bundle.patch import read_whole
-from speccompile.prove import distribution
-from speccompile.prove.distribution import Request
-from speccompile.prove.processors import eager_reference
+from speccompile.compiler.prove import distribution
+from speccompile.compiler.prove.distribution import Request
+from speccompile.compiler.prove.processors import eager_reference
+from speccompile.measure.bench import make_report, measure
 from speccompile.runtime import Bundle, Generation
 from speccompile.runtime.options import Sampling
 from tests import zoo

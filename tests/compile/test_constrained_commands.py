@@ -6,7 +6,7 @@ import re
 import pytest
 
 from speccompile.runtime import Bundle
-from speccompile.serve.model import Model
+from speccompile.serving.http.model import Model
 from tests.compile.tiny_bundles import CONSTRAINED, Built
 from tests.light.serve_example import serving
 from tests.native.two_commands import STEADY

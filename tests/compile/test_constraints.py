@@ -12,8 +12,8 @@ import torch
 from hypothesis import Phase, given, settings
 from llguidance import LLMatcher, LLTokenizer
 
+from speccompile.compiler.prove.chi_square import chi_square
 from speccompile.errors import UsageError
-from speccompile.prove.chi_square import chi_square
 from speccompile.runtime import Bundle, Generation
 from speccompile.runtime.constraints.grammar import WHITESPACE
 from tests import zoo

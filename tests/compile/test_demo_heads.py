@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from speccompile.builder import build
 from speccompile.bundle.prompts import read_prompts
+from speccompile.compiler.build import build
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.recipe.needs import needs_of
 from speccompile.runtime import Bundle

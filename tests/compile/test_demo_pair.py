@@ -7,11 +7,11 @@ import torch
 import yaml
 from transformers import AutoModelForCausalLM
 
-from speccompile.builder import build
 from speccompile.bundle.prompts import read_prompts
+from speccompile.compiler.build import build
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.runtime import Bundle
-from speccompile.runtime.text import Text
+from speccompile.runtime.text.text import Text
 
 DEMO = Path(__file__).resolve().parents[2] / "recipes/demo"
 PROMPTS, NEW_TOKENS = 4, 32

@@ -14,20 +14,20 @@ import yaml
 from torch.nn.functional import cross_entropy
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from speccompile.builder import build
 from speccompile.bundle import open_bundle
 from speccompile.bundle.manifest import TOKENIZER
 from speccompile.bundle.prompts import read_prompts
+from speccompile.compiler.build import build
+from speccompile.compiler.prove import quality
+from speccompile.compiler.prove.feeds import make_input
 from speccompile.contract import Graph
-from speccompile.prove import quality
-from speccompile.prove.feeds import make_input
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.recipe.needs import needs_of
 from speccompile.runtime import Bundle
-from speccompile.runtime.engine import Engine
-from speccompile.runtime.onnxruntime import OnnxRuntimeEngine
-from speccompile.runtime.packed import weights_of
-from speccompile.runtime.text import Text
+from speccompile.runtime.devices.engine import Engine
+from speccompile.runtime.devices.onnxruntime import OnnxRuntimeEngine
+from speccompile.runtime.devices.packed import weights_of
+from speccompile.runtime.text.text import Text
 from speccompile.tree import chain
 from tests.native.side_by_side import SideBySide
 

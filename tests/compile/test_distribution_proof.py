@@ -8,16 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from speccompile.builder import build, distribution_proof
+from speccompile.compiler.build import build, distribution_proof
+from speccompile.compiler.models.load import load_model
+from speccompile.compiler.prove import noise, seeds, tokens
+from speccompile.compiler.prove.distribution import SETTINGS, Request, check, draw_all
+from speccompile.compiler.prove.filters import unfiltered
+from speccompile.compiler.prove.processors import eager_reference
+from speccompile.compiler.step.verify.sampled import Speculative
 from speccompile.errors import ProofError
-from speccompile.models.load import load_model
-from speccompile.prove import noise, seeds, tokens
-from speccompile.prove.distribution import SETTINGS, Request, check, draw_all
-from speccompile.prove.filters import unfiltered
-from speccompile.prove.processors import eager_reference
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.runtime import Bundle
-from speccompile.step.verify.sampled import Speculative
 from tests import zoo
 from tests.compile.tiny_bundles import noisy, save
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+from speccompile.compiler.prove.drafts import check_dynamic, check_tree
+from speccompile.compiler.prove.script import Driven, Script
 from speccompile.contract import Graph
 from speccompile.errors import ProofError
-from speccompile.prove.drafts import check_dynamic, check_tree
-from speccompile.prove.script import Driven, Script
 from speccompile.tree import chain, from_paths
 from tests.compile.table_drafter import TableDrafter, best_nodes, run
 

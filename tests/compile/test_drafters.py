@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 import torch
 
-from speccompile.families.models.drafter import SeveralDrafters
-from speccompile.families.prompt_lookup.drafter import PromptLookup
-from speccompile.prove.drafts import Teacher, check_dynamic, check_tree, teacher
-from speccompile.prove.graphs import EAGER, check_exact, module_drafts
-from speccompile.step.draft import Accepted, Drafter
-from speccompile.step.draft.dynamic import DynamicDrafter
-from speccompile.step.draft.fixed import FixedDrafter
-from speccompile.step.draft.language import DecoderReader
-from speccompile.step.draft.votes import Policy
+from speccompile.compiler.prove.drafts import Teacher, check_dynamic, check_tree, teacher
+from speccompile.compiler.prove.graphs import EAGER, check_exact, module_drafts
+from speccompile.compiler.step.draft import Accepted, Drafter
+from speccompile.compiler.step.draft.dynamic import DynamicDrafter
+from speccompile.compiler.step.draft.fixed import FixedDrafter
+from speccompile.compiler.step.draft.language import DecoderReader
+from speccompile.compiler.step.draft.votes import Policy
+from speccompile.drafters.models.drafter import SeveralDrafters
+from speccompile.drafters.prompt_lookup.drafter import PromptLookup
 from speccompile.tree import chain, from_branching, from_paths
 from tests.compile.drafter_graphs import BATCH, MAX_LENGTH, ROWS, Driven, decoder, driven, model
 from tests.compile.suffix_drafters import suffix_chain, suffix_tree

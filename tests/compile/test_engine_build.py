@@ -11,8 +11,8 @@ from onnx import helper
 
 from speccompile.bundle import EngineEntry
 from speccompile.bundle.patch import read_whole
-from speccompile.engines import process, store_weights_once
-from speccompile.engines.demand import Demand
+from speccompile.compiler.engines import process, store_weights_once
+from speccompile.compiler.engines.demand import Demand
 from speccompile.errors import EngineError
 from tests.compile import tiny_graphs
 from tests.compile.engine_builds import LIMITS, build, refusal

@@ -8,13 +8,13 @@ import onnx
 import pytest
 
 from speccompile.bundle import open_bundle
-from speccompile.engines import flavour
+from speccompile.compiler.engines import flavour
+from speccompile.compiler.lower import forms
+from speccompile.compiler.lower.compose import compose_step
+from speccompile.compiler.lower.passes import Nodes
+from speccompile.compiler.lower.quantize import kernels
+from speccompile.compiler.prove import graphs as graph_proof
 from speccompile.errors import EngineError
-from speccompile.lower import forms
-from speccompile.lower.compose import compose_step
-from speccompile.lower.passes import Nodes
-from speccompile.lower.quantize import kernels
-from speccompile.prove import graphs as graph_proof
 from speccompile.runtime import Bundle, TextStream
 from tests import zoo
 from tests.compile import tiny_bundles
@@ -137,7 +137,7 @@ def test_a_step_whose_parts_are_put_together_wrong_is_not_proven(cli, recipe, tm
             use.node.replace_input_with(use.idx, inputs[wrong])
         return compose_step(verify, draft, graph)
 
-    monkeypatch.setattr("speccompile.builder.lowered.compose_step", wired)
+    monkeypatch.setattr("speccompile.compiler.build.lowered.compose_step", wired)
     engine = "{backend: tensorrt_rtx, compute_capability: '8.9', precision: {target: float16}}"
     folder = recipe(engine, rest="drafter: {kind: prompt_lookup, tokens: 3}\ngraphs: fused")
     code, _, err = cli("build", folder, "--output", tmp_path / "out", "--no-cache")
@@ -163,7 +163,7 @@ def test_what_cannot_be_built_here_is_deferred_and_finished(cli, recipe, tmp_pat
         if backend == "tensorrt":
             raise MISSING
 
-    monkeypatch.setattr("speccompile.builder.tensorrt.check_buildable", lacking)
+    monkeypatch.setattr("speccompile.compiler.build.tensorrt.check_buildable", lacking)
     deferred = (
         "{backend: tensorrt_rtx, compute_capability: '8.9', precision: {target: int8, drafter: float16}, defer: true}"
     )
@@ -223,7 +223,7 @@ def test_the_other_engines_are_kept_when_one_is_refused(cli, recipe, tmp_path, m
 @pytest.mark.parametrize("variable", ["BUILDER_SECONDS", "BUILDER_MEMORY_GB", "CACHE_LIMIT_GB"])
 def test_a_limit_that_is_no_number_is_told_before_any_work(cli, recipe, tmp_path, monkeypatch, variable):
     monkeypatch.setenv(f"SPECCOMPILE_{variable}", "much")
-    monkeypatch.setattr("speccompile.builder.compile_parts", lambda *_: pytest.fail("the work began"))
+    monkeypatch.setattr("speccompile.compiler.build.compile_parts", lambda *_: pytest.fail("the work began"))
     code, _, err = cli("build", recipe(RTX % ("float16", "float16")), "--output", tmp_path / "out")
     assert code == 2
     assert f"error: $SPECCOMPILE_{variable}: received 'much', expected a number" in err
@@ -232,7 +232,7 @@ def test_a_limit_that_is_no_number_is_told_before_any_work(cli, recipe, tmp_path
 @pytest.mark.parametrize("graphs", ["separate", "fused"])
 def test_a_builder_without_memory_is_told_before_any_work(cli, recipe, tmp_path, monkeypatch, graphs):
     monkeypatch.setenv("SPECCOMPILE_BUILDER_MEMORY_GB", "0.01")
-    monkeypatch.setattr("speccompile.builder.compile_parts", lambda *_: pytest.fail("the work began"))
+    monkeypatch.setattr("speccompile.compiler.build.compile_parts", lambda *_: pytest.fail("the work began"))
     rest = f"drafter: {{kind: model, model: drafter, tokens: 2}}\ngraphs: {graphs}"
     engine = RTX % ("float16", "float16")
     code, _, err = cli("build", recipe(engine, rest=rest), "--output", tmp_path / "out")
@@ -249,7 +249,7 @@ def test_a_builder_without_memory_is_told_before_any_work(cli, recipe, tmp_path,
 @pytest.mark.sweep("engines take longest")
 def test_a_builder_that_may_run_out_of_memory_is_told_as_a_note(cli, recipe, tmp_path, monkeypatch):
     """What is certain fits, what is usual does not: it may try, and here gets along."""
-    monkeypatch.setattr("speccompile.engines.demand._OWN", 1e12)
+    monkeypatch.setattr("speccompile.compiler.engines.demand._OWN", 1e12)
     code, _, err = cli("build", recipe(RTX % ("float16", "float16")), "--output", tmp_path / "out", "--skip-prove")
     assert code == 0, err
     assert "note: engine tensorrt_rtx-8.9-float16 may not be built: for" in err

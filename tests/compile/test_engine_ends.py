@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 import tensorrt_rtx
 
+from speccompile.compiler.engines import Limits, Settings
+from speccompile.compiler.engines.tensorrt import build_engine
 from speccompile.contract import Graph
-from speccompile.engines import Limits, Settings
-from speccompile.engines.tensorrt import build_engine
 from speccompile.errors import EngineError
 from tests.compile import tiny_graphs
 from tests.compile.engine_builds import LIMITS, build, refusal, wait_for, when_it_builds, worker_in_the_build, workers
@@ -26,7 +26,7 @@ import json, sys
 from pathlib import Path
 from speccompile.cli.edge import _terminate_as_interrupt
 from speccompile.contract import Graph
-from speccompile.engines import Limits, Settings, process
+from speccompile.compiler.engines import Limits, Settings, process
 onnx, graph, settings, output = sys.argv[1:]
 graph, settings = Graph.from_json(json.loads(graph)), Settings.from_json(json.loads(settings))
 with _terminate_as_interrupt():

@@ -13,8 +13,8 @@ import pytest
 from speccompile.bundle import BundleWriter, EngineEntry, open_bundle
 from speccompile.cli import edge
 from speccompile.cli.main import group
-from speccompile.engines import flavour
-from speccompile.engines.flavour import Gpu
+from speccompile.compiler.engines import flavour
+from speccompile.compiler.engines.flavour import Gpu
 from tests.compile import tiny_graphs
 from tests.compile.engine_builds import deferred, wait_for
 from tests.light.bundle_example import LOCK, PROOF, manifest

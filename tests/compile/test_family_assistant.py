@@ -8,7 +8,7 @@ import torch
 from transformers import DynamicCache, Gemma4AssistantForCausalLM, PreTrainedModel
 from transformers.generation.candidate_generator import SinglePositionMultiTokenCandidateGenerator
 
-from speccompile.builder import build
+from speccompile.compiler.build import build
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.runtime import Bundle
 from speccompile.runtime.generation import Row

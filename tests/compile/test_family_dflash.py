@@ -9,9 +9,9 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, MuseGlimmerAssistantModel
 from transformers.cache_utils import DFlashCache
 
-from speccompile.builder.modules import site_of
-from speccompile.families.dflash import reference
-from speccompile.prove.drafts import Fed
+from speccompile.compiler.build.modules import site_of
+from speccompile.compiler.prove.drafts import Fed
+from speccompile.drafters.dflash import reference
 from tests import zoo
 from tests.compile.eager_rounds import check_generation, check_rounds, plan_of
 from tests.heads import dflash as heads

@@ -10,9 +10,9 @@ from torch.nn import functional
 from transformers import AutoModelForCausalLM, LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRotaryEmbedding
 
-from speccompile.builder.modules import site_of
-from speccompile.families.eagle import reference
-from speccompile.prove.drafts import Fed
+from speccompile.compiler.build.modules import site_of
+from speccompile.compiler.prove.drafts import Fed
+from speccompile.drafters.eagle import reference
 from tests import zoo
 from tests.compile.eager_rounds import check_generation, check_rounds, plan_of
 from tests.heads.eagle import eagle

@@ -9,14 +9,14 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
-from speccompile.builder import build
-from speccompile.builder.calibration import calibrated_ranges
-from speccompile.builder.parts import compile_parts
-from speccompile.builder.steps import Steps
+from speccompile.compiler.build import build
+from speccompile.compiler.build.calibration import calibrated_ranges
+from speccompile.compiler.build.parts import compile_parts
+from speccompile.compiler.build.steps import Steps
+from speccompile.compiler.lower.files import GRAPHS
+from speccompile.compiler.lower.forms import form_of, numbers_of
+from speccompile.compiler.prove.graphs import eager_taps
 from speccompile.errors import CheckpointError
-from speccompile.lower.files import GRAPHS
-from speccompile.lower.forms import form_of, numbers_of
-from speccompile.prove.graphs import eager_taps
 from tests import zoo
 from tests.compile.eager_rounds import check_generation, check_rounds, plan_of
 from tests.compile.head_loop import check_loop

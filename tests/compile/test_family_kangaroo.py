@@ -13,7 +13,7 @@ from torch.nn import functional
 from transformers import LlamaConfig, PreTrainedModel
 from transformers.models.llama.modeling_llama import LlamaAttention, LlamaRMSNorm, LlamaRotaryEmbedding
 
-from speccompile.builder import build, distribution_proof
+from speccompile.compiler.build import build, distribution_proof
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.runtime import Bundle
 from tests import zoo

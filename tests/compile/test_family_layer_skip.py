@@ -7,16 +7,16 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
-from speccompile.builder import build
 from speccompile.bundle import open_bundle
+from speccompile.compiler.build import build
+from speccompile.compiler.lower.signatures import draft_graph
+from speccompile.compiler.step.draft.dynamic import DynamicDrafter
+from speccompile.compiler.step.draft.fixed import FixedDrafter
+from speccompile.compiler.step.draft.target_layers import LayersReader
 from speccompile.contract import BATCH, Graph
-from speccompile.families.layer_skip.drafter import skip_layers
-from speccompile.lower.signatures import draft_graph
+from speccompile.drafters.layer_skip.drafter import skip_layers
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.runtime import Bundle
-from speccompile.step.draft.dynamic import DynamicDrafter
-from speccompile.step.draft.fixed import FixedDrafter
-from speccompile.step.draft.target_layers import LayersReader
 from speccompile.tree import from_branching
 from tests import zoo
 from tests.compile.drafter_graphs import ROWS, decoder

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from speccompile.builder import build, distribution_proof
+from speccompile.compiler.build import build, distribution_proof
 from speccompile.errors import UnsupportedModelError
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.runtime import Bundle

@@ -8,14 +8,14 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, Glm4MoeForCausalLM
 from transformers.generation.candidate_generator import MTPCandidateGenerator
 
-from speccompile.builder.modules import site_of
+from speccompile.compiler.build.modules import site_of
+from speccompile.compiler.prove.drafts import Fed
+from speccompile.compiler.weights.checkpoint import checkpoint_sources
+from speccompile.compiler.weights.tensor import whole
+from speccompile.drafters.mtp import reference
+from speccompile.drafters.mtp.layer import load_layers
 from speccompile.errors import CheckpointError
-from speccompile.families.mtp import reference
-from speccompile.families.mtp.layer import load_layers
-from speccompile.prove.drafts import Fed
 from speccompile.recipe import Plan, load_recipe, make_plan
-from speccompile.weights.checkpoint import checkpoint_sources
-from speccompile.weights.tensor import whole
 from tests import multimodal, quantized_models, zoo
 from tests.compile.eager_rounds import check_generation, check_rounds
 from tests.compile.tiny_bundles import save

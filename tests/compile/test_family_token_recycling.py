@@ -11,13 +11,13 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speccompile.builder import build
 from speccompile.cli.generate import command
+from speccompile.compiler.build import build
+from speccompile.compiler.step.draft import Accepted
+from speccompile.drafters.token_recycling.drafter import TokenRecycling
 from speccompile.errors import UsageError
-from speccompile.families.token_recycling.drafter import TokenRecycling
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.runtime import Bundle
-from speccompile.step.draft import Accepted
 from speccompile.tree import chain, from_branching, from_paths
 from tests import zoo
 from tests.compile.tiny_bundles import Built, save

@@ -8,19 +8,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from speccompile.builder.parts import neutral_engine
+from speccompile.compiler.build.parts import neutral_engine
+from speccompile.compiler.lower import masked, onnxruntime
+from speccompile.compiler.lower.compose import compose_step, step_graph
+from speccompile.compiler.lower.export import export_draft, export_verify
+from speccompile.compiler.lower.files import neutral_file, write_neutral
+from speccompile.compiler.lower.signatures import DraftWidth
+from speccompile.compiler.models.probe import probe
+from speccompile.compiler.prove.script import Outputs, Script, drive
+from speccompile.compiler.step.decoder import CacheShape
+from speccompile.compiler.step.draft import Accepted, Drafted, Drafter, State
+from speccompile.compiler.step.verify import Verify
+from speccompile.compiler.step.window import Branches, Chain
 from speccompile.contract import Graph
-from speccompile.lower import masked, onnxruntime
-from speccompile.lower.compose import compose_step, step_graph
-from speccompile.lower.export import export_draft, export_verify
-from speccompile.lower.files import neutral_file, write_neutral
-from speccompile.lower.signatures import DraftWidth
-from speccompile.models.probe import probe
-from speccompile.prove.script import Outputs, Script, drive
-from speccompile.step.decoder import CacheShape
-from speccompile.step.draft import Accepted, Drafted, Drafter, State
-from speccompile.step.verify import Verify
-from speccompile.step.window import Branches, Chain
 from speccompile.tree import Tree, from_branching
 from tests import zoo
 

@@ -4,10 +4,10 @@ import onnx_ir as ir
 import pytest
 from onnx_ir.passes.common import RemoveUnusedNodesPass
 
-from speccompile.lower.native import DOMAIN
-from speccompile.lower.passes.flat_products import flat_products
-from speccompile.lower.passes.fold_offsets import fold_offsets
-from speccompile.lower.passes.gelu import gelu
+from speccompile.compiler.lower.native import DOMAIN
+from speccompile.compiler.lower.passes.flat_products import flat_products
+from speccompile.compiler.lower.passes.fold_offsets import fold_offsets
+from speccompile.compiler.lower.passes.gelu import gelu
 from tests.compile.test_passes import check, normal, unchanged
 
 GELU = """(float[2, T, 8] x) => (float[2, T, 8] y) {{

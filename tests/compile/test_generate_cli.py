@@ -10,8 +10,8 @@ import torch
 from click.testing import CliRunner, Result
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from speccompile.builder import build
 from speccompile.cli import bench, generate
+from speccompile.compiler.build import build
 from speccompile.recipe import load_recipe, make_plan
 from tests import zoo
 

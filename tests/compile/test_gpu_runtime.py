@@ -5,13 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from speccompile.builder import build
+from speccompile.compiler.build import build
+from speccompile.compiler.prove.tokens import check_equal, next_logits, run
 from speccompile.errors import UsageError
-from speccompile.prove.tokens import check_equal, next_logits, run
 from speccompile.recipe import load_recipe, make_plan
-from speccompile.runtime import Bundle, engines
-from speccompile.runtime.onnxruntime_device import PROVIDERS
-from speccompile.runtime.tensorrt_program import Program
+from speccompile.runtime import Bundle
+from speccompile.runtime.devices import engines
+from speccompile.runtime.devices.onnxruntime_device import PROVIDERS
+from speccompile.runtime.devices.tensorrt_program import Program
 from tests import zoo
 from tests.compile.test_constraints import CASES, reference
 from tests.compile.tiny_bundles import NEW_TOKENS, Built, noisy, save

@@ -9,20 +9,20 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from speccompile.builder import build
+from speccompile.compiler.build import build
+from speccompile.compiler.lower.export import export_draft
+from speccompile.compiler.models.halves import check_halves
+from speccompile.compiler.models.probe import probe
+from speccompile.compiler.prove.script import Script
+from speccompile.compiler.step.decoder import CacheShape, Decoder
+from speccompile.compiler.step.draft.fixed import FixedDrafter
+from speccompile.compiler.step.draft.target_layers import LayersReader
+from speccompile.compiler.step.frequencies import freeze_positions
+from speccompile.compiler.step.layers import find_layers
+from speccompile.drafters.layer_skip.drafter import skip_layers
 from speccompile.errors import UnsupportedModelError
-from speccompile.families.layer_skip.drafter import skip_layers
-from speccompile.lower.export import export_draft
-from speccompile.models.halves import check_halves
-from speccompile.models.load import freeze_positions
-from speccompile.models.probe import probe
-from speccompile.prove.script import Script
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.runtime import Bundle
-from speccompile.step.decoder import CacheShape, Decoder
-from speccompile.step.draft.fixed import FixedDrafter
-from speccompile.step.draft.target_layers import LayersReader
-from speccompile.step.layers import find_layers
 from speccompile.tree import chain
 from tests import zoo
 from tests.compile.drafter_graphs import BATCH, Driven

@@ -5,7 +5,7 @@ import json
 import onnx_ir as ir
 import pytest
 
-from speccompile.builder import build
+from speccompile.compiler.build import build
 from speccompile.contract import is_carried
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.runtime import Bundle

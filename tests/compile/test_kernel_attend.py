@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speccompile.lower import neutral
+from speccompile.compiler.lower import neutral
 from tests.compile import kernel_reference as reference
 from tests.compile.kernel_cases import graph, quick, values
 from tests.compile.kernel_reference import Array, Floats

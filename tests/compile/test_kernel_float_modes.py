@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from speccompile import native
-from speccompile.lower.native import layouts
-from speccompile.runtime.sessions import session_options
+from speccompile.compiler.lower.native import layouts
+from speccompile.runtime.devices.sessions import session_options
 from tests.compile import kernel_cases as cases
 from tests.compile.kernel_cases import graph
 from tests.compile.kernel_reference import Array

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from speccompile.lower import neutral
-from speccompile.lower.passes.attend_kernel import attend_kernel
-from speccompile.lower.passes.commit_scatter import commit_scatter
-from speccompile.lower.passes.gate_kernels import gate_kernels
-from speccompile.lower.passes.head_rows import head_rows
-from speccompile.lower.passes.rotary_tables import rotary_tables
+from speccompile.compiler.lower import neutral
+from speccompile.compiler.lower.passes.attend_kernel import attend_kernel
+from speccompile.compiler.lower.passes.commit_scatter import commit_scatter
+from speccompile.compiler.lower.passes.gate_kernels import gate_kernels
+from speccompile.compiler.lower.passes.head_rows import head_rows
+from speccompile.compiler.lower.passes.rotary_tables import rotary_tables
 from tests.compile.test_passes import apply, check, graph, normal, run, unchanged
 
 ATTEND = """(float[{batch}, 4, T, 8] query, float[{batch}, 2, T, 8] rows, float[{batch}, 2, 20, 8] cache,

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speccompile.lower.native import layouts
+from speccompile.compiler.lower.native import layouts
 from tests.compile import kernel_cases as cases
 from tests.compile.kernel_cases import BFLOAT16, Linear, graph, quick
 from tests.compile.kernel_reference import Floats

@@ -11,8 +11,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speccompile.runtime.sessions import session_options
-from speccompile.step import ops
+from speccompile.compiler.step import ops
+from speccompile.runtime.devices.sessions import session_options
 from tests.compile import kernel_reference as reference
 from tests.compile.kernel_cases import graph, quick, values
 from tests.compile.kernel_reference import Array, Floats

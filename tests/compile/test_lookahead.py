@@ -4,11 +4,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speccompile.families.jacobi.drafter import Jacobi
-from speccompile.families.lookahead.drafter import Lookahead
-from speccompile.families.lookahead.nodes import lay_out
-from speccompile.families.lookahead.pool import BUCKETS, Pool
-from speccompile.step.draft import Accepted, Drafted
+from speccompile.compiler.step.draft import Accepted, Drafted
+from speccompile.drafters.jacobi.drafter import Jacobi
+from speccompile.drafters.lookahead.drafter import Lookahead
+from speccompile.drafters.lookahead.nodes import lay_out
+from speccompile.drafters.lookahead.pool import BUCKETS, Pool
 from speccompile.tree import chain
 
 VOCABULARY = 11

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
+from speccompile.compiler.prove.drafts import Case, Fed
+from speccompile.compiler.prove.lookups import Beside, DraftedFor, Lookup, check_drafted_for
+from speccompile.compiler.prove.script import Driven, Script, Window
 from speccompile.contract import Graph
 from speccompile.errors import ProofError
-from speccompile.prove.drafts import Case, Fed
-from speccompile.prove.lookups import Beside, DraftedFor, Lookup, check_drafted_for
-from speccompile.prove.script import Driven, Script, Window
 from speccompile.tree import chain, from_branching
 
 TEXT = [5, 1, 2, 3, 4, 9, 1, 2]

@@ -11,21 +11,21 @@ from onnx_ir.passes.common import TopologicalSortPass
 
 from speccompile import native
 from speccompile.bundle.manifest import EngineEntry
+from speccompile.compiler.lower import onnxruntime as lowering
+from speccompile.compiler.lower.export import Exported, export_draft, export_verify
+from speccompile.compiler.lower.files import engine_file, neutral_file, write_lowered, write_neutral, write_numbers
+from speccompile.compiler.lower.forms import CPU, NATIVE, Numbers
+from speccompile.compiler.lower.native.functions import add_functions
+from speccompile.compiler.models.load import load_model
+from speccompile.compiler.models.probe import probe
+from speccompile.compiler.prove.graphs import check_same
+from speccompile.compiler.prove.script import Outputs, Script, drive
+from speccompile.compiler.step.decoder import CacheShape, Decoder
+from speccompile.compiler.step.draft.fixed import FixedDrafter
+from speccompile.compiler.step.draft.language import DecoderReader
+from speccompile.compiler.step.verify import Verify
 from speccompile.contract import Graph
-from speccompile.lower import onnxruntime as lowering
-from speccompile.lower.export import Exported, export_draft, export_verify
-from speccompile.lower.files import engine_file, neutral_file, write_lowered, write_neutral, write_numbers
-from speccompile.lower.forms import CPU, NATIVE, Numbers
-from speccompile.lower.native.functions import add_functions
-from speccompile.models.load import load_model
-from speccompile.models.probe import probe
-from speccompile.prove.graphs import check_same
-from speccompile.prove.script import Outputs, Script, drive
-from speccompile.runtime.onnxruntime import OnnxRuntimeEngine
-from speccompile.step.decoder import CacheShape, Decoder
-from speccompile.step.draft.fixed import FixedDrafter
-from speccompile.step.draft.language import DecoderReader
-from speccompile.step.verify import Verify
+from speccompile.runtime.devices.onnxruntime import OnnxRuntimeEngine
 from speccompile.tree import chain
 from tests import zoo
 

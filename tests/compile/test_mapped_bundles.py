@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from speccompile.builder import build
+from speccompile.compiler.build import build
 from speccompile.recipe import load_recipe, make_plan
-from speccompile.runtime import Bundle, packed
+from speccompile.runtime import Bundle
+from speccompile.runtime.devices import packed
 from speccompile.runtime.generation import Row
 from tests import zoo
 from tests.compile.kernel_runs import needs_library

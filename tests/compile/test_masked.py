@@ -13,23 +13,23 @@ import pytest
 import torch
 
 from speccompile.bundle.manifest import EngineEntry
+from speccompile.compiler.engines import Limits, make_settings, process
+from speccompile.compiler.lower import masked, neutral
+from speccompile.compiler.lower.export import Exported, export_draft, export_verify
+from speccompile.compiler.lower.files import neutral_file, write_neutral
+from speccompile.compiler.lower.passes.fix_batch import fix_batch
+from speccompile.compiler.lower.passes.reduce_precision import reduce_precision
+from speccompile.compiler.models.load import load_model
+from speccompile.compiler.models.probe import probe
+from speccompile.compiler.prove.script import Outputs, Script, drive
+from speccompile.compiler.step import ops
+from speccompile.compiler.step.decoder import CacheShape
+from speccompile.compiler.step.draft.fixed import FixedDrafter
+from speccompile.compiler.step.draft.language import DecoderReader
+from speccompile.compiler.step.verify import Verify
 from speccompile.contract import Graph, with_batch, with_cache_dtypes, with_float_states
-from speccompile.engines import Limits, make_settings, process
-from speccompile.families.prompt_lookup.drafter import PromptLookup
-from speccompile.lower import masked, neutral
-from speccompile.lower.export import Exported, export_draft, export_verify
-from speccompile.lower.files import neutral_file, write_neutral
-from speccompile.lower.passes.fix_batch import fix_batch
-from speccompile.lower.passes.reduce_precision import reduce_precision
-from speccompile.models.load import load_model
-from speccompile.models.probe import probe
-from speccompile.prove.script import Outputs, Script, drive
-from speccompile.runtime.onnxruntime import OnnxRuntimeEngine
-from speccompile.step import ops
-from speccompile.step.decoder import CacheShape
-from speccompile.step.draft.fixed import FixedDrafter
-from speccompile.step.draft.language import DecoderReader
-from speccompile.step.verify import Verify
+from speccompile.drafters.prompt_lookup.drafter import PromptLookup
+from speccompile.runtime.devices.onnxruntime import OnnxRuntimeEngine
 from speccompile.tree import chain
 from tests import zoo
 from tests.compile.suffix_drafters import suffix_chain

@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import AutoModelForImageTextToText
 
-from speccompile.builder import build
+from speccompile.compiler.build import build
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.runtime import Bundle
 from tests import multimodal, zoo

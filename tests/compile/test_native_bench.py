@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from speccompile import native
-from speccompile.bench.roofline import Bandwidth
+from speccompile.measure.bench.roofline import Bandwidth
 from tests.native.two_commands import STEADY
 
 PROMPT_FILES = {
@@ -62,7 +62,7 @@ COUNTS = ("new_tokens", "rounds", "drafting_rounds", "mean_accepted", "mean_draf
 def bench(both, tmp_path, monkeypatch):
     """Run both commands on a bundle and these prompts; returns what each prints, and the lines of their tables."""
     bandwidth = Bandwidth(1e9, 1, 1)
-    monkeypatch.setattr("speccompile.bench.roofline.measure_bandwidth", lambda threads: bandwidth)
+    monkeypatch.setattr("speccompile.measure.bench.roofline.measure_bandwidth", lambda threads: bandwidth)
 
     def run(folder: Path, prompts: list[dict[str, Any]], *more: object):
         file = tmp_path / "prompts.jsonl"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from speccompile import __version__, native
-from speccompile.builder import build
+from speccompile.compiler.build import build
 from speccompile.recipe import load_recipe, make_plan
 from tests.native.two_commands import STEADY
 

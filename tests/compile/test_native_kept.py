@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from speccompile.runtime import Bundle
-from speccompile.runtime.kept import FORMAT
-from speccompile.runtime.speed import WARM
+from speccompile.runtime.rounds.kept import FORMAT
+from speccompile.runtime.rounds.speed import WARM
 from tests.native.native_api import NativeBundle, NativeSession
 from tests.native.refusals import in_python
 from tests.native.side_by_side import SideBySide

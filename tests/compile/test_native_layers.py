@@ -10,9 +10,9 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 from speccompile import native
-from speccompile.lower.native import DOMAIN, layouts
-from speccompile.lower.quantize import kernels, quantize
-from speccompile.lower.quantize.linear import find_linears
+from speccompile.compiler.lower.native import DOMAIN, layouts
+from speccompile.compiler.lower.quantize import kernels, quantize
+from speccompile.compiler.lower.quantize.linear import find_linears
 from tests.compile.kernel_runs import KernelRuns, run_bodies
 from tests.compile.test_quantize import EXPERT_SIZES, LAYERS, PASSES, SIZES, TIED, X, experts, graph, normal
 

@@ -11,9 +11,9 @@ from onnx.reference import ReferenceEvaluator
 from transformers.models.gemma2.modeling_gemma2 import eager_attention_forward
 from transformers.models.gpt_oss.modeling_gpt_oss import eager_attention_forward as attention_with_sinks
 
-from speccompile.lower import native, neutral
-from speccompile.lower import onnxruntime as lowering
-from speccompile.step import ops
+from speccompile.compiler.lower import native, neutral
+from speccompile.compiler.lower import onnxruntime as lowering
+from speccompile.compiler.step import ops
 
 HEADS, GROUPS, TOKENS, ROWS, BUFFER, WIDTH, VALUE_WIDTH = 4, 2, 3, 5, 12, 8, 6
 NAMES = ("query", "key_rows", "value_rows", "key_cache", "value_cache", "length", "positions", "bias")

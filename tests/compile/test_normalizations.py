@@ -2,9 +2,9 @@
 
 import pytest
 
-from speccompile.lower.passes.layer_normalization import layer_normalization
-from speccompile.lower.passes.norm_kernels import norm_kernels
-from speccompile.lower.passes.rms_normalization import rms_normalization
+from speccompile.compiler.lower.passes.layer_normalization import layer_normalization
+from speccompile.compiler.lower.passes.norm_kernels import norm_kernels
+from speccompile.compiler.lower.passes.rms_normalization import rms_normalization
 from tests.compile.test_passes import check, normal, unchanged
 
 RMS = """(float[1, T, 8] x, float[{scale}] w) => (float[1, T, 8] y) <int64[1] axes = {{{axis}}}> {{

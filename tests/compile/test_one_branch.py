@@ -6,13 +6,13 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from speccompile.compiler.models.probe import probe
+from speccompile.compiler.step.decoder import CacheShape, Decoder
+from speccompile.compiler.step.sampling import Settings
+from speccompile.compiler.step.verify import Round, Verified, Verify
+from speccompile.compiler.step.verify.methods import make_acceptance
+from speccompile.compiler.step.window import Branches, Chain
 from speccompile.contract import CANDIDATES
-from speccompile.models.probe import probe
-from speccompile.step.decoder import CacheShape, Decoder
-from speccompile.step.sampling import Settings
-from speccompile.step.verify import Round, Verified, Verify
-from speccompile.step.verify.methods import make_acceptance
-from speccompile.step.window import Branches, Chain
 from speccompile.tree import chain
 from tests import zoo
 

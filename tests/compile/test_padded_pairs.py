@@ -9,20 +9,20 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from speccompile.builder import build
-from speccompile.builder.small_model import PADDING, VOCABULARY, small_plan
+from speccompile.compiler.build import build
+from speccompile.compiler.build.small_model import PADDING, VOCABULARY, small_plan
+from speccompile.compiler.models.load import load_model
+from speccompile.compiler.prove.drafts import check_dynamic, check_tree, teacher
+from speccompile.compiler.step.draft import Drafter
+from speccompile.compiler.step.draft.dynamic import DynamicDrafter
+from speccompile.compiler.step.draft.fixed import FixedDrafter
+from speccompile.compiler.step.draft.language import DecoderReader
+from speccompile.drafters.model.reference import paired
+from speccompile.drafters.models.drafter import SeveralDrafters
+from speccompile.drafters.pard.drafter import PardReader
 from speccompile.errors import ProofError
-from speccompile.families.model.reference import paired
-from speccompile.families.models.drafter import SeveralDrafters
-from speccompile.families.pard.drafter import PardReader
-from speccompile.models.load import load_model
-from speccompile.prove.drafts import check_dynamic, check_tree, teacher
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.runtime import Bundle
-from speccompile.step.draft import Drafter
-from speccompile.step.draft.dynamic import DynamicDrafter
-from speccompile.step.draft.fixed import FixedDrafter
-from speccompile.step.draft.language import DecoderReader
 from speccompile.tree import chain, from_branching
 from tests import zoo
 from tests.compile.drafter_graphs import MAX_LENGTH, decoder, driven, model

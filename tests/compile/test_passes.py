@@ -11,23 +11,23 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 from speccompile import native
-from speccompile.lower import neutral
-from speccompile.lower.native.functions import add_functions
-from speccompile.lower.passes import static_size
-from speccompile.lower.passes.argmax_blocks import argmax_blocks
-from speccompile.lower.passes.argmax_wanted import argmax_wanted
-from speccompile.lower.passes.cast_like import cast_like
-from speccompile.lower.passes.commit_kept import commit_kept
-from speccompile.lower.passes.convolve_slices import convolve_slices
-from speccompile.lower.passes.fold_constants import fold_constants
-from speccompile.lower.passes.gather_rows import gather_rows
-from speccompile.lower.passes.merge_reshapes import merge_reshapes
-from speccompile.lower.passes.name_branches import name_branches
-from speccompile.lower.passes.partial_rotary_embedding import partial_rotary_embedding
-from speccompile.lower.passes.rotary_embedding import rotary_embedding
-from speccompile.lower.passes.topk_blocks import topk_blocks
-from speccompile.lower.passes.transposed_weights import transposed_weights
-from speccompile.lower.passes.whole_slices import whole_slices
+from speccompile.compiler.lower import neutral
+from speccompile.compiler.lower.native.functions import add_functions
+from speccompile.compiler.lower.passes import static_size
+from speccompile.compiler.lower.passes.argmax_blocks import argmax_blocks
+from speccompile.compiler.lower.passes.argmax_wanted import argmax_wanted
+from speccompile.compiler.lower.passes.cast_like import cast_like
+from speccompile.compiler.lower.passes.commit_kept import commit_kept
+from speccompile.compiler.lower.passes.convolve_slices import convolve_slices
+from speccompile.compiler.lower.passes.fold_constants import fold_constants
+from speccompile.compiler.lower.passes.gather_rows import gather_rows
+from speccompile.compiler.lower.passes.merge_reshapes import merge_reshapes
+from speccompile.compiler.lower.passes.name_branches import name_branches
+from speccompile.compiler.lower.passes.partial_rotary_embedding import partial_rotary_embedding
+from speccompile.compiler.lower.passes.rotary_embedding import rotary_embedding
+from speccompile.compiler.lower.passes.topk_blocks import topk_blocks
+from speccompile.compiler.lower.passes.transposed_weights import transposed_weights
+from speccompile.compiler.lower.passes.whole_slices import whole_slices
 from tests.compile.kernel_runs import KernelRuns, run_bodies
 
 Feeds = dict[str, np.ndarray]

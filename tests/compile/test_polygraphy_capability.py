@@ -8,8 +8,8 @@ import onnx
 import pytest
 from onnx import helper
 
-from speccompile.diagnose import capability
-from speccompile.diagnose.capability import Capability, Finding, check_capability, raise_unsupported
+from speccompile.compiler.diagnose import capability
+from speccompile.compiler.diagnose.capability import Capability, Finding, check_capability, raise_unsupported
 from speccompile.errors import EngineError
 from tests.compile import tiny_graphs
 from tests.compile.tiny_graphs import insert

@@ -12,14 +12,14 @@ import onnxruntime as ort
 import pytest
 from onnx import helper, numpy_helper
 
+from speccompile.compiler.diagnose import compare
+from speccompile.compiler.diagnose.compare import compare_engine, compare_graphs
+from speccompile.compiler.lower import masked
+from speccompile.compiler.lower.compose import compose_step, step_graph
+from speccompile.compiler.lower.files import neutral_file, write_neutral
+from speccompile.compiler.prove.script import Script
 from speccompile.contract import Graph
-from speccompile.diagnose import compare
-from speccompile.diagnose.compare import compare_engine, compare_graphs
 from speccompile.errors import EngineError, ProofError
-from speccompile.lower import masked
-from speccompile.lower.compose import compose_step, step_graph
-from speccompile.lower.files import neutral_file, write_neutral
-from speccompile.prove.script import Script
 from tests import zoo
 from tests.compile.test_masked import Case, draft, export_case, lookup, verify
 

@@ -13,12 +13,12 @@ import pytest
 import tensorrt_rtx
 from onnx import TensorProto, helper, numpy_helper
 
+from speccompile.compiler.diagnose import reduce
+from speccompile.compiler.diagnose.failure import Failure
+from speccompile.compiler.diagnose.light import WEIGHTS, write_light
+from speccompile.compiler.diagnose.reduce import GRAPH, REPORT, reduce_failure
+from speccompile.compiler.engines import Limits, Settings, make_settings
 from speccompile.contract import Graph
-from speccompile.diagnose import reduce
-from speccompile.diagnose.failure import Failure
-from speccompile.diagnose.light import WEIGHTS, write_light
-from speccompile.diagnose.reduce import GRAPH, REPORT, reduce_failure
-from speccompile.engines import Limits, Settings, make_settings
 from speccompile.errors import BuildError, EngineError
 from tests.compile import tiny_graphs
 from tests.compile.test_masked import export_case, verify

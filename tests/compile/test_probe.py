@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from speccompile.builder.modules import site_of
 from speccompile.bundle.prompts import read_prompts
-from speccompile.families.probe import Hits, Text, probe_head
-from speccompile.models.load import load_model
+from speccompile.compiler.build.modules import site_of
+from speccompile.compiler.models.load import load_model
+from speccompile.drafters.probe import Hits, Text, probe_head
 from speccompile.recipe import load_recipe, make_plan
-from speccompile.runtime.text import Text as Tokenizer
+from speccompile.runtime.text.text import Text as Tokenizer
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 PROMPTS, NEW_TOKENS = 6, 40

@@ -4,8 +4,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speccompile.families.prompt_lookup.drafter import PromptLookup
-from speccompile.step.draft import Accepted, Drafted
+from speccompile.compiler.step.draft import Accepted, Drafted
+from speccompile.drafters.prompt_lookup.drafter import PromptLookup
 from speccompile.tree import Tree, chain, from_branching, from_paths
 
 ROWS = 40

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
+from speccompile.compiler.prove import graphs, noise, reference, tokens
 from speccompile.errors import ProofError
-from speccompile.prove import graphs, noise, reference, tokens
 from tests.compile.tiny_bundles import Built
 
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from speccompile.builder.quality import quality_texts
+from speccompile.compiler.build.quality import quality_texts
+from speccompile.compiler.prove.quality import engine_logits, predictions
 from speccompile.errors import PromptError
-from speccompile.prove.quality import engine_logits, predictions
 from speccompile.recipe import Plan, TreePlan, load_recipe, make_plan
 from speccompile.runtime import Bundle
 from tests import zoo
@@ -85,7 +85,7 @@ def test_trees_are_measured_on_the_first_texts(planned, monkeypatch):
     tree = replace(plan, drafter=replace(plan.drafter, tokens=2, tree=TreePlan("static", (-1, 0, 0), 1)))
     assert quality_texts(tree, folder, []) == held_out
     for tokens, count in ((8, 2), (11, 2), (12, 3), (4, 1)):
-        monkeypatch.setattr("speccompile.builder.quality.TREE_TOKENS", tokens)
+        monkeypatch.setattr("speccompile.compiler.build.quality.TREE_TOKENS", tokens)
         assert quality_texts(tree, folder, []) == held_out[:count]
         assert quality_texts(plan, folder, []) == held_out
 

@@ -9,9 +9,9 @@ import onnxruntime as ort
 import pytest
 from onnx.reference import ReferenceEvaluator
 
-from speccompile.lower.quantize import kernels, quantize
-from speccompile.lower.quantize.gemm import split_gemm
-from speccompile.lower.quantize.linear import find_linears
+from speccompile.compiler.lower.quantize import kernels, quantize
+from speccompile.compiler.lower.quantize.gemm import split_gemm
+from speccompile.compiler.lower.quantize.linear import find_linears
 
 LAYERS = """(float[1, T, 64] x) => (float[1, T, 40] logits) {
     a = MatMul(x, up)  b = Relu(a)  c = MatMul(b, down)  h = Add(x, c)  logits = MatMul(h, head) }"""

@@ -9,8 +9,8 @@ import pytest
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
-from speccompile.lower.quantize import kernels
-from speccompile.lower.quantize.kernels import FP8, INT4, INT8
+from speccompile.compiler.lower.quantize import kernels
+from speccompile.compiler.lower.quantize.kernels import FP8, INT4, INT8
 
 KINDS = {INT4: TensorProto.INT4, INT8: TensorProto.INT8, FP8: TensorProto.FLOAT8E4M3FN}
 

@@ -9,20 +9,20 @@ import onnx_ir as ir
 import onnxruntime as ort
 import pytest
 
+from speccompile.compiler.engines import Limits, make_settings, process
+from speccompile.compiler.lower import masked, onnxruntime
+from speccompile.compiler.lower.export import Exported, export_draft, export_verify
+from speccompile.compiler.lower.files import neutral_file, write_neutral
+from speccompile.compiler.lower.passes.reduce_precision import reduce_precision
+from speccompile.compiler.lower.quantize import Ranges, calibrate, quantize
+from speccompile.compiler.models.load import load_model
+from speccompile.compiler.models.probe import probe
+from speccompile.compiler.step.decoder import CacheShape, Decoder
+from speccompile.compiler.step.draft.fixed import FixedDrafter
+from speccompile.compiler.step.draft.language import DecoderReader
+from speccompile.compiler.step.verify import Verify
 from speccompile.contract import Graph, with_cache_dtypes, with_float_states
-from speccompile.engines import Limits, make_settings, process
-from speccompile.lower import masked, onnxruntime
-from speccompile.lower.export import Exported, export_draft, export_verify
-from speccompile.lower.files import neutral_file, write_neutral
-from speccompile.lower.passes.reduce_precision import reduce_precision
-from speccompile.lower.quantize import Ranges, calibrate, quantize
-from speccompile.models.load import load_model
-from speccompile.models.probe import probe
-from speccompile.runtime.sessions import session_options
-from speccompile.step.decoder import CacheShape, Decoder
-from speccompile.step.draft.fixed import FixedDrafter
-from speccompile.step.draft.language import DecoderReader
-from speccompile.step.verify import Verify
+from speccompile.runtime.devices.sessions import session_options
 from speccompile.tree import chain
 from tests import zoo
 

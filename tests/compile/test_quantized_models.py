@@ -17,14 +17,14 @@ from transformers import (
 from transformers.quantizers.quantizer_finegrained_fp8 import FineGrainedFP8HfQuantizer
 from transformers.quantizers.quantizer_mxfp4 import Mxfp4HfQuantizer
 
-from speccompile.builder import build
-from speccompile.lower.files import read_neutral
-from speccompile.lower.quantize import quantize
-from speccompile.models.load import load_model
-from speccompile.prove.weights import check_weights
+from speccompile.compiler.build import build
+from speccompile.compiler.lower.files import read_neutral
+from speccompile.compiler.lower.quantize import quantize
+from speccompile.compiler.models.load import load_model
+from speccompile.compiler.prove.weights import check_weights
+from speccompile.compiler.weights import graph
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.runtime import Bundle
-from speccompile.weights import graph
 from tests import quantized_models, zoo
 from tests.light.quantized_checkpoints import CONFIGS, SETTLED, graph_of, layer, write
 

@@ -13,14 +13,14 @@ from click.testing import CliRunner
 from openai import OpenAI
 
 from speccompile.cli.main import group
-from speccompile.cluster.connect import SETTINGS
-from speccompile.cluster.replicas import Replicas
 from speccompile.errors import EngineError, PromptError
-from speccompile.pool import Task, run_all
+from speccompile.machine.pool import Task, run_all
 from speccompile.runtime import Bundle
-from speccompile.runtime.serving import Limits
-from speccompile.serve.app import Settings
-from speccompile.serve.fields import COMPLETIONS_URL
+from speccompile.serving.cluster.connect import SETTINGS
+from speccompile.serving.cluster.replicas import Replicas
+from speccompile.serving.http.app import Settings
+from speccompile.serving.http.fields import COMPLETIONS_URL
+from speccompile.serving.scheduler import Limits
 from tests.compile.tiny_bundles import contents
 
 WANTED = "SPECCOMPILE_TEST_RAY"
@@ -59,7 +59,7 @@ def run(*arguments: object) -> tuple[int, str]:
 @pytest.fixture(scope="module")
 def address(folder):
     """Of two replicas."""
-    from speccompile.cluster.serving import Served, serving
+    from speccompile.serving.cluster.serving import Served, serving
 
     manifest = Bundle.open(folder, threads=1).manifest
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -181,7 +181,7 @@ def _fail(kind: str) -> None:
 
 
 def test_what_a_task_raises_comes_back():
-    from speccompile.cluster.pool import RayPool
+    from speccompile.serving.cluster.pool import RayPool
 
     pool = RayPool()
 
@@ -215,7 +215,7 @@ def _meet(folder: str, mine: int, alone: bool) -> bool:
 
 @pytest.mark.parametrize("alone", [False, True])
 def test_measurements_have_their_machine_to_themselves(tmp_path, alone):
-    from speccompile.cluster.pool import RayPool
+    from speccompile.serving.cluster.pool import RayPool
 
     tasks = [Task(f"task {mine}", _meet, (str(tmp_path), mine, alone), alone) for mine in (0, 1)]
     assert run_all(RayPool(), tasks) == [not alone] * 2

@@ -9,16 +9,16 @@ import pytest
 import torch
 from onnx import TensorProto, numpy_helper
 
-from speccompile.lower import neutral
-from speccompile.lower.export import export_verify
-from speccompile.lower.files import neutral_file, write_neutral
-from speccompile.lower.passes import reduce_precision as module
-from speccompile.lower.passes.emulate_bfloat16 import emulate_bfloat16
-from speccompile.lower.passes.reduce_precision import reduce_precision
-from speccompile.models.load import load_model
-from speccompile.models.probe import probe
-from speccompile.step.decoder import CacheShape
-from speccompile.step.verify import Verify
+from speccompile.compiler.lower import neutral
+from speccompile.compiler.lower.export import export_verify
+from speccompile.compiler.lower.files import neutral_file, write_neutral
+from speccompile.compiler.lower.passes import reduce_precision as module
+from speccompile.compiler.lower.passes.emulate_bfloat16 import emulate_bfloat16
+from speccompile.compiler.lower.passes.reduce_precision import reduce_precision
+from speccompile.compiler.models.load import load_model
+from speccompile.compiler.models.probe import probe
+from speccompile.compiler.step.decoder import CacheShape
+from speccompile.compiler.step.verify import Verify
 from tests import zoo
 
 neutral.register_schemas()  # an export does it too: the checker must then accept what the pass writes

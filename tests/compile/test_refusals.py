@@ -12,12 +12,12 @@ from transformers.masking_utils import create_sliding_window_causal_mask
 from transformers.modeling_outputs import CausalLMOutputWithPast
 from transformers.models.mistral import modeling_mistral
 
+from speccompile.compiler.lower.export import export_verify
+from speccompile.compiler.models.probe import probe
+from speccompile.compiler.step.decoder import CacheShape, Decoder
+from speccompile.compiler.step.frequencies import freeze_positions
+from speccompile.compiler.step.verify import Verify
 from speccompile.errors import UnsupportedModelError
-from speccompile.lower.export import export_verify
-from speccompile.models.load import freeze_positions
-from speccompile.models.probe import probe
-from speccompile.step.decoder import CacheShape, Decoder
-from speccompile.step.verify import Verify
 from tests import zoo
 
 LONGEST = 200

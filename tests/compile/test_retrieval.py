@@ -161,7 +161,7 @@ def open_door(target, tmp_path_factory):
         f"name: open\ntarget: {{model: {target}}}\ndrafter: {{kind: retrieval, tree: {{depth: 4, nodes: 12}}}}\n"
         "cache: {max_length: 64, prefill_chunk: 16}\n"
     )
-    from speccompile.builder import build
+    from speccompile.compiler.build import build
     from speccompile.recipe import load_recipe, make_plan
 
     return build(make_plan(load_recipe(folder)), folder / "bundle", remember=False)

@@ -8,16 +8,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from speccompile.prove.chi_square import chi_square
-from speccompile.prove.processors import probabilities
+from speccompile.compiler.prove.chi_square import chi_square
+from speccompile.compiler.prove.processors import probabilities
+from speccompile.compiler.step import ops
+from speccompile.compiler.step.sampling import Settings, candidates, heat
+from speccompile.compiler.step.verify import Acceptance, Round
+from speccompile.compiler.step.verify.rules import Exact
+from speccompile.compiler.step.verify.sampled import Proposals, Speculative, Trial
+from speccompile.compiler.step.verify.target import Target
+from speccompile.compiler.step.window import Branches, Chain
 from speccompile.runtime.options import Sampling
-from speccompile.step import ops
-from speccompile.step.sampling import Settings, candidates, heat
-from speccompile.step.verify import Acceptance, Round
-from speccompile.step.verify.rules import Exact
-from speccompile.step.verify.sampled import Proposals, Speculative, Trial
-from speccompile.step.verify.target import Target
-from speccompile.step.window import Branches, Chain
 from speccompile.tree import Tree, chain, from_branching, from_paths
 
 VOCABULARY, CANDIDATES, ROUNDS, ROOT, BEFORE = 12, 5, 20_000, 3, [7, 1]

@@ -13,11 +13,11 @@ import pytest
 import torch
 from onnx.reference import ReferenceEvaluator
 
+from speccompile.compiler.engines import Limits, make_settings, process
+from speccompile.compiler.lower import masked
+from speccompile.compiler.lower import onnxruntime as cpu
+from speccompile.compiler.step import ops
 from speccompile.contract import Graph, Tensor
-from speccompile.engines import Limits, make_settings, process
-from speccompile.lower import masked
-from speccompile.lower import onnxruntime as cpu
-from speccompile.step import ops
 from tests.compile.test_passes import Feeds, graph
 
 ALMOST_ONE = np.float32(1 - 2**-24)

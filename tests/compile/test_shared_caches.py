@@ -8,17 +8,17 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from speccompile.builder.modules import site_of
+from speccompile.compiler.build.modules import site_of
+from speccompile.compiler.models.halves import check_halves
+from speccompile.compiler.models.probe import probe
+from speccompile.compiler.prove.drafts import Fed
+from speccompile.compiler.step.decoder import CacheShape, Decoder
+from speccompile.compiler.step.draft import Accepted
+from speccompile.compiler.step.taps import Taps
+from speccompile.drafters.layer_skip import drafter as layer_skip
+from speccompile.drafters.layer_skip import reference
 from speccompile.errors import UnsupportedModelError
-from speccompile.families.layer_skip import drafter as layer_skip
-from speccompile.families.layer_skip import reference
-from speccompile.models.halves import check_halves
-from speccompile.models.probe import probe
-from speccompile.prove.drafts import Fed
 from speccompile.recipe import load_recipe, make_plan
-from speccompile.step.decoder import CacheShape, Decoder
-from speccompile.step.draft import Accepted
-from speccompile.step.taps import Taps
 from tests import zoo
 
 NAMES = ("gemma3n_text", "gemma4_text")

@@ -8,10 +8,10 @@ import pytest
 import torch
 from onnx import numpy_helper
 
-from speccompile.lower import neutral
-from speccompile.lower.complex_views import real_axis_moves
-from speccompile.lower.quantize.heads import split_heads
-from speccompile.lower.quantize.linear import find_linears
+from speccompile.compiler.lower import neutral
+from speccompile.compiler.lower.complex_views import real_axis_moves
+from speccompile.compiler.lower.quantize.heads import split_heads
+from speccompile.compiler.lower.quantize.linear import find_linears
 
 HEADS, ROWS, RANK, TOKENS = 3, 7, 5, 4
 

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from speccompile.lower.export import export_verify
-from speccompile.lower.files import engine_file
-from speccompile.prove.script import Outputs
-from speccompile.step.verify import Verify
+from speccompile.compiler.lower.export import export_verify
+from speccompile.compiler.lower.files import engine_file
+from speccompile.compiler.prove.script import Outputs
+from speccompile.compiler.step.verify import Verify
 from tests.compile.kernel_runs import needs_library
 from tests.compile.test_lowered_models import lowered
 

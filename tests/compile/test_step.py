@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.functional import one_hot
 
-from speccompile.step.verify import Acceptance, Round
-from speccompile.step.verify.rules import Exact
-from speccompile.step.window import Chain
+from speccompile.compiler.step.verify import Acceptance, Round
+from speccompile.compiler.step.verify.rules import Exact
+from speccompile.compiler.step.window import Chain
 
 
 def accept_in_python(window: list[int], n_given: int, n_total: int, target: list[int]) -> tuple[int, int]:

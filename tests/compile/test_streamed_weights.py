@@ -10,15 +10,15 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
-from speccompile.lower.export import export_verify
-from speccompile.lower.files import GRAPHS, neutral_file, read_neutral, write_neutral
-from speccompile.models.load import load_model
-from speccompile.models.probe import probe
-from speccompile.step.decoder import CacheShape
-from speccompile.step.verify import Verify
-from speccompile.weights import graph as weights_graph
-from speccompile.weights.session import open_linked
-from speccompile.weights.tensor import WeightTensor
+from speccompile.compiler.lower.export import export_verify
+from speccompile.compiler.lower.files import GRAPHS, neutral_file, read_neutral, write_neutral
+from speccompile.compiler.models.load import load_model
+from speccompile.compiler.models.probe import probe
+from speccompile.compiler.step.decoder import CacheShape
+from speccompile.compiler.step.verify import Verify
+from speccompile.compiler.weights import graph as weights_graph
+from speccompile.compiler.weights.session import open_linked
+from speccompile.compiler.weights.tensor import WeightTensor
 from tests import zoo
 
 TOKENS = torch.tensor([[5, 90, 7, 7, 31, 200, 12]])
@@ -96,14 +96,14 @@ def test_equal_checkpoints_in_other_places_give_equal_graphs(tmp_path):
 MEMORY = """
 import sys, threading, time, torch
 from pathlib import Path
-from speccompile.models.load import load_model
-from speccompile.models.probe import probe
-from speccompile.lower.export import export_verify
-from speccompile.lower.files import write_neutral, write_numbers
-from speccompile.lower.forms import Numbers
-from speccompile.step.decoder import CacheShape
-from speccompile.step.verify import Verify
-from speccompile.system import process_sizes
+from speccompile.compiler.models.load import load_model
+from speccompile.compiler.models.probe import probe
+from speccompile.compiler.lower.export import export_verify
+from speccompile.compiler.lower.files import write_neutral, write_numbers
+from speccompile.compiler.lower.forms import Numbers
+from speccompile.compiler.step.decoder import CacheShape
+from speccompile.compiler.step.verify import Verify
+from speccompile.machine.system import process_sizes
 
 peak = 0
 

@@ -10,9 +10,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speccompile.families.suffix.drafter import OCCURRENCES
-from speccompile.step.draft import Accepted
-from speccompile.step.draft.votes import Policy
+from speccompile.compiler.step.draft import Accepted
+from speccompile.compiler.step.draft.votes import Policy
+from speccompile.drafters.suffix.drafter import OCCURRENCES
 from tests.compile.suffix_drafters import UNLIMITED, drafts, read, suffix_chain, suffix_tree
 from tests.compile.test_prompt_lookup import copied, matches
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from speccompile.builder import build
+from speccompile.compiler.build import build
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.runtime import Bundle
 from tests import zoo

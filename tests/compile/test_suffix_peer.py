@@ -12,7 +12,7 @@ import pytest
 import torch
 from suffix_gpu.local_matcher import LocalMatchKernel
 
-from speccompile.step.draft.votes import Policy
+from speccompile.compiler.step.draft.votes import Policy
 from tests.compile.suffix_drafters import drafts, read, suffix_chain
 
 pytestmark = pytest.mark.sweep("compares with a package on many texts")

@@ -7,9 +7,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speccompile.families.suffix.drafter import Suffix
-from speccompile.step.draft import Accepted, Drafted
-from speccompile.step.draft.votes import Policy
+from speccompile.compiler.step.draft import Accepted, Drafted
+from speccompile.compiler.step.draft.votes import Policy
+from speccompile.drafters.suffix.drafter import Suffix
 from tests.compile.suffix_drafters import VOCABULARY, drafts, suffix_chain, suffix_tree
 
 TOKENS = 3

@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from speccompile.compiler.models.probe import probe
+from speccompile.compiler.step.decoder import CacheShape, Decoder
+from speccompile.compiler.step.frequencies import freeze_positions
+from speccompile.compiler.step.layers import find_layers, find_norm, skipping
+from speccompile.compiler.step.taps import Taps
+from speccompile.drafters.layer_skip.drafter import skip_layers
 from speccompile.errors import UnsupportedModelError
-from speccompile.families.layer_skip.drafter import skip_layers
-from speccompile.models.load import freeze_positions
-from speccompile.models.probe import probe
-from speccompile.step.decoder import CacheShape, Decoder
-from speccompile.step.layers import find_layers, find_norm, skipping
-from speccompile.step.taps import Taps
 from tests import zoo
 from tests.suite.selection import sweep_but
 

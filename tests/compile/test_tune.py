@@ -5,10 +5,10 @@ from statistics import median
 
 import pytest
 
-from speccompile.bench.costs import Costs
+from speccompile.measure.bench.costs import Costs
+from speccompile.measure.tune import trial
+from speccompile.measure.tune.rounds import Rounds, rounds_of, shortened
 from speccompile.recipe import load_recipe
-from speccompile.tune import trial
-from speccompile.tune.rounds import Rounds, rounds_of, shortened
 from tests.light.forced_pace import forced_pace
 
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 from transformers import DynamicCache
 
-from speccompile.builder.agreement import Agreement, Text
+from speccompile.compiler.build.agreement import Agreement, Text
+from speccompile.plan.plan import LayersPlan
 from speccompile.recipe import load_recipe, make_plan
-from speccompile.recipe.plan import LayersPlan
 from tests import zoo
 from tests.compile.test_halves import ATTENTION, MLP, save_target, without
 from tests.compile.tiny_bundles import save

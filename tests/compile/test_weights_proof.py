@@ -9,12 +9,12 @@ import onnx
 import onnx_ir as ir
 import pytest
 
+from speccompile.compiler.lower.passes import reduce_precision as reduction
+from speccompile.compiler.lower.passes.reduce_precision import reduce_precision
+from speccompile.compiler.lower.quantize import kernels, quantize
+from speccompile.compiler.prove import weights
+from speccompile.compiler.prove.weights import check_weights
 from speccompile.errors import ProofError
-from speccompile.lower.passes import reduce_precision as reduction
-from speccompile.lower.passes.reduce_precision import reduce_precision
-from speccompile.lower.quantize import kernels, quantize
-from speccompile.prove import weights
-from speccompile.prove.weights import check_weights
 from tests.compile.test_quantize import LAYERS, RANGES, SIZES, experts, graph, normal
 
 

@@ -4,9 +4,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speccompile.step.sampling import Settings
-from speccompile.step.verify import Round, Walk, _nodes, _seen
-from speccompile.step.window import Branches
+from speccompile.compiler.step.sampling import Settings
+from speccompile.compiler.step.verify import Round, Walk, _nodes, _seen
+from speccompile.compiler.step.window import Branches
 from speccompile.tree import Tree, chain, from_branching, from_paths
 from tests.compile.table_drafter import settings
 

@@ -2,8 +2,8 @@
 
 import logging
 
-from speccompile.builder import build
-from speccompile.models.tokenizer import warn_without_tokenizer
+from speccompile.compiler.build import build
+from speccompile.compiler.models.tokenizer import warn_without_tokenizer
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.runtime import Bundle
 from tests import zoo

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from speccompile.builder import build
+from speccompile.compiler.build import build
 from speccompile.index.files import SEPARATOR, tokenizer_hash
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.runtime import Bundle

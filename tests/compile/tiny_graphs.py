@@ -9,8 +9,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from speccompile.compiler.engines import Settings, make_settings
 from speccompile.contract import Graph, Tensor
-from speccompile.engines import Settings, make_settings
 
 WEIGHTS = "target.weights"
 ROWS, HEADS, SIZE, VOCABULARY = 32, 2, 4, 64

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from speccompile.errors import EngineError
-from speccompile.runtime import engines
-from speccompile.runtime.cuda import Device, open_device
+from speccompile.runtime.devices import engines
+from speccompile.runtime.devices.cuda import Device, open_device
 from tests.gpu.machine import ENGINES, REFERENCE, ROOT, Engine, Opened, Watched
 
 

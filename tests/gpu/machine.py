@@ -13,8 +13,8 @@ from typing import Any
 from speccompile.errors import EngineError
 from speccompile.recipe.capabilities import ROWS
 from speccompile.runtime import Bundle
-from speccompile.runtime.onnxruntime_device import check_provider
-from speccompile.runtime.tensorrt_program import load
+from speccompile.runtime.devices.onnxruntime_device import check_provider
+from speccompile.runtime.devices.tensorrt_program import load
 
 ROOT = Path(__file__).resolve().parents[2]
 REFERENCE = "{backend: onnxruntime, provider: cpu, name: reference}"

@@ -7,8 +7,8 @@ import json
 
 import pytest
 
-from speccompile.diagnose.capability import FLAVOUR
-from speccompile.diagnose.children import run_python
+from speccompile.compiler.diagnose.capability import FLAVOUR
+from speccompile.compiler.diagnose.children import run_python
 from tests.compile import tiny_graphs
 from tests.gpu.machine import Engine
 
@@ -16,10 +16,10 @@ COMPARE = """
 import json, sys
 from pathlib import Path
 from speccompile.contract import Graph
-from speccompile.diagnose.compare import compare_engine
-from speccompile.engines import Settings, flavour
-from speccompile.engines.tensorrt import build_engine
-from speccompile.prove.script import Script
+from speccompile.compiler.diagnose.compare import compare_engine
+from speccompile.compiler.engines import Settings, flavour
+from speccompile.compiler.engines.tensorrt import build_engine
+from speccompile.compiler.prove.script import Script
 onnx, graph, settings = sys.argv[1:]
 onnx, graph, settings = Path(onnx), Graph.from_json(json.loads(graph)), Settings.from_json(json.loads(settings))
 engine = onnx.with_suffix(".engine")

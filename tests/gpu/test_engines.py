@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from speccompile.bundle.prompts import read_prompts
-from speccompile.prove import tokens
-from speccompile.prove.noise import NOISE, within_noise
-from speccompile.prove.script import drive, make_script
+from speccompile.compiler.prove import tokens
+from speccompile.compiler.prove.noise import NOISE, within_noise
+from speccompile.compiler.prove.script import drive, make_script
 from speccompile.runtime import first_difference
 from tests.gpu.machine import ROOT
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from transformers import Gemma4AssistantConfig, Gemma4AssistantForCausalLM, Gemma4TextConfig, PretrainedConfig
 
-from speccompile.families.assistant.network import every_layer_shares
+from speccompile.drafters.assistant.network import every_layer_shares
 from tests import zoo
 from tests.heads import WIDTH
 

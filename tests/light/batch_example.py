@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from speccompile.serve.fields import COMPLETIONS_URL
+from speccompile.serving.http.fields import COMPLETIONS_URL
 
 
 def line(custom_id: object, body: object, url: str = COMPLETIONS_URL, **changes: object) -> dict:

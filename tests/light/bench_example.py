@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from speccompile.bench.measure import Answers
-from speccompile.bench.timed import Timed
+from speccompile.measure.bench.measure import Answers
+from speccompile.measure.bench.timed import Timed
 from speccompile.runtime import Generation
 
 SPECULATIVE = Generation(

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
+from speccompile.compiler.engines import Settings, make_settings
+from speccompile.compiler.engines.cache import Cache
+from speccompile.compiler.engines.key import Key
 from speccompile.contract import Graph, Tensor
-from speccompile.engines import Settings, make_settings
-from speccompile.engines.cache import Cache
-from speccompile.engines.key import Key
 
 GRAPH = Graph("verify", (Tensor("window", "int64", (1, "window"), "window", "io"),), ())
 REPORT = {"bytes": 3, "aliases": {"größe": "x"}}

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from speccompile.bench.costs import Costs
-from speccompile.bench.measure import Case
 from speccompile.bundle.prompts import Question
-from speccompile.compare.passes import Pass, PassJob
+from speccompile.measure.bench.costs import Costs
+from speccompile.measure.bench.measure import Case
+from speccompile.measure.compare.passes import Pass, PassJob
 from speccompile.runtime import Generation
 from tests.light.bench_example import AUTOREGRESSIVE, SPECULATIVE, timed
 from tests.light.fake_bundle import toy_manifest

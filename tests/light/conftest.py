@@ -13,10 +13,10 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
 from speccompile.errors import SpeccompileError
-from speccompile.families.head import HeadPlan
+from speccompile.plan.head import HeadPlan
+from speccompile.plan.training_plan import TrainingPlan
 from speccompile.recipe import Plan, Recipe, load_recipe
 from speccompile.recipe.training import plan_training
-from speccompile.recipe.training_plan import TrainingPlan
 from tests.light.suite_example import suite  # noqa: F401 - for tests in here
 
 TRAINED = {"hidden_size": 32, "num_hidden_layers": 8, "num_attention_heads": 4, "num_key_value_heads": 2,

@@ -8,7 +8,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from speccompile.bundle import BundleWriter, Manifest
 from speccompile.bundle.manifest import canonical_json
 from speccompile.runtime import Bundle
-from speccompile.runtime.text import Text
+from speccompile.runtime.text.text import Text
 from tests.light.bundle_example import cpu_entry, manifest
 from tests.light.toy_engine import DYNAMIC, STATIC, ToyEngine
 from tests.light.toy_graphs import toy_graphs

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from speccompile.runtime.cuda import Device
+from speccompile.runtime.devices.cuda import Device
 
 Work = Callable[[], None]
 

@@ -10,7 +10,7 @@ import pytest
 
 from speccompile.contract import Graph
 from speccompile.runtime import Bundle
-from speccompile.runtime.tensorrt import TensorRTEngine
+from speccompile.runtime.devices.tensorrt import TensorRTEngine
 from tests.light.fake_cuda import FakeCuda
 from tests.light.fake_tensorrt import FakeTensorRT, device_manifest, write_plans
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from speccompile.bundle.manifest import EngineEntry, Manifest, TensorRTBuild
 from speccompile.contract import COPIED, Graph, Tensor
-from speccompile.runtime.engine import Array
+from speccompile.runtime.devices.engine import Array
 from tests.light.fake_bundle import toy_manifest
 from tests.light.fake_cuda import FakeCuda
 from tests.light.toy_engine import UNWRITTEN, ToyEngine

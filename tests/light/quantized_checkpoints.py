@@ -6,9 +6,9 @@ from pathlib import Path
 import onnx_ir as ir
 from safetensors.torch import load_file, save_file
 
-from speccompile.weights.checkpoint import Checkpoint, checkpoint_sources
-from speccompile.weights.graph import Weight
-from speccompile.weights.source import Source
+from speccompile.compiler.weights.checkpoint import Checkpoint, checkpoint_sources
+from speccompile.compiler.weights.graph import Weight
+from speccompile.compiler.weights.source import Source
 
 LAYER = "model.layers.0.mlp.up_proj"
 LIBRARIES = load_file(Path(__file__).with_name("quantized") / "libraries.safetensors")

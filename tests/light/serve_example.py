@@ -17,11 +17,11 @@ import uvicorn
 
 from speccompile.errors import UsageError
 from speccompile.runtime import Bundle
-from speccompile.runtime.serving import Limits, Request
-from speccompile.runtime.text import Text
-from speccompile.serve.app import Settings, make_app
-from speccompile.serve.model import Model
-from speccompile.serve.run import Place, listen
+from speccompile.runtime.text.text import Text
+from speccompile.serving.http.app import Settings, make_app
+from speccompile.serving.http.model import Model
+from speccompile.serving.http.run import Place, listen
+from speccompile.serving.scheduler import Limits, Request
 from tests.light.fake_bundle import toy_manifest, toy_tokenizer
 from tests.light.toy_engine import ToyEngine
 

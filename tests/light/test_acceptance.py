@@ -10,13 +10,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from speccompile.step.sampling import Settings
-from speccompile.step.verify import Acceptance, Round
-from speccompile.step.verify.methods import make_acceptance
-from speccompile.step.verify.rules import Exact
-from speccompile.step.verify.sampled import Speculative
-from speccompile.step.verify.target import choices, sampling_target
-from speccompile.step.window import Branches, Chain
+from speccompile.compiler.step.sampling import Settings
+from speccompile.compiler.step.verify import Acceptance, Round
+from speccompile.compiler.step.verify.methods import make_acceptance
+from speccompile.compiler.step.verify.rules import Exact
+from speccompile.compiler.step.verify.sampled import Speculative
+from speccompile.compiler.step.verify.target import choices, sampling_target
+from speccompile.compiler.step.window import Branches, Chain
 from speccompile.tree import Tree, chain, from_branching
 
 GRIDS, ERROR = {1: 64, 2: 16, 3: 8}, 1 / 90

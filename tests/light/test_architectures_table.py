@@ -6,7 +6,7 @@ import transformers
 from scripts.architectures.configurations import CORRECTIONS, IMPOSSIBLE, KINDS, configuration, model_types
 from scripts.architectures.row import STATUSES, Row
 from scripts.architectures.table import markdown, read_rows, summary, tried_with, write_readme, write_rows
-from speccompile.checkpoints.layer_types import KNOWN
+from speccompile.compiler.checkpoints.layer_types import KNOWN
 from tests import zoo
 from tests.light.test_readme import section
 

@@ -13,14 +13,14 @@ import pytest
 from openai.types.chat import ChatCompletion
 from openai.types.completion import Completion
 
-from speccompile.batch.answers import Desk
-from speccompile.batch.lines import read_lines
 from speccompile.cli import main
 from speccompile.errors import EngineError, UsageError
 from speccompile.runtime import Bundle
-from speccompile.runtime.serving import Service
-from speccompile.runtime.text import Text
-from speccompile.serve.fields import CHAT_URL
+from speccompile.runtime.text.text import Text
+from speccompile.serving.batch.answers import Desk
+from speccompile.serving.batch.lines import read_lines
+from speccompile.serving.http.fields import CHAT_URL
+from speccompile.serving.scheduler import Service
 from tests.light.batch_example import completion, line, read, statuses, write
 from tests.light.fake_bundle import toy_manifest, write_toy_bundle
 from tests.light.toy_engine import ToyEngine
@@ -37,7 +37,7 @@ def folder(tmp_path_factory) -> Path:
 @pytest.fixture
 def toys():
     """The toy engine in ONNX Runtime's place."""
-    with patch("speccompile.runtime.onnxruntime.OnnxRuntimeEngine", lambda *_: ToyEngine(toy_manifest(**ROWS))):
+    with patch("speccompile.runtime.devices.onnxruntime.OnnxRuntimeEngine", lambda *_: ToyEngine(toy_manifest(**ROWS))):
         yield
 
 
@@ -175,7 +175,7 @@ def test_two_for_each_row_are_asked_at_once_and_no_more_is_read(folder, toys):
 
 
 def read_lines_of(data: dict):
-    from speccompile.batch.lines import Line
+    from speccompile.serving.batch.lines import Line
 
     yield Line(1, data["custom_id"], data["url"], json.dumps(data["body"]).encode())
 
@@ -244,7 +244,7 @@ def test_an_engine_that_fails_leaves_the_rest_and_a_request_that_does_only_itsel
 STOPPED = """
 import os, signal, sys
 from unittest.mock import patch
-from speccompile.batch.results import Results
+from speccompile.serving.batch.results import Results
 from speccompile.cli import main
 from tests.light.fake_bundle import toy_manifest
 from tests.light.toy_engine import ToyEngine
@@ -258,7 +258,9 @@ def and_stop(self, result):
         os.kill(os.getpid(), int(sys.argv[1]))
 
 with (
-    patch("speccompile.runtime.onnxruntime.OnnxRuntimeEngine", lambda *_: ToyEngine(toy_manifest(batch_size=3))),
+    patch(
+        "speccompile.runtime.devices.onnxruntime.OnnxRuntimeEngine", lambda *_: ToyEngine(toy_manifest(batch_size=3))
+    ),
     patch.object(Results, "add", and_stop),
 ):
     main(sys.argv[2:])

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from speccompile.batch.lines import ordered, read_lines
-from speccompile.batch.results import Result, Results
-from speccompile.batch.run import Batch
 from speccompile.errors import EngineError, UsageError
-from speccompile.serve.fields import CHAT_URL
+from speccompile.serving.batch.lines import ordered, read_lines
+from speccompile.serving.batch.results import Result, Results
+from speccompile.serving.batch.run import Batch
+from speccompile.serving.http.fields import CHAT_URL
 from tests.light.batch_example import completion, line, read, statuses, write
 
 

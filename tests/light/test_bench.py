@@ -7,13 +7,13 @@ from unittest.mock import patch
 
 import pytest
 
-from speccompile.bench import Case, make_report, measure, write_table
-from speccompile.bench.acceptance import Depth, acceptance_by_depth
-from speccompile.bench.measure import Difference, generations
-from speccompile.bench.report import mean_context
-from speccompile.bench.timed import Timed, generate_timed
-from speccompile.bench.ways import QUANTILES, Percentiles, make_way
 from speccompile.errors import PromptError, UsageError
+from speccompile.measure.bench import Case, make_report, measure, write_table
+from speccompile.measure.bench.acceptance import Depth, acceptance_by_depth
+from speccompile.measure.bench.measure import Difference, generations
+from speccompile.measure.bench.report import mean_context
+from speccompile.measure.bench.timed import Timed, generate_timed
+from speccompile.measure.bench.ways import QUANTILES, Percentiles, make_way
 from speccompile.runtime import Bundle
 from tests.light.bench_example import AUTOREGRESSIVE, SPECULATIVE, timed
 from tests.light.bundle_example import manifest
@@ -46,7 +46,7 @@ def test_both_ways_run_in_turns_after_a_warm_up():
         ran.append((prompt, options["autoregressive"]))
         return generate_timed(bundle, prompt, **options)
 
-    with patch("speccompile.bench.measure.generate_timed", spy):
+    with patch("speccompile.measure.bench.measure.generate_timed", spy):
         cases = measure(toy_bundle(), PROMPTS[:2], max_new_tokens=5, repeats=2)
     assert [way for _, way in ran] == [False, True, True, False, False, True, False, True, True, False]
     assert [prompt for prompt, _ in ran] == [PROMPTS[0]] * 6 + [PROMPTS[1]] * 4

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from speccompile.bench.budget import BreakEven, CurvePoint, acceptance_rate, make_budget
-from speccompile.bench.costs import Costs
+from speccompile.measure.bench.budget import BreakEven, CurvePoint, acceptance_rate, make_budget
+from speccompile.measure.bench.costs import Costs
 from tests.light.bench_example import AUTOREGRESSIVE, SPECULATIVE
 from tests.light.bundle_example import manifest
 

@@ -5,9 +5,9 @@ from unittest.mock import patch
 
 import pytest
 
-from speccompile.bench.roofline import Bandwidth
-from speccompile.bench.weights import WeightReads
 from speccompile.cli import main
+from speccompile.measure.bench.roofline import Bandwidth
+from speccompile.measure.bench.weights import WeightReads
 from tests.light.fake_bundle import toy_bundle, toy_manifest, write_toy_bundle
 from tests.light.toy_engine import STATIC, ToyEngine
 from tests.light.toy_models import autoregressive, path_lengths
@@ -18,8 +18,10 @@ TEMPLATE = "questions are written as chat template"
 @pytest.fixture
 def bench(tmp_path, capsys, monkeypatch):
     """Run `speccompile bench` on a toy bundle and these prompts; returns exit code, stdout and stderr."""
-    monkeypatch.setattr("speccompile.bench.roofline.measure_bandwidth", lambda threads: Bandwidth(1e9, threads, 1))
-    monkeypatch.setattr("speccompile.bench.roofline.weight_reads", lambda _: WeightReads(1000, 10))
+    monkeypatch.setattr(
+        "speccompile.measure.bench.roofline.measure_bandwidth", lambda threads: Bandwidth(1e9, threads, 1)
+    )
+    monkeypatch.setattr("speccompile.measure.bench.roofline.weight_reads", lambda _: WeightReads(1000, 10))
 
     def invoke(prompts, *arguments, engine=ToyEngine, chat=True, **changes):
         folder, file = tmp_path / "toy", tmp_path / "prompts.jsonl"
@@ -30,7 +32,7 @@ def bench(tmp_path, capsys, monkeypatch):
         write_toy_bundle(folder, chat=chat, **changes)
         file.write_text("\n".join(map(json.dumps, prompts)))
         with (
-            patch("speccompile.runtime.onnxruntime.OnnxRuntimeEngine", opened),
+            patch("speccompile.runtime.devices.onnxruntime.OnnxRuntimeEngine", opened),
             pytest.raises(SystemExit) as leaving,
         ):
             main(["bench", str(folder), "--prompts", str(file), "--max-new-tokens", "20", *map(str, arguments)])

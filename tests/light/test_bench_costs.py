@@ -4,9 +4,9 @@ from itertools import pairwise
 
 import pytest
 
-from speccompile.bench import costs as costs_module
-from speccompile.bench.costs import WARM_UP, Costs, break_even, curve_widths, expected_tokens, measure_costs
 from speccompile.errors import UsageError
+from speccompile.measure.bench import costs as costs_module
+from speccompile.measure.bench.costs import WARM_UP, Costs, break_even, curve_widths, expected_tokens, measure_costs
 from tests.light.fake_bundle import toy_bundle, toy_manifest
 from tests.light.toy_engine import ToyEngine
 

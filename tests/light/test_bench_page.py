@@ -8,15 +8,15 @@ from xml.etree import ElementTree
 
 import pytest
 
-from speccompile.bench import check_page, make_report, write_page
-from speccompile.bench.costs import Costs
-from speccompile.bench.measure import Case
-from speccompile.bench.page import make_page
-from speccompile.bench.plots import bar_chart, bar_rows, heat_map, line_chart
-from speccompile.bench.report import Surroundings
-from speccompile.bench.roofline import Bandwidth, Reading
-from speccompile.bench.weights import WeightReads
 from speccompile.errors import EngineError, SpeccompileError, UsageError
+from speccompile.measure.bench import check_page, make_report, write_page
+from speccompile.measure.bench.costs import Costs
+from speccompile.measure.bench.measure import Case
+from speccompile.measure.bench.page import make_page
+from speccompile.measure.bench.plots import bar_chart, bar_rows, heat_map, line_chart
+from speccompile.measure.bench.report import Surroundings
+from speccompile.measure.bench.roofline import Bandwidth, Reading
+from speccompile.measure.bench.weights import WeightReads
 from tests.light.bench_example import AUTOREGRESSIVE, SPECULATIVE, timed
 from tests.light.fake_bundle import toy_bundle
 

@@ -7,13 +7,13 @@ from unittest.mock import patch
 
 import pytest
 
-from speccompile.bench import Case, measure
-from speccompile.bench.conversation import Writer
-from speccompile.bench.groups import Group, GroupWay, make_groups
-from speccompile.bench.timed import Timed
 from speccompile.bundle.prompts import MT_BENCH, Question, read_prompts, read_questions
 from speccompile.errors import PromptError
-from speccompile.runtime.text import Text
+from speccompile.measure.bench import Case, measure
+from speccompile.measure.bench.conversation import Writer
+from speccompile.measure.bench.groups import Group, GroupWay, make_groups
+from speccompile.measure.bench.timed import Timed
+from speccompile.runtime.text.text import Text
 from tests.light.bench_example import AUTOREGRESSIVE, SPECULATIVE
 from tests.light.fake_bundle import toy_bundle, toy_tokenizer
 
@@ -165,7 +165,7 @@ def test_an_answer_with_more_tokens_than_were_generated(text):
     asked, longer = Question(("ab", "cd"), "qa"), SimpleNamespace(generation=SimpleNamespace(text="x" * 200))
     refused = "prompt 1, turn 2: the prompt has 207 tokens, more than this bundle's capacity of 160"
     with (
-        patch("speccompile.bench.measure.generate_timed", return_value=longer),
+        patch("speccompile.measure.bench.measure.generate_timed", return_value=longer),
         pytest.raises(PromptError, match=refused),
     ):
         measure(toy_bundle(text), [asked], max_new_tokens=6)

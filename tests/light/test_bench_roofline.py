@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from speccompile.bench import roofline
-from speccompile.bench.roofline import Bandwidth, Reading, make_roofline, measure_bandwidth, measure_reading
-from speccompile.bench.ways import make_way
-from speccompile.bench.weights import WeightReads, weight_reads
 from speccompile.contract import Graph, Tensor
+from speccompile.measure.bench import roofline
+from speccompile.measure.bench.roofline import Bandwidth, Reading, make_roofline, measure_bandwidth, measure_reading
+from speccompile.measure.bench.ways import make_way
+from speccompile.measure.bench.weights import WeightReads, weight_reads
 from tests.light.bench_example import AUTOREGRESSIVE, SPECULATIVE, timed
 from tests.light.bundle_example import cpu_entry, manifest
 

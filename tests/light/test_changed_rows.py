@@ -7,9 +7,9 @@ from torch import Tensor
 from transformers import DeepseekV3Config
 from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3Attention
 
-from speccompile.step import ops
-from speccompile.step.latent import absorbed, is_latent
-from speccompile.step.repeated import grouped_heads, of_half, repeated_heads
+from speccompile.compiler.step import ops
+from speccompile.compiler.step.latent import absorbed, is_latent
+from speccompile.compiler.step.repeated import grouped_heads, of_half, repeated_heads
 
 BATCH, TOKENS, ROWS = 2, 3, 7
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from speccompile.checkpoints.weights import read_tensors, stored_tensors
+from speccompile.compiler.checkpoints.facts import read_checkpoint
+from speccompile.compiler.checkpoints.weights import read_tensors, stored_tensors
 from speccompile.errors import CheckpointError, UnsupportedModelError
-from speccompile.recipe.checkpoint import read_checkpoint
 
 
 @pytest.fixture

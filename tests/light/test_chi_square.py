@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from speccompile.prove.chi_square import Cell, chi_square, survival
+from speccompile.compiler.prove.chi_square import Cell, chi_square, survival
 
 
 @pytest.mark.parametrize("degrees", [1, 2, 3, 4, 5, 10, 11, 63, 400, 1001])

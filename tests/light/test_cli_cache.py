@@ -9,9 +9,9 @@ import pytest
 from speccompile.bundle.steps import BuildCache
 from speccompile.cli import edge
 from speccompile.cli.main import group
-from speccompile.engines.cache import Cache
-from speccompile.runtime.checked import CheckedEngines
-from speccompile.runtime.packed import Key, PackedWeights
+from speccompile.compiler.engines.cache import Cache
+from speccompile.runtime.devices.checked import CheckedEngines
+from speccompile.runtime.devices.packed import Key, PackedWeights
 from tests.light.cache_example import key_of, put
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from speccompile.cli import main
 from speccompile.runtime.options import Sampling
-from speccompile.runtime.text import Text
+from speccompile.runtime.text.text import Text
 from tests.light.fake_bundle import JSON_KEYS, toy_manifest, write_toy_bundle
 from tests.light.toy_engine import ToyEngine
 from tests.light.toy_models import autoregressive, path_lengths
@@ -40,7 +40,7 @@ def slow_drafts(*arguments):
     return drafts(*arguments)
 
 with (
-    patch("speccompile.runtime.onnxruntime.OnnxRuntimeEngine", lambda *arguments: ToyEngine(toy_manifest())),
+    patch("speccompile.runtime.devices.onnxruntime.OnnxRuntimeEngine", lambda *arguments: ToyEngine(toy_manifest())),
     patch("tests.light.toy_engine.drafts", slow_drafts),
 ):
     main(sys.argv[1:])
@@ -58,7 +58,10 @@ def run(capsysbinary):
 
     def invoke(*arguments, **changes):
         with (
-            patch("speccompile.runtime.onnxruntime.OnnxRuntimeEngine", lambda *_: ToyEngine(toy_manifest(**changes))),
+            patch(
+                "speccompile.runtime.devices.onnxruntime.OnnxRuntimeEngine",
+                lambda *_: ToyEngine(toy_manifest(**changes)),
+            ),
             pytest.raises(SystemExit) as leaving,
         ):
             main(["-q", "generate", *map(str, arguments)])
@@ -78,7 +81,7 @@ def test_text_goes_to_stdout(folder, run):
 
 
 def test_the_summary_goes_to_stderr(folder, capsysbinary):
-    with patch("speccompile.runtime.onnxruntime.OnnxRuntimeEngine", lambda *_: ToyEngine(toy_manifest())):
+    with patch("speccompile.runtime.devices.onnxruntime.OnnxRuntimeEngine", lambda *_: ToyEngine(toy_manifest())):
         with pytest.raises(SystemExit):
             main(["generate", str(folder), "--prompt", "def", "--autoregressive", "--max-new-tokens", "3"])
         opening, summary = capsysbinary.readouterr().err.decode().splitlines()
@@ -167,7 +170,9 @@ def test_a_seed_that_was_not_given_is_told(sampling, run, capsysbinary):
     again = json.loads(run(sampling, *arguments, "--seed", first["seed"], **SAMPLING)[1])
     assert first["token_ids"] == again["token_ids"]
     with (
-        patch("speccompile.runtime.onnxruntime.OnnxRuntimeEngine", lambda *_: ToyEngine(toy_manifest(**SAMPLING))),
+        patch(
+            "speccompile.runtime.devices.onnxruntime.OnnxRuntimeEngine", lambda *_: ToyEngine(toy_manifest(**SAMPLING))
+        ),
         pytest.raises(SystemExit),
     ):
         main(["generate", str(sampling), "--prompt", "def", "--temperature", "1", "--seed", "5"])

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from speccompile.cli import main
+from speccompile.machine.system import MemoryLimit
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.recipe.needs import needs_of
 from speccompile.recipe.room import Room
-from speccompile.system import MemoryLimit
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from speccompile.serve.model import Model
+from speccompile.serving.http.model import Model
 from tests.light.fake_bundle import write_toy_bundle
 from tests.light.serve_example import Running, chat_bundle, serving
 
@@ -36,7 +36,7 @@ def gated(tokens):
     return target(tokens)
 
 with (
-    patch("speccompile.runtime.onnxruntime.OnnxRuntimeEngine", lambda *_: toy_engine.ToyEngine(toy_manifest())),
+    patch("speccompile.runtime.devices.onnxruntime.OnnxRuntimeEngine", lambda *_: toy_engine.ToyEngine(toy_manifest())),
     patch("tests.light.toy_engine.target", gated),
 ):
     main(sys.argv[2:])
@@ -177,7 +177,7 @@ def test_an_installation_without_the_extra_says_so(folder, monkeypatch, capsys):
     from speccompile.cli import edge
     from speccompile.cli.main import group
 
-    monkeypatch.setitem(sys.modules, "speccompile.serve.app", None)
+    monkeypatch.setitem(sys.modules, "speccompile.serving.http.app", None)
     monkeypatch.setitem(sys.modules, "starlette", None)
     assert edge.run(group, ["serve", str(folder)]) == 2
     assert "expected the extra 'serve', which this command needs" in capsys.readouterr().err

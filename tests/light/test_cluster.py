@@ -7,17 +7,17 @@ import sys
 import pytest
 
 from speccompile.cli.main import group
-from speccompile.cluster.affinity import BEGINNING, key_of, ranked
-from speccompile.cluster.connect import connected
-from speccompile.cluster.front import Front
-from speccompile.cluster.matrix import cell_json, combinations, read_cells
-from speccompile.cluster.replica import Replica
-from speccompile.cluster.replicas import Replicas
+from speccompile.compiler.build.matrix import cell_json, combinations, read_cells
 from speccompile.errors import BuildError, EngineError, PromptError, RecipeError, UsageError
-from speccompile.pool import HERE, Task, run_all
-from speccompile.runtime.serving import Limits
-from speccompile.serve.app import Settings
-from speccompile.serve.model import Model
+from speccompile.machine.pool import HERE, Task, run_all
+from speccompile.serving.cluster.affinity import BEGINNING, key_of, ranked
+from speccompile.serving.cluster.connect import connected
+from speccompile.serving.cluster.front import Front
+from speccompile.serving.cluster.replica import Replica
+from speccompile.serving.cluster.replicas import Replicas
+from speccompile.serving.http.app import Settings
+from speccompile.serving.http.model import Model
+from speccompile.serving.scheduler import Limits
 from tests.light.fake_bundle import write_toy_bundle
 from tests.light.serve_example import chat_bundle
 from tests.light.toy_models import autoregressive

@@ -7,17 +7,17 @@ from dataclasses import replace
 
 import pytest
 
-from speccompile.bench.measure import Case
 from speccompile.bundle.folders import lock_folder
 from speccompile.bundle.prompts import Question
 from speccompile.cli import main
-from speccompile.compare.page import make_page, write_page
-from speccompile.compare.passes import Pass, PassJob
-from speccompile.compare.report import Comparison, make_comparison, make_way_report, published
-from speccompile.compare.run import Job, Options
-from speccompile.compare.table import write_table
-from speccompile.compare.ways import Way
 from speccompile.errors import EngineError, PromptError, UsageError
+from speccompile.measure.bench.measure import Case
+from speccompile.measure.compare.page import make_page, write_page
+from speccompile.measure.compare.passes import Pass, PassJob
+from speccompile.measure.compare.report import Comparison, make_comparison, make_way_report, published
+from speccompile.measure.compare.run import Job, Options
+from speccompile.measure.compare.table import write_table
+from speccompile.measure.compare.ways import Way
 from speccompile.recipe.capabilities import DRAFTER_KEYS
 from tests.light.bench_example import AUTOREGRESSIVE, SPECULATIVE, timed
 from tests.light.compare_example import Workshop, toy_pass
@@ -190,7 +190,7 @@ def test_options_that_a_recipe_cannot_have(job):
 
 
 def test_bundles_that_do_not_fit_together_decode_by_themselves(job, monkeypatch, caplog):
-    monkeypatch.setattr("speccompile.compare.run.lowest_limit", lambda: type("Limit", (), {"size": 3}))
+    monkeypatch.setattr("speccompile.measure.compare.run.lowest_limit", lambda: type("Limit", (), {"size": 3}))
     workshop = Workshop()
     run(job(), workshop)
     assert [each.baseline for each in workshop.jobs] == [None] * 6

@@ -6,8 +6,8 @@ from unittest.mock import patch
 import pytest
 
 from speccompile.bundle.prompts import Question
-from speccompile.compare.passes import Pass, PassJob, measure_way, run_pass
 from speccompile.errors import BundleError, EngineError
+from speccompile.measure.compare.passes import Pass, PassJob, measure_way, run_pass
 from tests.light.fake_bundle import toy_manifest, toy_tokenizer, write_toy_bundle
 from tests.light.toy_engine import ToyEngine
 from tests.light.toy_models import autoregressive
@@ -32,7 +32,7 @@ def opened(tmp_path):
 
     write_toy_bundle(tmp_path / "toy", chat=False)
     write_toy_bundle(tmp_path / "plain", chat=False, speculative=False)
-    with patch("speccompile.runtime.onnxruntime.OnnxRuntimeEngine", engine):
+    with patch("speccompile.runtime.devices.onnxruntime.OnnxRuntimeEngine", engine):
         yield tmp_path, engines
 
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from speccompile.compare.ways import DEFAULTS, Way, check_ground, default_ways, read_ways, replaced
+from speccompile.drafters import FAMILIES, WEIGHTED
 from speccompile.errors import RecipeError, UsageError
-from speccompile.families import FAMILIES, WEIGHTED
-from speccompile.tune.space import Source
+from speccompile.measure.compare.ways import DEFAULTS, Way, check_ground, default_ways, read_ways, replaced
+from speccompile.measure.tune.space import Source
 
 MODEL = {"kind": "model", "model": "drafter"}
 

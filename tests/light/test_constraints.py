@@ -12,8 +12,9 @@ from llguidance import LLMatcher, LLTokenizer
 
 from speccompile.contract import Graph, Tensor
 from speccompile.errors import BundleError, EngineError, UsageError
-from speccompile.runtime.constraints import KINDS, Grammars, Masks, Matcher
+from speccompile.runtime.constraints import KINDS, Grammars, Matcher
 from speccompile.runtime.generation import Row
+from speccompile.runtime.rounds.masks import Masks
 from speccompile.tree import ROOT
 from tests.light.fake_bundle import toy_manifest
 

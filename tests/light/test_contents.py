@@ -11,7 +11,7 @@ from blake3 import blake3
 
 from speccompile.bundle import contents
 from speccompile.bundle.contents import FileHashes, content_hash
-from speccompile.checkpoints.unchanged import Unchanged
+from speccompile.compiler.checkpoints.unchanged import Unchanged
 from speccompile.errors import BundleError, CheckpointError, UsageError
 
 

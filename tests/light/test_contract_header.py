@@ -11,14 +11,14 @@ import onnx
 import pytest
 
 from speccompile import contract
-from speccompile.bench.weights import LOOKUPS
 from speccompile.bundle import manifest as names
 from speccompile.errors import KINDS
+from speccompile.measure.bench.weights import LOOKUPS
 from speccompile.recipe.capabilities import ROWS
+from speccompile.runtime.devices.onnxruntime_device import PROVIDERS
 from speccompile.runtime.generation import FINISH_REASONS
-from speccompile.runtime.onnxruntime_device import PROVIDERS
-from speccompile.serve import openapi
-from speccompile.triton.tensors import INPUTS, OUTPUTS
+from speccompile.serving.http import openapi
+from speccompile.serving.triton.tensors import INPUTS, OUTPUTS
 from tests.light.bundle_example import manifest
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from speccompile.errors import EngineError
-from speccompile.runtime.cuda import open_device
+from speccompile.runtime.devices.cuda import open_device
 from tests.light.fake_cuda import Error, FakeCuda
 
 

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from speccompile.compiler.prove.counts import Drawn, first_two
+from speccompile.compiler.prove.distribution import SETTINGS, Request, check, draw_all, make_prompt, sample_count
+from speccompile.compiler.prove.filters import Reference
 from speccompile.errors import ProofError
-from speccompile.prove.counts import Drawn, first_two
-from speccompile.prove.distribution import SETTINGS, Request, check, draw_all, make_prompt, sample_count
-from speccompile.prove.filters import Reference
 from speccompile.runtime.options import Sampling
 from tests.light.toy_sampler import DEPTH, Rules, ToyBundle, reference
 

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from speccompile.cli import doctor, machine
 from speccompile.cli.abilities import Conclusion
-from speccompile.engines.flavour import Gpu
+from speccompile.compiler.engines.flavour import Gpu
 from speccompile.errors import SpeccompileError
 
 IN_A_PROCESS = "import sys; from speccompile.cli.doctor import command; command(sys.argv[1:], prog_name='doctor')"

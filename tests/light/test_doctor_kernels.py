@@ -14,8 +14,8 @@ from onnxruntime.datasets import get_example
 from speccompile import native
 from speccompile.cli import doctor, edge
 from speccompile.cli.main import group
-from speccompile.runtime import sessions
-from speccompile.runtime.protobuf import bytes_field
+from speccompile.runtime.devices import sessions
+from speccompile.runtime.devices.protobuf import bytes_field
 
 COMPILED = native.FILE
 needs_kernels = pytest.mark.skipif(not COMPILED.is_file(), reason="the kernels were not compiled here")

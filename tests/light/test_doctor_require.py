@@ -15,7 +15,7 @@ from speccompile import native
 from speccompile.cli import abilities, doctor, trials
 from speccompile.cli.abilities import ABILITIES, Conclusion, conclude
 from speccompile.cli.machine import COMPILE, GPU, RUN, Machine, Package
-from speccompile.engines.flavour import find_gpu
+from speccompile.compiler.engines.flavour import find_gpu
 from speccompile.errors import EngineError, SpeccompileError
 from speccompile.native import Absence
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from speccompile.runtime.options import Sampling
-from speccompile.runtime.rounds import aligned_parts
+from speccompile.runtime.rounds.rounds import aligned_parts
 from tests.light.fake_bundle import toy_bundle
 from tests.light.fake_machine import make_machine
 from tests.light.forced_pace import force

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from speccompile.bundle import cache
+from speccompile.compiler.engines.cache import Cache, default_folder
+from speccompile.compiler.engines.key import make_key
 from speccompile.contract import Graph
-from speccompile.engines.cache import Cache, default_folder
-from speccompile.engines.key import make_key
 from speccompile.errors import UsageError
 from tests.light.cache_example import GRAPH, REPORT, key_of, put, settings
 
@@ -24,7 +24,7 @@ LIMIT = 1e9
 WRITER = """
 import sys
 from pathlib import Path
-from speccompile.engines.cache import Cache
+from speccompile.compiler.engines.cache import Cache
 from tests.light.cache_example import REPORT, key_of
 folder, work, seed = sys.argv[1:]
 import random

@@ -4,11 +4,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from speccompile import system
-from speccompile.engines import Limits, tensorrt
-from speccompile.engines.demand import Demand, demand_of
+from speccompile.compiler.engines import Limits, tensorrt
+from speccompile.compiler.engines.demand import Demand, demand_of
 from speccompile.errors import EngineError
-from speccompile.system import MemoryLimit
+from speccompile.machine import system
+from speccompile.machine.system import MemoryLimit
 from tests.light.test_engine_network import GRAPH, Layer, Network, tensor, update
 from tests.light.test_engine_settings import settings
 

@@ -9,9 +9,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from speccompile.compiler.engines import Settings, network, tensorrt
+from speccompile.compiler.engines.messages import Messages
 from speccompile.contract import Graph, Tensor
-from speccompile.engines import Settings, network, tensorrt
-from speccompile.engines.messages import Messages
 from speccompile.errors import EngineError
 
 CACHE = (1, 2, 8, 4)
@@ -116,7 +116,7 @@ def test_a_worker_without_its_parent_does_nothing(tmp_path):
     settings = Settings("tensorrt_rtx", "8.9", {}, {})
     job = {"onnx": "x", "output": "y", "graph": GRAPH.to_json(), "settings": settings.to_json(), "parent": 1}
     (tmp_path / "job.json").write_text(json.dumps(job))
-    command = [sys.executable, "-m", "speccompile.engines.worker", "job.json", "result.json"]
+    command = [sys.executable, "-m", "speccompile.compiler.engines.worker", "job.json", "result.json"]
     root = Path(tensorrt.__file__).parents[2]
     run = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False, env={"PYTHONPATH": str(root)})
     assert run.returncode == -signal.SIGKILL

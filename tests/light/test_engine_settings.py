@@ -7,14 +7,14 @@ import sys
 
 import pytest
 
+from speccompile.compiler.engines import Limits, Settings, failures, flavour, make_settings
+from speccompile.compiler.engines.failures import Ending, explain
+from speccompile.compiler.engines.flavour import Gpu
+from speccompile.compiler.engines.memory import Memory, read_memory
+from speccompile.compiler.engines.messages import fused_layers, what_it_did
 from speccompile.contract import Graph, Tensor
-from speccompile.engines import Limits, Settings, failures, flavour, make_settings
-from speccompile.engines.failures import Ending, explain
-from speccompile.engines.flavour import Gpu
-from speccompile.engines.memory import Memory, read_memory
-from speccompile.engines.messages import fused_layers, what_it_did
 from speccompile.errors import EngineError, UsageError
-from speccompile.system import MemoryLimit, physical_memory
+from speccompile.machine.system import MemoryLimit, physical_memory
 
 
 def graph() -> Graph:

@@ -7,15 +7,16 @@ from dataclasses import replace
 import pytest
 
 from speccompile.bundle import BundleWriter, EngineEntry
-from speccompile.engines import store_weights_once
+from speccompile.compiler.engines import store_weights_once
 from speccompile.errors import EngineError, UsageError
-from speccompile.runtime import Bundle, engines, onnxruntime_device, tensorrt_program
-from speccompile.runtime.engine import process_memory
-from speccompile.runtime.engines import choose, open_engine
-from speccompile.runtime.onnxruntime import OnnxRuntimeEngine
-from speccompile.runtime.onnxruntime_device import OnnxRuntimeDeviceEngine
-from speccompile.runtime.tensorrt import TensorRTEngine
-from speccompile.system import available_cores
+from speccompile.machine.system import available_cores
+from speccompile.runtime import Bundle
+from speccompile.runtime.devices import engines, onnxruntime_device, tensorrt_program
+from speccompile.runtime.devices.engine import process_memory
+from speccompile.runtime.devices.engines import choose, open_engine
+from speccompile.runtime.devices.onnxruntime import OnnxRuntimeEngine
+from speccompile.runtime.devices.onnxruntime_device import OnnxRuntimeDeviceEngine
+from speccompile.runtime.devices.tensorrt import TensorRTEngine
 from tests.light.bundle_example import cpu_entry
 from tests.light.fake_bundle import toy_manifest
 from tests.light.fake_cuda import Error, FakeCuda

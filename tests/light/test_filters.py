@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from speccompile.prove.filters import described, options, possible, shaped, unfiltered
-from speccompile.prove.processors import probabilities
+from speccompile.compiler.prove.filters import described, options, possible, shaped, unfiltered
+from speccompile.compiler.prove.processors import probabilities
 from speccompile.runtime.options import Sampling
 
 SETTINGS = (

@@ -6,8 +6,8 @@ import pytest
 
 from speccompile.bundle import BundleWriter, EngineEntry
 from speccompile.bundle.manifest import TensorRTBuild
-from speccompile.engines import flavour
-from speccompile.engines.finish import finish
+from speccompile.compiler.engines import flavour
+from speccompile.compiler.engines.finish import finish
 from speccompile.errors import BuildError
 from tests.light.bundle_example import fill, manifest, verify_graph
 

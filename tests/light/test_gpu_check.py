@@ -8,7 +8,7 @@ from xml.sax.saxutils import quoteattr
 
 import pytest
 
-from speccompile.engines.flavour import find_gpu
+from speccompile.compiler.engines.flavour import find_gpu
 from speccompile.recipe import load_recipe
 from speccompile.recipe.training import plan_training
 from tests.light.fake_cuda import FakeCuda

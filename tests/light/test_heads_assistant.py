@@ -8,8 +8,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from speccompile.drafters.assistant.network import load_assistant
 from speccompile.errors import CheckpointError
-from speccompile.families.assistant.network import load_assistant
 from speccompile.recipe import Plan, load_recipe, make_plan
 from tests import zoo
 from tests.heads.assistant import CENTROIDS, TOP_K, assistant, edit

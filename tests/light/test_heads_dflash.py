@@ -7,11 +7,11 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig
 
+from speccompile.drafters.find import find_head, find_kind, read_head
+from speccompile.drafters.folder import read_folder
 from speccompile.errors import CheckpointError, RecipeError
-from speccompile.families.find import find_head, find_kind, read_head
-from speccompile.families.folder import read_folder
-from speccompile.families.head import HeadRequest, HeadTarget
-from speccompile.recipe.refusal import Origin
+from speccompile.plan.head import HeadRequest, HeadTarget
+from speccompile.plan.refusal import Origin
 from tests.heads import dflash as heads
 
 TARGET = LlamaConfig(vocab_size=96, hidden_size=64, num_hidden_layers=4)

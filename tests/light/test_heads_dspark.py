@@ -5,10 +5,10 @@ import json
 import pytest
 from transformers import LlamaConfig
 
+from speccompile.drafters.find import find_kind, read_head
 from speccompile.errors import CheckpointError, RecipeError
-from speccompile.families.find import find_kind, read_head
-from speccompile.families.head import HeadRequest, HeadTarget
-from speccompile.recipe.refusal import Origin
+from speccompile.plan.head import HeadRequest, HeadTarget
+from speccompile.plan.refusal import Origin
 from tests.heads import dflash as heads
 
 TARGET = LlamaConfig(vocab_size=96, hidden_size=64, num_hidden_layers=4)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from speccompile.families.weights import read_tensors
+from speccompile.drafters.weights import read_tensors
 from speccompile.recipe import Plan, load_recipe, make_plan
 from tests.heads import WIDTH
 from tests.heads.hydra import hydra

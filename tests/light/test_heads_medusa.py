@@ -10,9 +10,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from speccompile.drafters.weights import draft_vocabulary, read_tensors
 from speccompile.errors import SpeccompileError
-from speccompile.families.head import HeadPlan
-from speccompile.families.weights import draft_vocabulary, read_tensors
+from speccompile.plan.head import HeadPlan
 from speccompile.recipe import Plan, load_recipe, make_plan
 from tests.heads import WIDTH
 from tests.heads.medusa import faster_decoding, into_model, vllm

@@ -6,8 +6,8 @@ import pytest
 from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig
 
+from speccompile.drafters.find import find_kind
 from speccompile.errors import CheckpointError, RecipeError
-from speccompile.families.find import find_kind
 from speccompile.recipe import load_recipe, make_plan
 from tests.heads.mtp import LAYERS, TARGETS, mtp_head, mtp_target
 

@@ -6,10 +6,10 @@ import pytest
 from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig
 
+from speccompile.drafters.find import find_kind, read_head
 from speccompile.errors import CheckpointError, RecipeError
-from speccompile.families.find import find_kind, read_head
-from speccompile.families.head import HeadRequest, HeadTarget
-from speccompile.recipe.refusal import Origin
+from speccompile.plan.head import HeadRequest, HeadTarget
+from speccompile.plan.refusal import Origin
 from tests.heads import WIDTH
 from tests.heads.p_eagle import p_eagle
 

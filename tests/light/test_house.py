@@ -6,8 +6,10 @@ import re
 import runpy
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
+import grimp
 import pytest
 
 from speccompile.runtime import Generation
@@ -133,3 +135,29 @@ def test_no_source_file_is_ignored_by_git() -> None:
     if "not a git repository" in run.stderr:
         pytest.skip("this is no git checkout: nothing is ignored")
     assert (run.returncode, run.stdout) == (0, ""), run.stderr
+
+
+def rooms() -> list[str]:
+    """Modules of the layers of pyproject.toml, the highest first."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
+    return [room.strip() for line in contracts[0]["layers"] for room in line.split("|")]
+
+
+def test_every_room_has_a_layer_and_says_what_it_is_for() -> None:
+    found = {f"speccompile.{path.name.removesuffix('.py')}" for path in (ROOT / "speccompile").iterdir()}
+    found -= {"speccompile.__init__", "speccompile.__main__", "speccompile.__pycache__", "speccompile.py.typed"}
+    assert {".".join(room.split(".")[:2]) for room in rooms()} == found
+    assert len(found) <= 18
+    for folder in (ROOT / "speccompile").glob("*/__init__.py"):
+        said = ast.get_docstring(ast.parse(folder.read_text(encoding="utf-8"))) or ""
+        assert 0 < len(said.splitlines()) <= 10, folder
+        assert re.search(r"^Imported by |\. Imported by ", said, re.M), folder
+
+
+def test_no_modules_import_each_other() -> None:
+    """Not even for types."""
+    graph = grimp.build_graph("speccompile", cache_dir=None)
+    left = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
+    while free := {module for module, imported in left.items() if not imported & left.keys()}:
+        left = {module: imported for module, imported in left.items() if module not in free}
+    assert sorted(left) == []

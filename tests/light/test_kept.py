@@ -11,9 +11,9 @@ from safetensors.numpy import load_file, save_file
 from speccompile.cli.generate import command
 from speccompile.contract import Graph, Tensor, with_float_states
 from speccompile.errors import EngineError, UsageError
-from speccompile.runtime.device import DeviceEngine
-from speccompile.runtime.kept import Kept
-from speccompile.runtime.text import Text
+from speccompile.runtime.devices.device import DeviceEngine
+from speccompile.runtime.rounds.kept import Kept
+from speccompile.runtime.text.text import Text
 from tests.light.fake_bundle import toy_bundle, toy_manifest, toy_tokenizer
 from tests.light.fake_cuda import FakeCuda
 

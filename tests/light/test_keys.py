@@ -4,9 +4,9 @@ import hashlib
 
 import pytest
 
-from speccompile.serve.app import Settings
-from speccompile.serve.keys import Keys, read_keys
-from speccompile.serve.refusal import RefusedError
+from speccompile.serving.http.app import Settings
+from speccompile.serving.http.keys import Keys, read_keys
+from speccompile.serving.http.refusal import RefusedError
 from tests.light.serve_example import puppet_server
 
 KEY, OTHER = "sk-0123456789abcdef", "sk-0123456789abcdeg"

@@ -3,9 +3,9 @@
 import pytest
 from transformers.configuration_utils import _LEGACY_LAYER_TYPE_REMAP, ALLOWED_ATTN_LAYER_TYPES
 
-from speccompile.checkpoints.layer_types import KNOWN, LISTS
+from speccompile.compiler.checkpoints.facts import read_checkpoint
+from speccompile.compiler.checkpoints.layer_types import KNOWN, LISTS
 from speccompile.errors import CheckpointError, UnsupportedModelError
-from speccompile.recipe.checkpoint import read_checkpoint
 
 
 @pytest.mark.parametrize("name", LISTS)

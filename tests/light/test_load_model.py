@@ -7,9 +7,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
-from speccompile.models.load import load_model
-from speccompile.models.tokenizer import write_tokenizer
-from speccompile.runtime.chat import read_chat
+from speccompile.compiler.models.load import load_model
+from speccompile.compiler.models.tokenizer import write_tokenizer
+from speccompile.runtime.text.chat import read_chat
 from tests import zoo
 
 TEXT = torch.arange(9, 9 + 40 * 6, 6)[None]

@@ -7,7 +7,7 @@ import pytest
 
 from speccompile.errors import UsageError
 from speccompile.runtime.logprobs import find_logprobs
-from speccompile.runtime.text import Text
+from speccompile.runtime.text.text import Text
 from tests.light.fake_bundle import toy_bundle, toy_tokenizer
 from tests.light.toy_models import autoregressive, logits
 

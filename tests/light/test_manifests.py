@@ -10,8 +10,8 @@ from click.testing import CliRunner
 from jsonschema import Draft202012Validator
 
 from speccompile.cli.serve import command
-from speccompile.serve.app import make_app
-from speccompile.serve.model import Model
+from speccompile.serving.http.app import make_app
+from speccompile.serving.http.model import Model
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "scripts" / "examples"
 KUBERNETES = "1.34"

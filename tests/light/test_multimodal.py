@@ -4,12 +4,12 @@ import pytest
 import torch
 from transformers import AutoModelForImageTextToText, LlavaConfig
 
+from speccompile.compiler.checkpoints.facts import read_checkpoint
+from speccompile.compiler.models.load import load_model
+from speccompile.compiler.models.probe import probe
+from speccompile.compiler.step.decoder import CacheShape
 from speccompile.errors import CheckpointError, UnsupportedModelError
-from speccompile.models.load import load_model
-from speccompile.models.probe import probe
 from speccompile.recipe import load_recipe, make_plan
-from speccompile.recipe.checkpoint import read_checkpoint
-from speccompile.step.decoder import CacheShape
 from tests import multimodal, zoo
 
 TEXT = torch.arange(9, 9 + 40 * 6, 6)[None]

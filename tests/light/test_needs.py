@@ -12,10 +12,10 @@ import pytest
 import yaml
 
 from speccompile.errors import BuildError, ProofError
+from speccompile.machine.system import MemoryLimit
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.recipe.needs import KERNELS, Needs, needs_of
 from speccompile.recipe.room import Room, check_room, find_room, shortages, with_figures
-from speccompile.system import MemoryLimit
 
 RTX = {"backend": "tensorrt_rtx", "provider": "cuda"}
 SIZES = {"8b": (4096, 14336, 32, 32, 8, 128256, False), "1b": (2048, 8192, 16, 32, 8, 128256, True)}

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from speccompile.step import ops
+from speccompile.compiler.step import ops
 
 RANDOM = np.random.default_rng(5)
 

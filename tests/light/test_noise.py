@@ -2,7 +2,7 @@
 
 import pytest
 
-from speccompile.prove.noise import NOISE, tolerance
+from speccompile.compiler.prove.noise import NOISE, tolerance
 
 
 @pytest.mark.parametrize("layers", [1, 4, 16, 80])

@@ -6,8 +6,8 @@ The probabilities are such that floats hold them, and their sums, as they are.
 import pytest
 import torch
 
-from speccompile.step import ops
-from speccompile.step.sampling import Settings, candidates, draw_candidate, heat
+from speccompile.compiler.step import ops
+from speccompile.compiler.step.sampling import Settings, candidates, draw_candidate, heat
 
 PROBS = torch.tensor([0.125, 0.5, 0.25, 0.0625, 0.0625])
 EVERYTHING = {"top_k": 0, "top_p": 1.0, "min_p": 0.0}

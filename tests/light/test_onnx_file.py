@@ -4,7 +4,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from speccompile.runtime.onnx_file import Carrier, external_data, with_carriers
+from speccompile.runtime.devices.onnx_file import Carrier, external_data, with_carriers
 
 
 def tensor(name: str, **entries: str) -> TensorProto:

@@ -14,8 +14,13 @@ from onnx import TensorProto, helper
 from speccompile.bundle import EngineEntry
 from speccompile.contract import Graph, Tensor
 from speccompile.errors import EngineError
-from speccompile.runtime import onnxruntime_device
-from speccompile.runtime.onnxruntime_device import MOST_CAPTURED, PROVIDERS, OnnxRuntimeDeviceEngine, check_provider
+from speccompile.runtime.devices import onnxruntime_device
+from speccompile.runtime.devices.onnxruntime_device import (
+    MOST_CAPTURED,
+    PROVIDERS,
+    OnnxRuntimeDeviceEngine,
+    check_provider,
+)
 from tests.light.fake_cuda import FakeCuda
 
 GRAPH = Graph(

@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
-from speccompile.runtime.pace import FIRST_GAP, LONGEST_GAP, REFRESH, SELDOM, SHARE, Pace
-from speccompile.runtime.speed import HOPE, MEMORY, PRIOR, Acceptance, Speed, Times
+from speccompile.runtime.rounds.pace import FIRST_GAP, LONGEST_GAP, REFRESH, SELDOM, SHARE, Pace
+from speccompile.runtime.rounds.speed import HOPE, MEMORY, PRIOR, Acceptance, Speed, Times
 
 DRAFTS, PROMPT = 4, 128
 CHAIN = {width: width - 1 for width in range(1, DRAFTS + 2)}

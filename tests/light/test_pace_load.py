@@ -4,8 +4,8 @@ from random import Random
 
 import pytest
 
-from speccompile.runtime.pace import Pace
-from speccompile.runtime.speed import Speed
+from speccompile.runtime.rounds.pace import Pace
+from speccompile.runtime.rounds.speed import Speed
 from tests.light.test_pace import CHAIN
 
 

@@ -20,10 +20,10 @@ from onnx import TensorProto, external_data_helper, helper, numpy_helper
 
 from speccompile.bundle.hashes import hash_folder, write_hashes
 from speccompile.errors import EngineError
-from speccompile.runtime import packed
-from speccompile.runtime.onnx_file import Carrier, with_carriers
-from speccompile.runtime.packed import PackedWeights
-from speccompile.runtime.sessions import session_options, shared_session
+from speccompile.runtime.devices import packed
+from speccompile.runtime.devices.onnx_file import Carrier, with_carriers
+from speccompile.runtime.devices.packed import PackedWeights
+from speccompile.runtime.devices.sessions import session_options, shared_session
 
 WIDTH, BLOCK = 256, 32
 INPUT = np.random.default_rng(1).standard_normal((3, WIDTH), np.float32)

@@ -6,8 +6,8 @@ import pytest
 
 from speccompile.cli import main
 from speccompile.errors import RecipeError
+from speccompile.plan.plan import CascadePlan, InnerPlan, LookupPlan
 from speccompile.recipe import TreePlan, load_recipe, make_plan
-from speccompile.recipe.plan import CascadePlan, InnerPlan, LookupPlan
 from speccompile.tree import chain
 
 LOOKUP = {"kind": "prompt_lookup"}

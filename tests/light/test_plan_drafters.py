@@ -3,8 +3,8 @@
 import pytest
 
 from speccompile.errors import RecipeError
+from speccompile.plan.plan import LayersPlan
 from speccompile.recipe import TreePlan, load_recipe, make_plan
-from speccompile.recipe.plan import LayersPlan
 
 TWO = {"kind": "models", "models": ["drafter", {"model": "other"}]}
 LAYERS = {"kind": "layer_skip", "layers": [0, 2]}

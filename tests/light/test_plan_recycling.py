@@ -4,8 +4,8 @@ from collections import Counter
 
 import pytest
 
+from speccompile.drafters.token_recycling.nodes import HITS, NODES, TEMPLATE, best_first
 from speccompile.errors import RecipeError
-from speccompile.families.token_recycling.nodes import HITS, NODES, TEMPLATE, best_first
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.tree import TreeError
 

@@ -6,8 +6,8 @@ import re
 import pytest
 from transformers import LlamaConfig
 
+from speccompile.drafters import SHARING, WEIGHTED
 from speccompile.errors import RecipeError
-from speccompile.families import SHARING, WEIGHTED
 from speccompile.recipe import VerifyPlan, load_recipe, make_plan
 from speccompile.recipe.capabilities import DRAFTER_KEYS, EXACT_METHODS, PLANNED, ROWS, VERIFY_KEYS
 from speccompile.recipe.drafts import DRAFTS, KEYS, TREES

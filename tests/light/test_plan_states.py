@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from transformers import CONFIG_MAPPING
 
-from speccompile.checkpoints.states import KINDS, MODEL_TYPES, carried_by
+from speccompile.compiler.checkpoints.states import KINDS, MODEL_TYPES, carried_by
 from speccompile.errors import RecipeError
 from speccompile.recipe import load_recipe, make_plan
 from tests import zoo

@@ -3,8 +3,8 @@
 import pytest
 
 from speccompile.errors import RecipeError
+from speccompile.plan.plan import SuffixPlan
 from speccompile.recipe import load_recipe, make_plan
-from speccompile.recipe.plan import SuffixPlan
 
 
 @pytest.fixture

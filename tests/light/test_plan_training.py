@@ -7,8 +7,8 @@ from dataclasses import fields
 import pytest
 from transformers import LlamaConfig
 
+from speccompile.drafters import FAMILIES
 from speccompile.errors import SpeccompileError
-from speccompile.families import FAMILIES
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.recipe.training import plan_training
 from speccompile.recipe.training_kind import trainable

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from speccompile.errors import UsageError
 from speccompile.runtime import Bundle
-from speccompile.runtime.proposals import Proposals, find_proposer
+from speccompile.runtime.rounds.proposals import Proposals, find_proposer
 from tests.light.fake_bundle import toy_bundle, toy_manifest, write_toy_bundle
 from tests.light.forced_pace import force
 from tests.light.toy_engine import ToyEngine

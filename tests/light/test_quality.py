@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from speccompile.compiler.prove import quality
 from speccompile.errors import ProofError
-from speccompile.prove import quality
 from tests.light.fake_bundle import toy_bundle, toy_manifest
 from tests.light.toy_engine import ToyEngine
 from tests.light.toy_models import VOCABULARY, logits

@@ -13,12 +13,12 @@ from transformers.integrations.finegrained_fp8 import Fp8Dequantize
 from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
 from speccompile.cli.plan import command
+from speccompile.compiler.weights import graph
+from speccompile.compiler.weights.source import Joined, Source
 from speccompile.errors import CheckpointError, UnsupportedModelError
+from speccompile.plan.plan import CheckpointFacts
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.recipe.held import held
-from speccompile.recipe.plan import CheckpointFacts
-from speccompile.weights import graph
-from speccompile.weights.source import Joined, Source
 from tests.light.quantized_checkpoints import CONFIGS, LAYER, LIBRARIES, SETTLED, gptq, graph_of, layer, write
 
 PARTS = (slice(0, 32), slice(3, 21), slice(8, 9), slice(31, 32))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from speccompile.runtime.random import Purpose, Uniforms, fresh_seed
+from speccompile.runtime.rounds.random import Purpose, Uniforms, fresh_seed
 
 
 @pytest.mark.parametrize(("seed", "sequence"), [(0, 0), (7, 0), (7, 3), (2**64 - 1, 100)])

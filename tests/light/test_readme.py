@@ -3,10 +3,10 @@
 import re
 from pathlib import Path
 
-from speccompile.checkpoints.multimodal import TYPES
-from speccompile.checkpoints.quantization import METHODS
 from speccompile.cli.main import COMMANDS
-from speccompile.families import FAMILIES, OWN
+from speccompile.compiler.checkpoints.multimodal import TYPES
+from speccompile.compiler.checkpoints.quantization import METHODS
+from speccompile.drafters import FAMILIES, OWN
 from speccompile.recipe.capabilities import ROWS
 from speccompile.recipe.drafts import DRAFTS, KEYS
 from speccompile.recipe.training_kind import trainable

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from speccompile.errors import RecipeError
+from speccompile.plan.refusal import one_of, shown
 from speccompile.recipe import load_recipe
-from speccompile.recipe.refusal import one_of, shown
 
 COMPLETE = """
 name: demo-1.0

@@ -4,8 +4,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from speccompile.diagnose.children import run_python
-from speccompile.diagnose.cut import cut, part
+from speccompile.compiler.diagnose.children import run_python
+from speccompile.compiler.diagnose.cut import cut, part
 
 SHAPE = [2, 3]
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from speccompile.runtime.rounds import Forward, Rounds, aligned_parts
+from speccompile.runtime.rounds.rounds import Forward, Rounds, aligned_parts
 from tests.light.fake_bundle import toy_manifest
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from speccompile.contract import BATCH, NEXT, Graph, Tensor, buffers, has_ranges, with_batch
 from speccompile.errors import EngineError
-from speccompile.runtime.onnxruntime import OnnxRuntimeEngine
+from speccompile.runtime.devices.onnxruntime import OnnxRuntimeEngine
 from tests.light.bundle_example import cpu_entry
 from tests.light.fake_cuda import FakeCuda
 from tests.light.test_kept import Adding

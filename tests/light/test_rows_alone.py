@@ -5,8 +5,8 @@ import pytest
 
 from speccompile.runtime.generation import Row, Spent, first_difference
 from speccompile.runtime.logprobs import Logprobs
-from speccompile.runtime.slots import Slot, alike, lines_of
-from speccompile.runtime.text import Stream, Text
+from speccompile.runtime.rounds.slots import Slot, alike, lines_of
+from speccompile.runtime.text.text import Stream, Text
 from tests.light.fake_bundle import toy_tokenizer
 
 PROMPT = [7, 8, 9]

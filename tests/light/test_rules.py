@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from speccompile.step.sampling import Settings
-from speccompile.step.verify.methods import make_acceptance
-from speccompile.step.verify.rules import Drafts, Exact
-from speccompile.step.verify.target import greedy_target, sampling_target
+from speccompile.compiler.step.sampling import Settings
+from speccompile.compiler.step.verify.methods import make_acceptance
+from speccompile.compiler.step.verify.rules import Drafts, Exact
+from speccompile.compiler.step.verify.target import greedy_target, sampling_target
 from speccompile.tree import chain
 
 BATCH, ROWS, VOCABULARY, NODES = 4, 5, 13, 300

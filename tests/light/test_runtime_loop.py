@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from speccompile.errors import EngineError, PromptError, UsageError
 from speccompile.runtime import Bundle
-from speccompile.runtime.text import Stream, Text
+from speccompile.runtime.text.text import Stream, Text
 from tests.light.fake_bundle import JSON_KEYS, TEMPLATE, toy_bundle, toy_manifest, toy_tokenizer, write_toy_bundle
 from tests.light.toy_engine import ToyEngine
 from tests.light.toy_models import VOCABULARY, autoregressive, path_lengths
@@ -106,7 +106,7 @@ def test_idle_rows_are_given_nothing_and_hold_no_length():
 def test_no_more_runs_stay_bound_than_few():
     """Every width of a prompt's last part is a run of its own; what was not used for longest is bound again."""
     bundle = toy_bundle(tokens=3, prefill_chunk=16)
-    with patch("speccompile.runtime.rounds.MOST_BOUND", 4):
+    with patch("speccompile.runtime.rounds.rounds.MOST_BOUND", 4):
         for length in (*range(1, 17), 3, 1):
             prompt = [*PROMPT, *PROMPT, *PROMPT, 9][:length]
             assert bundle.generate(prompt, max_new_tokens=9).token_ids == autoregressive(prompt, 9)
@@ -248,7 +248,9 @@ def test_more_prompts_than_rows_are_refused():
 
 def test_a_folder_is_opened_with_its_tokenizer_and_its_template(tmp_path):
     folder = write_toy_bundle(tmp_path / "toy")
-    with patch("speccompile.runtime.onnxruntime.OnnxRuntimeEngine", lambda *arguments: ToyEngine(toy_manifest())):
+    with patch(
+        "speccompile.runtime.devices.onnxruntime.OnnxRuntimeEngine", lambda *arguments: ToyEngine(toy_manifest())
+    ):
         bundle = Bundle.open(folder, engine="other")
     assert bundle.engine_name == "other"
     assert bundle.chat_template == (TEMPLATE, {"bos_token": "<s>", "eos_token": "</s>"})
@@ -262,7 +264,9 @@ def test_a_folder_is_opened_with_its_tokenizer_and_its_template(tmp_path):
 
 def test_chat_without_a_template_is_refused(tmp_path):
     folder = write_toy_bundle(tmp_path / "toy", chat=False)
-    with patch("speccompile.runtime.onnxruntime.OnnxRuntimeEngine", lambda *arguments: ToyEngine(toy_manifest())):
+    with patch(
+        "speccompile.runtime.devices.onnxruntime.OnnxRuntimeEngine", lambda *arguments: ToyEngine(toy_manifest())
+    ):
         bundle = Bundle.open(folder)
     assert bundle.chat_template is None
     with pytest.raises(PromptError, match="this bundle's tokenizer has no chat template") as caught:

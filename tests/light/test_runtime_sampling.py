@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from speccompile.runtime.options import GREEDY, Sampling
-from speccompile.runtime.text import Text
+from speccompile.runtime.text.text import Text
 from tests.light.fake_bundle import toy_bundle, toy_tokenizer
 from tests.light.toy_models import VOCABULARY, autoregressive
 

@@ -5,8 +5,8 @@ import pytest
 
 from speccompile.runtime.generation import Row
 from speccompile.runtime.options import Sampling
-from speccompile.runtime.random import Purpose, Uniforms
-from speccompile.runtime.sampling import SETTINGS, Sampler
+from speccompile.runtime.rounds.random import Purpose, Uniforms
+from speccompile.runtime.rounds.sampling import SETTINGS, Sampler
 from tests.light.fake_bundle import toy_manifest
 
 NEUTRAL = {"temperature": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0}

@@ -3,12 +3,12 @@
 import pytest
 
 from speccompile.runtime.generation import Row
-from speccompile.runtime.serving.costs import ROUNDS, SMALLEST, Costs
-from speccompile.runtime.serving.limits import Limits
-from speccompile.runtime.serving.request import Request
-from speccompile.runtime.serving.seats import Place, Seats, common
-from speccompile.runtime.serving.served import Served
-from speccompile.runtime.serving.waiting import Waiting
+from speccompile.serving.scheduler.costs import ROUNDS, SMALLEST, Costs
+from speccompile.serving.scheduler.limits import Limits
+from speccompile.serving.scheduler.request import Request
+from speccompile.serving.scheduler.seats import Place, Seats, common
+from speccompile.serving.scheduler.served import Served
+from speccompile.serving.scheduler.waiting import Waiting
 
 
 def sequence(

@@ -15,8 +15,8 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from speccompile.serve import openapi
-from speccompile.serve.fields import CHAT, COMPLETION
+from speccompile.serving.http import openapi
+from speccompile.serving.http.fields import CHAT, COMPLETION
 from tests.light.serve_example import toy_server
 
 CHECKS = [not_a_server_error, content_type_conformance, negative_data_rejection, response_schema_conformance,
@@ -42,8 +42,8 @@ def test_the_file_is_what_the_code_says():
 
 
 def test_all_that_is_served_is_described():
-    from speccompile.serve.app import make_app
-    from speccompile.serve.model import Model
+    from speccompile.serving.http.app import make_app
+    from speccompile.serving.http.model import Model
 
     served = {route.path.replace(":path", "") for route in make_app(Model("toy")).routes}
     assert served - {"/openapi.json"} == set(openapi.document()["paths"])
@@ -76,5 +76,5 @@ def test_any_bytes(server, body):
 
 
 def test_the_description_ships():
-    pyproject = Path(openapi.__file__).parents[2] / "pyproject.toml"
-    assert '"speccompile.serve" = ["openapi.json"]' in pyproject.read_text(encoding="utf-8")
+    pyproject = Path(openapi.__file__).parents[3] / "pyproject.toml"
+    assert '"speccompile.serving.http" = ["openapi.json"]' in pyproject.read_text(encoding="utf-8")

@@ -7,9 +7,9 @@ import pytest
 
 from speccompile.errors import BundleError, EngineError
 from speccompile.runtime import Generation
-from speccompile.runtime.serving import Piece
-from speccompile.serve.model import Model
-from speccompile.serve.run import Place, listen
+from speccompile.serving.http.model import Model
+from speccompile.serving.http.run import Place, listen
+from speccompile.serving.scheduler import Piece
 from tests.light.serve_example import chat_bundle, puppet_server, serving
 
 

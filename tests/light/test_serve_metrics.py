@@ -3,7 +3,7 @@
 import pytest
 from prometheus_client.parser import text_string_to_metric_families as parse
 
-from speccompile.serve.metrics import Metrics
+from speccompile.serving.http.metrics import Metrics
 from tests.light.serve_example import toy_server
 from tests.light.test_serve_lives import generation
 

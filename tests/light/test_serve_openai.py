@@ -9,8 +9,8 @@ import math
 import openai
 import pytest
 
-from speccompile.serve.app import Settings
-from speccompile.serve.keys import Keys
+from speccompile.serving.http.app import Settings
+from speccompile.serving.http.keys import Keys
 from tests.light.serve_example import chat_bundle, toy_server, toy_text
 from tests.light.toy_models import logits
 

@@ -6,9 +6,9 @@ import logging
 import pytest
 
 from speccompile.errors import BusyError, EngineError, UsageError
-from speccompile.serve import fields
-from speccompile.serve.app import Settings
-from speccompile.serve.keys import Keys, read_keys
+from speccompile.serving.http import fields
+from speccompile.serving.http.app import Settings
+from speccompile.serving.http.keys import Keys, read_keys
 from tests.light.serve_example import Puppet, asked, chat_bundle, puppet_server, toy_server, toy_text
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"

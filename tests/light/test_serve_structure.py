@@ -6,12 +6,12 @@ from types import SimpleNamespace
 import pytest
 
 from speccompile.runtime.constraints import Grammars
-from speccompile.runtime.serving import Piece
-from speccompile.serve.ask import read_chat
-from speccompile.serve.fields import CHAT, read
-from speccompile.serve.refusal import RefusedError
-from speccompile.serve.structure import constraint_of
-from speccompile.serve.tools import Tools, family_of, told
+from speccompile.serving.http.ask import read_chat
+from speccompile.serving.http.fields import CHAT, read
+from speccompile.serving.http.refusal import RefusedError
+from speccompile.serving.http.structure import constraint_of
+from speccompile.serving.http.tools import Tools, family_of, told
+from speccompile.serving.scheduler import Piece
 from tests.light.serve_example import chat_bundle, puppet_server
 from tests.light.test_constraints import END, TOKENIZER, manifest
 from tests.light.test_serve_lives import generation

@@ -3,9 +3,9 @@
 import pytest
 
 from speccompile.errors import BusyError, EngineError, UsageError
-from speccompile.runtime.serving import Limits, Observer
-from speccompile.runtime.serving.scheduler import Scheduler
-from speccompile.runtime.text import Text
+from speccompile.runtime.text.text import Text
+from speccompile.serving.scheduler import Limits, Observer
+from speccompile.serving.scheduler.scheduler import Scheduler
 from tests.light.fake_bundle import toy_bundle, toy_tokenizer
 from tests.light.toy_models import autoregressive
 

@@ -4,7 +4,7 @@ service: step by step."""
 import pytest
 
 from speccompile.errors import BusyError
-from speccompile.runtime.serving import Limits
+from speccompile.serving.scheduler import Limits
 from tests.light.fake_bundle import toy_bundle
 from tests.light.test_serving import Clock, finish, scheduler
 from tests.light.toy_models import autoregressive

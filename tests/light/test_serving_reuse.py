@@ -2,7 +2,7 @@
 
 import pytest
 
-from speccompile.runtime.serving import Limits
+from speccompile.serving.scheduler import Limits
 from tests.light.test_serving import Clock, finish, scheduler
 from tests.light.toy_models import autoregressive
 

@@ -5,8 +5,8 @@ import threading
 import pytest
 
 from speccompile.errors import BusyError, EngineError
-from speccompile.runtime.serving import Limits
-from speccompile.runtime.text import Text
+from speccompile.runtime.text.text import Text
+from speccompile.serving.scheduler import Limits
 from tests.light.fake_bundle import toy_bundle, toy_tokenizer
 from tests.light.toy_models import autoregressive
 from tests.serving_schedules import play
@@ -99,7 +99,7 @@ def test_a_service_that_does_not_wait(way):
 
 
 def test_an_engine_that_never_comes_back_is_left_behind(monkeypatch):
-    monkeypatch.setattr("speccompile.runtime.serving.service.LAST_ROUND", 0.01)
+    monkeypatch.setattr("speccompile.serving.scheduler.service.LAST_ROUND", 0.01)
     bundle = toy_bundle()
     turn = threading.Event()
     bundle._loop.decode = lambda: turn.wait(60)

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from speccompile.errors import DEFECT_EXIT_CODE, CheckpointError
-from speccompile.shortage import lowest_limit, out_of_disk, out_of_memory
-from speccompile.system import memory_limits
+from speccompile.machine.shortage import lowest_limit, out_of_disk, out_of_memory
+from speccompile.machine.system import memory_limits
 
 
 def raised(cause) -> BaseException:
@@ -84,7 +84,7 @@ FILLS_THE_DISK = """
 import resource, signal, sys
 import numpy
 from safetensors.numpy import save_file
-from speccompile.shortage import out_of_disk
+from speccompile.machine.shortage import out_of_disk
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 try:

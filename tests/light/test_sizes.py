@@ -4,10 +4,10 @@ from math import prod
 
 import pytest
 
-from speccompile.checkpoints.quantization import Quantization
-from speccompile.lower.forms import FORMS
-from speccompile.lower.quantize.formats import FORMATS
-from speccompile.recipe.plan import EnginePlan, PrecisionPlan
+from speccompile.compiler.checkpoints.quantization import Quantization
+from speccompile.compiler.lower.forms import FORMS
+from speccompile.compiler.lower.quantize.formats import FORMATS
+from speccompile.plan.plan import EnginePlan, PrecisionPlan
 from speccompile.recipe.sizes import HEAD, LAYER, OTHER, TABLE, Weight, _packing, find_weights, layout_of, stored_bytes
 
 SHAPES = [(64, 32), (4096, 14336), (4000, 250), (100, 17)]

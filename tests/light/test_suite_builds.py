@@ -99,7 +99,7 @@ def test_counts_are_written_into_modules(tmp_path: Path, text: str, expected: st
         (["/bin/speccompile", "build", Path("recipe.yaml")], True),
         ([sys.executable, "-m", "speccompile", "-q", "tune", "recipe.yaml"], True),
         ([sys.executable, "-c", "from speccompile.cli import main; main()", "build", "x"], True),
-        ([sys.executable, "-c", "from speccompile.builder import build; build()"], True),
+        ([sys.executable, "-c", "from speccompile.compiler.build import build; build()"], True),
         ("speccompile compare recipe.yaml", True),
         (["speccompile", "plan", "recipe.yaml"], False),
         (["cmake", "--build", "build"], False),

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from speccompile import system
-from speccompile.runtime.engine import process_memory
+from speccompile.machine import system
+from speccompile.runtime.devices.engine import process_memory
 
 
 def write(root: Path, name: str, text: str) -> None:
@@ -80,7 +80,7 @@ def test_where_the_kernel_tells_nothing(tmp_path, monkeypatch):
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system has no affinity masks")
 def test_cores_of_a_process_bound_to_one_processor():
-    code = "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}); from speccompile import system\n"
+    code = "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}); from speccompile.machine import system\n"
     code += "print(system.available_cores())"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "1\n"
 
@@ -151,7 +151,9 @@ def test_memory_is_no_more_than_the_limits_of_the_control_groups(tmp_path, membe
 
 @pytest.mark.parametrize(("option", "kind"), [("v", "address space"), ("d", "memory")])
 def test_memory_is_no_more_than_the_limits_of_the_process(option, kind):
-    code = "from speccompile.system import memory_limits; x = memory_limits()[-1]; print(x.name, x.kind, x.size)"
+    code = (
+        "from speccompile.machine.system import memory_limits; x = memory_limits()[-1]; print(x.name, x.kind, x.size)"
+    )
     command = f"ulimit -S{option} 2000000 && '{sys.executable}' -c '{code}'"
     found = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
     assert found.stdout == f"`ulimit -{option}` {kind} {2_000_000 * 1024}\n"

@@ -6,7 +6,7 @@ import pytest
 
 from speccompile.contract import Graph
 from speccompile.errors import EngineError
-from speccompile.runtime.tensorrt_program import Program, load
+from speccompile.runtime.devices.tensorrt_program import Program, load
 from tests.light import fake_tensorrt
 from tests.light.fake_cuda import FakeCuda
 from tests.light.fake_machine import PROMPT, generate, make_machine

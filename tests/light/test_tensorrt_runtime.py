@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speccompile.prove.tokens import next_logits
-from speccompile.runtime.tensorrt import MOST_CAPTURED
+from speccompile.compiler.prove.tokens import next_logits
+from speccompile.runtime.devices.tensorrt import MOST_CAPTURED
 from tests.light.fake_machine import PROMPT, generate, make_machine
 from tests.light.fake_tensorrt import Strategy
 from tests.light.toy_engine import UNWRITTEN

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from speccompile.errors import BundleError, EngineError, PromptError
-from speccompile.runtime.text import Stream, Text
+from speccompile.runtime.text.text import Stream, Text
 
 CORPUS = [
     "def größe(x): return '你好, 世界' # 😀👍🏽 e\u0301 ñ",

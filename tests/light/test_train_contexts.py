@@ -7,8 +7,8 @@ import pytest
 import torch
 from transformers import GenerationConfig
 
-from speccompile.families.model.training import ModelLearner
-from speccompile.recipe.training_plan import LossPlan
+from speccompile.drafters.model.training import ModelLearner
+from speccompile.plan.training_plan import LossPlan
 from speccompile.train.contexts import _Sampled, is_drafters, own_texts
 from tests import zoo
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from speccompile.families.learning import Learner, Seen
-from speccompile.recipe.training_plan import LossPlan
+from speccompile.drafters.learning import Learner, Seen
+from speccompile.plan.training_plan import LossPlan
 from speccompile.train.losses import divergence
 from speccompile.train.objective import DPACE_FLOOR, Objective, dpace, drawn_anchors
 

@@ -6,9 +6,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from speccompile.drafters.learning import Learner
+from speccompile.drafters.model.training import ModelLearner
 from speccompile.errors import RecipeError
-from speccompile.families.learning import Learner
-from speccompile.families.model.training import ModelLearner
 from speccompile.train.col_bt import remaining, reproduced
 from speccompile.train.data.corpus import Corpus
 from speccompile.train.vocabulary import count_learnt, covered, kept_tokens, maps

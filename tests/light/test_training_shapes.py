@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from speccompile.drafters import FAMILIES
+from speccompile.drafters.eagle3.taps import boundary, default_taps
+from speccompile.drafters.find import read_head
 from speccompile.errors import RecipeError
-from speccompile.families import FAMILIES
-from speccompile.families.eagle3.taps import boundary, default_taps
-from speccompile.families.find import read_head
-from speccompile.families.head import HeadRequest, HeadTarget
-from speccompile.recipe.refusal import Origin
+from speccompile.plan.head import HeadRequest, HeadTarget
+from speccompile.plan.refusal import Origin
 from speccompile.recipe.shape import decide_sizes
 from speccompile.recipe.training_begin import check_begin
 from tests import zoo

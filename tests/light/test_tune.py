@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 import yaml
 
-from speccompile.bench.costs import Costs
 from speccompile.cli import main
 from speccompile.cli.tune import command
 from speccompile.errors import PromptError
+from speccompile.measure.bench.costs import Costs
+from speccompile.measure.tune import Options
+from speccompile.measure.tune.write import _moved, _references, write_recipe
 from speccompile.recipe import load_recipe, make_plan
-from speccompile.tune import Options
-from speccompile.tune.write import _moved, _references, write_recipe
 from tests.light.fake_bundle import toy_manifest, write_toy_bundle
 from tests.light.toy_engine import STATIC, ToyEngine
 
@@ -68,9 +68,11 @@ def plans(monkeypatch):
         engine.threads = threads
         return engine
 
-    monkeypatch.setitem(sys.modules, "speccompile.builder", SimpleNamespace(build=build))
-    monkeypatch.setitem(sys.modules, "speccompile.models.load", SimpleNamespace(quiet_transformers=lambda: None))
-    monkeypatch.setattr("speccompile.runtime.onnxruntime.OnnxRuntimeEngine", opened)
+    monkeypatch.setitem(sys.modules, "speccompile.compiler.build", SimpleNamespace(build=build))
+    monkeypatch.setitem(
+        sys.modules, "speccompile.compiler.models.load", SimpleNamespace(quiet_transformers=lambda: None)
+    )
+    monkeypatch.setattr("speccompile.runtime.devices.onnxruntime.OnnxRuntimeEngine", opened)
     return built
 
 
@@ -172,7 +174,7 @@ def test_stdout_is_one_line_for_build(tune, recipe):
 
 def test_a_choice_is_told_in_words(tune, recipe, monkeypatch):
     costs = {}
-    monkeypatch.setattr("speccompile.tune.trial.measure_costs", lambda *_, **__: costs["now"])
+    monkeypatch.setattr("speccompile.measure.tune.trial.measure_costs", lambda *_, **__: costs["now"])
     arguments = (recipe(LOOKUP), "--drafts", "2", "--threads", "1")
     costs["now"] = Costs({1: 1.0, 3: 100.0}, 0.25, 0.0)
     _, out, err = tune(*arguments)
@@ -208,7 +210,7 @@ def test_costs_are_those_of_a_machine_as_fast_as_without_drafts(tune, recipe, mo
     found = []
     for slower in (1.0, 10.0):
         costs = Costs({1: slower, 2: 2 * slower, 3: 3 * slower}, slower / 2, slower / 4)
-        monkeypatch.setattr("speccompile.tune.trial.measure_costs", lambda *_, costs=costs, **__: costs)
+        monkeypatch.setattr("speccompile.measure.tune.trial.measure_costs", lambda *_, costs=costs, **__: costs)
         _, out, _ = tune(recipe(LOOKUP), "--drafts", "2", "--threads", "1", "--json")
         (chain,) = (each for each in json.loads(out)["candidates"] if each["drafts"])
         found.append([chain["draft_seconds"], chain["host_seconds"]] / np.float64(chain["verify_seconds"]))
@@ -287,7 +289,7 @@ def test_an_interruption_leaves_nothing_behind(tune, recipe, monkeypatch):
         output.mkdir()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(sys.modules["speccompile.builder"], "build", build)
+    monkeypatch.setattr(sys.modules["speccompile.compiler.build"], "build", build)
     code, out, err = tune(recipe(), "--drafts", "2")  # which looks into the folder for temporary files
     assert (code, out) == (1, "")
     assert "interrupted; nothing was kept" in err

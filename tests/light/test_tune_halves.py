@@ -4,9 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from speccompile.bench.costs import Costs
-from speccompile.recipe.plan import LayersPlan
-from speccompile.tune.halves import MEASURED, _Measured, layers_setting
+from speccompile.measure.bench.costs import Costs
+from speccompile.measure.tune.halves import MEASURED, _Measured, layers_setting
+from speccompile.plan.plan import LayersPlan
 
 BASE, ATTENTION, MLP, LAYERS = 0.3, 0.1, 0.2, 4
 VERIFY = {1: 1.0, 2: 1.1, 5: 1.3}

@@ -5,9 +5,9 @@ from statistics import median
 
 import pytest
 
-from speccompile.bench.costs import Costs
-from speccompile.bench.ways import decode_rate
-from speccompile.tune.predict import (
+from speccompile.measure.bench.costs import Costs
+from speccompile.measure.bench.ways import decode_rate
+from speccompile.measure.tune.predict import (
     Line,
     autoregressive,
     chain_costs,
@@ -16,7 +16,7 @@ from speccompile.tune.predict import (
     fit,
     speculative,
 )
-from speccompile.tune.rounds import Rounds, Windows, accepted_at_depth, decode_seconds, rounds_of, shortened
+from speccompile.measure.tune.rounds import Rounds, Windows, accepted_at_depth, decode_seconds, rounds_of, shortened
 from tests.light.bench_example import AUTOREGRESSIVE, SPECULATIVE
 from tests.light.fake_bundle import toy_bundle
 

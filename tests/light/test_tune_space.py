@@ -3,7 +3,7 @@
 import pytest
 
 from speccompile.errors import RecipeError, UsageError
-from speccompile.tune.space import Shape, Source, precisions, shapes
+from speccompile.measure.tune.space import Shape, Source, precisions, shapes
 
 DRAFTER = {"kind": "model", "model": "drafter"}
 SEVERAL = {"kind": "models", "models": ["drafter", "drafter"]}

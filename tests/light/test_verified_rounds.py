@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from speccompile.step.verify import Round, Verify
-from speccompile.step.window import Branches
+from speccompile.compiler.step.verify import Round, Verify
+from speccompile.compiler.step.window import Branches
 from speccompile.tree import Tree
 
 VOCABULARY, WIDTH = 20, 7

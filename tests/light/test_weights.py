@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from speccompile.compiler.weights.checkpoint import checkpoint_sources
+from speccompile.compiler.weights.source import Held, Joined, Source, Stacked, Stored, widened
 from speccompile.errors import CheckpointError
-from speccompile.weights.checkpoint import checkpoint_sources
-from speccompile.weights.source import Held, Joined, Source, Stacked, Stored, widened
 
 DTYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 

@@ -54,7 +54,7 @@ def opened(tmp_path: Path, cache: Path) -> Iterator[Callable[..., Bundle]]:
         engines.append(engine)
         return Bundle.open(tmp_path / "toy", threads=1)
 
-    with patch("speccompile.runtime.onnxruntime.OnnxRuntimeEngine", made):
+    with patch("speccompile.runtime.devices.onnxruntime.OnnxRuntimeEngine", made):
         yield open_bundle
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from speccompile.step.window import Branches, Chain
+from speccompile.compiler.step.window import Branches, Chain
 from speccompile.tree import Tree
 
 TREE = Tree((-1, 0, 0, 1, 1, 3))

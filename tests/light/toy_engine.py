@@ -10,9 +10,9 @@ import numpy as np
 
 from speccompile.bundle import Manifest
 from speccompile.contract import COPIED
-from speccompile.runtime.engine import Array, Run, buffer_dtypes
+from speccompile.runtime.devices.engine import Array, Run, buffer_dtypes
 from speccompile.runtime.options import GREEDY, Sampling
-from speccompile.runtime.sampling import SETTINGS
+from speccompile.runtime.rounds.sampling import SETTINGS
 from speccompile.tree import Tree, chain, from_branching, from_paths
 from tests.light.toy_models import (
     CANDIDATE_PROBS,
@@ -44,7 +44,7 @@ class Grown(Tree):
 
 
 class ToyEngine:
-    """Implements `speccompile.runtime.engine.Engine`."""
+    """Implements `speccompile.runtime.devices.engine.Engine`."""
 
     threads = 1
     compares = False

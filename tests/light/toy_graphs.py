@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from speccompile.contract import COPIED, Graph, Tensor
-from speccompile.runtime.sampling import SETTINGS
+from speccompile.runtime.rounds.sampling import SETTINGS
 from tests.light.toy_models import CANDIDATES, VOCABULARY
 
 

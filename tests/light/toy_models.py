@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from speccompile.runtime.engine import Array
+from speccompile.runtime.devices.engine import Array
 from speccompile.runtime.options import GREEDY, Sampling
 
 VOCABULARY = 258

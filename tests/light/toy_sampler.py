@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from speccompile.prove.filters import Reference, shaped
+from speccompile.compiler.prove.filters import Reference, shaped
 from speccompile.runtime.options import Sampling
 
 VOCABULARY, DEPTH = 16, 2

@@ -8,8 +8,8 @@ from typing import Any
 
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from speccompile.recipe.plan import CheckpointFacts, ModelPlan
-from speccompile.recipe.training_plan import DataPlan, EvaluatePlan, LossPlan, SchedulePlan, TrainingPlan
+from speccompile.plan.plan import CheckpointFacts, ModelPlan
+from speccompile.plan.training_plan import DataPlan, EvaluatePlan, LossPlan, SchedulePlan, TrainingPlan
 from speccompile.train.data.corpus import Corpus
 
 TARGET = Path(__file__).resolve().parents[2] / "recipes/demo/target"

@@ -15,13 +15,13 @@ from blake3 import blake3
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from speccompile import system
 from speccompile.bundle import Manifest, open_bundle
 from speccompile.bundle.hashes import hash_folder, write_hashes
 from speccompile.bundle.manifest import canonical_json
-from speccompile.environment import read_number
 from speccompile.errors import BundleError, SpeccompileError, UsageError
-from speccompile.runtime.engine import process_memory
+from speccompile.machine import system
+from speccompile.machine.environment import read_number
+from speccompile.runtime.devices.engine import process_memory
 from tests.light import test_bundle_manifest, test_bundle_reader, test_system
 from tests.light.bundle_example import LOCK, PROOF, manifest, write_bundle
 from tests.light.test_bundle_reader import built, bundle  # noqa: F401  fixtures

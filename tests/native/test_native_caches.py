@@ -15,11 +15,11 @@ import pytest
 from speccompile.bundle import cache
 from speccompile.bundle.hashes import hash_folder, write_hashes
 from speccompile.errors import SpeccompileError
-from speccompile.runtime import packed
-from speccompile.runtime.checked import CheckedEngines
-from speccompile.runtime.onnx_file import Carrier, external_data, with_carriers
-from speccompile.runtime.packed import PackedWeights, weights_of
-from speccompile.runtime.sessions import session_options, shared_session
+from speccompile.runtime.devices import packed
+from speccompile.runtime.devices.checked import CheckedEngines
+from speccompile.runtime.devices.onnx_file import Carrier, external_data, with_carriers
+from speccompile.runtime.devices.packed import PackedWeights, weights_of
+from speccompile.runtime.devices.sessions import session_options, shared_session
 from tests.light.test_onnx_file import model
 from tests.light.test_packed import write_graph
 from tests.native.test_native_bundle import Lines, outcome

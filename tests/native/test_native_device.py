@@ -9,8 +9,8 @@ import pytest
 
 from speccompile.bundle import EngineEntry, open_bundle
 from speccompile.errors import EngineError
-from speccompile.runtime.engines import choose
-from speccompile.runtime.onnxruntime_device import PROVIDERS
+from speccompile.runtime.devices.engines import choose
+from speccompile.runtime.devices.onnxruntime_device import PROVIDERS
 from tests.light.bundle_example import verify_graph, write_bundle
 
 ENGINE_ERROR = 11

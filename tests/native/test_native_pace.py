@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from speccompile.runtime.pace import Pace
+from speccompile.runtime.rounds.pace import Pace
 
 ACCEPTS = {
     "chain": {width: width - 1 for width in range(1, 6)},

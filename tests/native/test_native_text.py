@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-from speccompile.runtime.text import Stream, Text
+from speccompile.runtime.text.text import Stream, Text
 from tests.light.fake_bundle import toy_tokenizer
 from tests.native.tokenizers_of_families import CORPUS, FAMILIES, SENTENCES
 

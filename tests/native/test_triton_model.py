@@ -25,10 +25,10 @@ SAMPLING = {"sampling": True, "batch_size": 3}
 @pytest.fixture
 def module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.setitem(sys.modules, "triton_python_backend_utils", fake_triton)
-    monkeypatch.delitem(sys.modules, "speccompile.triton.model", raising=False)
+    monkeypatch.delitem(sys.modules, "speccompile.serving.triton.model", raising=False)
     monkeypatch.setattr(fake_triton.Logger, "lines", fake_triton.Logger.lines)
     fake_triton.Logger.lines.clear()
-    return importlib.import_module("speccompile.triton.model")
+    return importlib.import_module("speccompile.serving.triton.model")
 
 
 @pytest.fixture(autouse=True)
@@ -53,7 +53,9 @@ def load(module: ModuleType, tmp_path: Path) -> Callable[..., Any]:
             "instance_group": [{"count": 2}],
         }
         model = module.TritonPythonModel()
-        with patch("speccompile.runtime.onnxruntime.OnnxRuntimeEngine", lambda *_: ToyEngine(toy_manifest(**changes))):
+        with patch(
+            "speccompile.runtime.devices.onnxruntime.OnnxRuntimeEngine", lambda *_: ToyEngine(toy_manifest(**changes))
+        ):
             model.initialize({
                 "model_config": json.dumps(config), "model_repository": str(tmp_path / "model"), "model_version": "1",
             })  # fmt: skip

@@ -11,7 +11,7 @@ import pytest
 from speccompile.cli import edge
 from speccompile.cli.main import group
 from speccompile.errors import EngineError
-from speccompile.triton import native, repository
+from speccompile.serving.triton import native, repository
 from tests.light.fake_bundle import write_toy_bundle
 
 

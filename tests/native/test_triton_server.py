@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from speccompile.builder import build
+from speccompile.compiler.build import build
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.runtime import Bundle
-from speccompile.triton.repository import Wanted, write
+from speccompile.serving.triton.repository import Wanted, write
 from tests import zoo
 from tests.compile.tiny_bundles import noisy, save
 from tests.native.triton_server import ABSENT, PYTHON, Server, serving

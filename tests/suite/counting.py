@@ -99,8 +99,8 @@ def _count_steps(module: ModuleType) -> None:
 
 
 _WATCHED: dict[str, Callable[[ModuleType], None]] = {
-    "speccompile.lower.export": _count_exports,
-    "speccompile.builder.steps": _count_steps,
+    "speccompile.compiler.lower.export": _count_exports,
+    "speccompile.compiler.build.steps": _count_steps,
 }
 
 
@@ -133,7 +133,7 @@ def is_build(command: object) -> bool:
         called = os.path.basename(word) == "speccompile" or "speccompile.cli" in word  # noqa: PTH119
         if called and BUILDERS & set(words[place + 1 :]):
             return True
-        if words[place - 1 : place] == ["-c"] and "speccompile.builder" in word:
+        if words[place - 1 : place] == ["-c"] and "speccompile.compiler.build" in word:
             return True
     return False
 

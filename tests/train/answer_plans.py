@@ -3,9 +3,9 @@
 from dataclasses import replace
 from pathlib import Path
 
+from speccompile.compiler.checkpoints.facts import read_checkpoint
+from speccompile.plan.training_plan import DataPlan, EvaluatePlan, LossPlan, SchedulePlan, TrainingPlan
 from speccompile.recipe import ModelPlan
-from speccompile.recipe.checkpoint import read_checkpoint
-from speccompile.recipe.training_plan import DataPlan, EvaluatePlan, LossPlan, SchedulePlan, TrainingPlan
 
 DATA = DataPlan(
     kind="prompts", files=(), answers="bundle", temperature=0.0, max_new_tokens=24, batch_size=4, endpoint=None,

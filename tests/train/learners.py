@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from speccompile.builder import modules
-from speccompile.builder.steps import Steps
-from speccompile.families import module_of
-from speccompile.families.learning import Learner, Seen
-from speccompile.families.site import Site
-from speccompile.prove.drafts import Fed
+from speccompile.compiler.build import modules
+from speccompile.compiler.build.steps import Steps
+from speccompile.compiler.prove.drafts import Fed
+from speccompile.drafters import module_of
+from speccompile.drafters.learning import Learner, Seen
+from speccompile.drafters.site import Site
 from speccompile.recipe import Plan, load_recipe, make_plan
 from speccompile.train.loop import checkpoint_activations
 from speccompile.train.teacher import Teacher

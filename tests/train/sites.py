@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 from transformers import PretrainedConfig, PreTrainedModel
 
-from speccompile.builder import modules
-from speccompile.builder.steps import Steps
-from speccompile.families import FAMILIES, module_of
-from speccompile.families.learning import Learner, Seen, Wanted
-from speccompile.families.site import Site
-from speccompile.families.weights import Ends
+from speccompile.compiler.build import modules
+from speccompile.compiler.build.steps import Steps
+from speccompile.drafters import FAMILIES, module_of
+from speccompile.drafters.learning import Learner, Seen, Wanted
+from speccompile.drafters.site import Site
+from speccompile.drafters.weights import Ends
+from speccompile.plan.refusal import Origin
 from speccompile.recipe import load_recipe, make_plan
-from speccompile.recipe.refusal import Origin
 from speccompile.recipe.shape import decide_sizes
 from speccompile.train.teacher import Teacher
 from tests import zoo

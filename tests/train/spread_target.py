@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from torch import nn
 from torch.distributed.tensor import DTensor
 
-from speccompile.models.load import load_model
+from speccompile.compiler.models.load import load_model
 from speccompile.train.processes import Processes
 from speccompile.train.teacher import Teacher
 from tests.train.toy_training import share_weights

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from speccompile.families import FAMILIES
-from speccompile.families.learning import Seen, guessed
+from speccompile.drafters import FAMILIES
+from speccompile.drafters.learning import Seen, guessed
 from tests.train import sites
 
 KINDS = ("dflash", "dspark", "kangaroo", "pass", "bita", "pard")

@@ -68,7 +68,7 @@ def greedy(teacher: Teacher, one: Answer) -> bool:
 def test_compiled_rounds_are_the_simulated_ones(kind, tmp_path):
     """In every round of every prompt. The two compute the same numbers in another order, so that tokens whose logits
     lie within float32's noise might change places: then the difference must say so, and no second prompt have one."""
-    if find_spec(f"speccompile.families.{kind}.training") is None:
+    if find_spec(f"speccompile.drafters.{kind}.training") is None:
         pytest.skip(f"{kind} is not trained")
     _, _, tokens, least = DRAFTERS[kind]
     judged = checkpoint(kind)

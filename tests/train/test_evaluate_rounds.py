@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speccompile.prove.noise import NOISE
+from speccompile.compiler.prove.noise import NOISE
 from speccompile.runtime.generation import Row
 from speccompile.train.evaluate import Answer, Decoded, answer, differences, simulate
 from speccompile.train.evaluate.rounds import texts_of, walk

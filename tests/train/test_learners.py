@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from speccompile.families import module_of
-from speccompile.families.eagle3.taps import IDS as TAP_IDS
-from speccompile.families.eagle3.taps import boundary
-from speccompile.families.learning import EMBEDDING, HeadLearner, Learner, Seen
-from speccompile.families.site import Site
-from speccompile.families.weights import IDS
-from speccompile.prove.drafts import Fed
+from speccompile.compiler.prove.drafts import Fed
+from speccompile.drafters import module_of
+from speccompile.drafters.eagle3.taps import IDS as TAP_IDS
+from speccompile.drafters.eagle3.taps import boundary
+from speccompile.drafters.learning import EMBEDDING, HeadLearner, Learner, Seen
+from speccompile.drafters.site import Site
+from speccompile.drafters.weights import IDS
 from tests.heads.eagle import eagle
 from tests.heads.eagle3 import eagle3, of_norms
 from tests.heads.hydra import hydra

@@ -6,10 +6,10 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from speccompile.builder import modules
+from speccompile.compiler.build import modules
+from speccompile.drafters.mtp.stitching import OTHERS, OWN, stitch
+from speccompile.drafters.mtp.training import learner
 from speccompile.errors import UnsupportedModelError
-from speccompile.families.mtp.stitching import OTHERS, OWN, stitch
-from speccompile.families.mtp.training import learner
 from speccompile.recipe import load_recipe, make_plan
 from tests import multimodal, quantized_models, zoo
 from tests.compile.eager_rounds import check_generation

@@ -5,14 +5,14 @@ from dataclasses import replace
 import pytest
 import torch
 
-from speccompile.builder import build
+from speccompile.compiler.build import build
+from speccompile.drafters import FAMILIES
+from speccompile.drafters.beginning import mask_token
+from speccompile.drafters.learning import Wanted
+from speccompile.drafters.sizes import UNUSED
+from speccompile.drafters.weights import Ends
 from speccompile.errors import RecipeError
-from speccompile.families import FAMILIES
-from speccompile.families.beginning import mask_token
-from speccompile.families.learning import Wanted
-from speccompile.families.sizes import UNUSED
-from speccompile.families.weights import Ends
-from speccompile.recipe.refusal import Origin
+from speccompile.plan.refusal import Origin
 from speccompile.recipe.shape import decide_sizes
 from speccompile.runtime import Bundle
 from tests import zoo

@@ -14,8 +14,8 @@ from safetensors.numpy import load_file
 from safetensors.torch import save_file
 
 from speccompile.cli import main
+from speccompile.drafters import FAMILIES
 from speccompile.errors import SpeccompileError, TrainingError
-from speccompile.families import FAMILIES
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.recipe.training import plan_training
 from speccompile.recipe.training_kind import MODELS, trainable

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from speccompile.step import ops
-from speccompile.step.attention import Asked, reach
-from speccompile.step.whole_text import WholeText
+from speccompile.compiler.step import ops
+from speccompile.compiler.step.attention import Asked, reach
+from speccompile.compiler.step.whole_text import WholeText
 
 BATCH, HEADS, GROUPS, LENGTH, WIDTH = 2, 4, 2, 7, 6
 FORMS = [

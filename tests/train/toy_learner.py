@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from speccompile.families.learning import Learner, Seen
+from speccompile.drafters.learning import Learner, Seen
 from tests import zoo
 
 DEPTH = 3

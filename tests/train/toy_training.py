@@ -18,7 +18,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn import functional
 
 from speccompile.errors import SpeccompileError
-from speccompile.recipe.training_plan import SchedulePlan
+from speccompile.plan.training_plan import SchedulePlan
 from speccompile.train import processes as processes_room
 from speccompile.train.curves import Curves
 from speccompile.train.loop import Judged, Judging, Saving, Trained, train

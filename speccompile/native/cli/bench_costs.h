@@ -1,4 +1,4 @@
-// What a round costs: the graphs of a bundle timed by themselves, and what follows from that (speccompile/bench/costs.py,
+// What a round costs: the graphs of a bundle timed by themselves, and what follows from that (speccompile/measure/bench/costs.py,
 // budget.py).
 #pragma once
 

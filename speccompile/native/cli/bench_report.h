@@ -1,4 +1,4 @@
-// A whole benchmark of a bundle (speccompile/bench/run.py, report.py, table.py).
+// A whole benchmark of a bundle (speccompile/measure/bench/run.py, report.py, table.py).
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Decoding against the memory: the bytes that a token needs, and how fast this machine reads (speccompile/bench/roofline.py,
+// Decoding against the memory: the bytes that a token needs, and how fast this machine reads (speccompile/measure/bench/roofline.py,
 // weights.py).
 #pragma once
 

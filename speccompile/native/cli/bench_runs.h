@@ -1,5 +1,5 @@
 // The runs of a benchmark: every prompt both ways, one right after the other, so that a busy moment of the machine meets
-// both (speccompile/bench/measure.py, timed.py, conversation.py).
+// both (speccompile/measure/bench/measure.py, timed.py, conversation.py).
 #pragma once
 
 #include <memory>

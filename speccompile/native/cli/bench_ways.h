@@ -1,4 +1,4 @@
-// What the generations of a benchmark say, as the objects of `bench --json` (speccompile/bench/ways.py, groups.py,
+// What the generations of a benchmark say, as the objects of `bench --json` (speccompile/measure/bench/ways.py, groups.py,
 // acceptance.py).
 #pragma once
 

@@ -1,4 +1,4 @@
-// What was found out about engines on this machine, kept: a small file for each (speccompile/runtime/checked.py).
+// What was found out about engines on this machine, kept: a small file for each (speccompile/runtime/devices/checked.py).
 #pragma once
 
 #include <optional>

@@ -1,4 +1,4 @@
-// The little of ONNX's file format that mapping weights needs: where initializers lie (speccompile/runtime/onnx_file.py).
+// The little of ONNX's file format that mapping weights needs: where initializers lie (speccompile/runtime/devices/onnx_file.py).
 #pragma once
 
 #include <functional>

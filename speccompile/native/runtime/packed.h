@@ -1,4 +1,4 @@
-// Weights as kernels read them, kept on this machine and mapped: speccompile/runtime/packed.py says how and why.
+// Weights as kernels read them, kept on this machine and mapped: speccompile/runtime/devices/packed.py says how and why.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Text to token ids and back, whole or as it comes (speccompile/runtime/text.py), from a Hugging Face tokenizer.json.
+// Text to token ids and back, whole or as it comes (speccompile/runtime/text/text.py), from a Hugging Face tokenizer.json.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Requests to answers, round by round, side by side as far as the bundle's batch goes. As speccompile/triton/serving.py.
+// Requests to answers, round by round, side by side as far as the bundle's batch goes. As speccompile/serving/triton/serving.py.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// What a request asks for, as the options of a generation. speccompile/triton/requests.py reads the same.
+// What a request asks for, as the options of a generation. speccompile/serving/triton/requests.py reads the same.
 #pragma once
 
 #include <memory>

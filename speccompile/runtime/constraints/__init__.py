@@ -2,11 +2,9 @@
 
 grammar   what a user writes -> a grammar of llguidance, refused where it is none or asks for what is not supported
 matcher   how far a row's new tokens are in its grammar: which may follow, which must, and whether it is complete
-masks     the input `allowed` of the graphs: behind every node of a round, which tokens are possible
 """
 
 from speccompile.runtime.constraints.grammar import KINDS, Constraint, Grammars, Imposed
-from speccompile.runtime.constraints.masks import Masks
 from speccompile.runtime.constraints.matcher import Matcher
 
-__all__ = ["KINDS", "Constraint", "Grammars", "Imposed", "Masks", "Matcher"]
+__all__ = ["KINDS", "Constraint", "Grammars", "Imposed", "Matcher"]

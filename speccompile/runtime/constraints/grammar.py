@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from speccompile.bundle.manifest import Manifest
 from speccompile.errors import BundleError, EngineError, UsageError
-from speccompile.runtime.constraints.masks import INPUT
 from speccompile.runtime.constraints.matcher import Matcher, Vocabulary
 
 if TYPE_CHECKING:
     from llguidance import LLTokenizer
+
+INPUT = "allowed"
+"""Of graphs that take constraints: which tokens may follow every node of a round."""
 
 KINDS = ("json_schema", "json_object", "regex", "grammar", "choice")
 

@@ -5,12 +5,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from speccompile.errors import UnsupportedModelError, UsageError
+from speccompile.plan.plan import DrafterPlan, EnginePlan, Plan, PrecisionPlan, ProvePlan, VerifyPlan
+from speccompile.plan.training_plan import TrainingPlan
 from speccompile.progress import step
 from speccompile.recipe.engines import BACKEND, PRECISION
 from speccompile.recipe.needs import needs_of
-from speccompile.recipe.plan import DrafterPlan, EnginePlan, Plan, PrecisionPlan, ProvePlan, VerifyPlan
 from speccompile.recipe.room import check_room, find_room
-from speccompile.recipe.training_plan import TrainingPlan
 from speccompile.recipe.trees import NO_TREE
 from speccompile.runtime import Bundle
 from speccompile.train.answers.maker import Answer, Asked, Failed, capacity, ended
@@ -45,7 +45,7 @@ def bundle_maker(plan: TrainingPlan, build_plan: Plan, folder: Path, *, remember
     Raises UsageError for a bundle with fewer positions than the answers need or that cannot draw, and what a build and
     `Bundle.open` raise.
     """
-    from speccompile.builder import build  # imports torch
+    from speccompile.compiler.build import build  # imports torch
 
     _check(plan, build_plan)
     check_room(needs_of(build_plan), find_room(folder))

@@ -13,8 +13,8 @@ from threading import Thread
 from typing import Any, TypeVar
 
 from speccompile.errors import CheckpointError, SpeccompileError, UsageError
+from speccompile.plan.training_plan import TrainingPlan
 from speccompile.progress import LOGGER
-from speccompile.recipe.training_plan import TrainingPlan
 from speccompile.train.answers.maker import STOP, Answer, Asked, Failed, ended
 from speccompile.train.answers.server import RefusedError, Server
 

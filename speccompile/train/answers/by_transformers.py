@@ -16,10 +16,10 @@ from transformers import (
     PreTrainedModel,
 )
 
+from speccompile.compiler.models.load import first_line, quiet_transformers
 from speccompile.errors import CheckpointError
-from speccompile.models.load import first_line, quiet_transformers
+from speccompile.plan.training_plan import TrainingPlan
 from speccompile.progress import LOGGER, step
-from speccompile.recipe.training_plan import TrainingPlan
 from speccompile.train.answers.maker import Answer, Asked, Failed, capacity, ended
 
 PADDED, PROBED, NOISE = 5, 4, 1e-3

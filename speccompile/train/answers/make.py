@@ -13,9 +13,9 @@ from typing import Any
 from speccompile.bundle.claims import claimed
 from speccompile.bundle.contents import content_hash
 from speccompile.errors import BuildError, PromptError, SpeccompileError, UsageError
+from speccompile.plan.plan import Plan
+from speccompile.plan.training_plan import TrainingPlan
 from speccompile.progress import LOGGER, counted
-from speccompile.recipe.plan import Plan
-from speccompile.recipe.training_plan import TrainingPlan
 from speccompile.train.answers.maker import Answer, Asked, Failed, Maker, Prompt, capacity, seed_of, temperature_of
 from speccompile.train.answers.store import DONE, FAILED, KEY, SKIPPED, Store, account
 

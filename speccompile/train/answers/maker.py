@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from speccompile.recipe.training_plan import TrainingPlan
+from speccompile.plan.training_plan import TrainingPlan
 
 STOP, LENGTH = "stop", "length"
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from speccompile.errors import RecipeError
-from speccompile.recipe.training_plan import CONVERSATIONS, PROMPTS, TEXT
+from speccompile.plan.training_plan import CONVERSATIONS, PROMPTS, TEXT
 from speccompile.train.data.rows import Key, Row, key_of, shortened, wrong
 
 FORMS = {

@@ -17,16 +17,16 @@ from transformers.modeling_outputs import BaseModelOutput
 from speccompile.bundle.contents import content_hash
 from speccompile.bundle.folders import sync
 from speccompile.bundle.hashes import new_hasher
+from speccompile.compiler.step.replaced import replaced
+from speccompile.compiler.step.taps import Taps
+from speccompile.drafters.learning import Seen
+from speccompile.drafters.target import NORM
 from speccompile.errors import BuildError, UnsupportedModelError
-from speccompile.families.learning import Seen
-from speccompile.families.target import NORM
+from speccompile.machine.shortage import out_of_disk
+from speccompile.plan.training_plan import TrainingPlan
 from speccompile.progress import LOGGER, counted
 from speccompile.recipe.room import gigabytes
 from speccompile.recipe.training_data import feature_bytes
-from speccompile.recipe.training_plan import TrainingPlan
-from speccompile.replaced import replaced
-from speccompile.shortage import out_of_disk
-from speccompile.step.taps import Taps
 from speccompile.train.data.corpus import Batch, Corpus
 from speccompile.train.data.kept import key_for, remove_others
 

@@ -11,9 +11,9 @@ from typing import Any
 from speccompile.bundle.folders import lock_folder, replace_folder, sync
 from speccompile.bundle.hashes import new_hasher
 from speccompile.errors import BuildError
+from speccompile.machine.shortage import out_of_disk
 from speccompile.progress import LOGGER
 from speccompile.recipe.room import gigabytes
-from speccompile.shortage import out_of_disk
 
 ABOUT = "about.json"
 _DIGITS = 16

@@ -10,9 +10,9 @@ import numpy as np
 
 from speccompile.bundle.hashes import hash_file, new_hasher
 from speccompile.errors import RecipeError
+from speccompile.plan.training_plan import CONVERSATIONS, GIVEN, TrainingPlan
 from speccompile.progress import LOGGER, step
 from speccompile.recipe.training_files import Files, find_files
-from speccompile.recipe.training_plan import CONVERSATIONS, GIVEN, TrainingPlan
 from speccompile.train.answers import Prompt
 from speccompile.train.data.corpus import Corpus
 from speccompile.train.data.documents import Document, document_name, read_documents, read_name

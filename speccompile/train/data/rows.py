@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from speccompile.compiler.step.replaced import replaced
 from speccompile.errors import RecipeError
 from speccompile.index.corpus import BEGINNING, Corpus
 from speccompile.progress import LOGGER
 from speccompile.recipe.hub import PATIENCE
 from speccompile.recipe.training_files import JSON, JSON_LINES, PARQUET, Files, library
-from speccompile.replaced import replaced
 
 KEY_BYTES = 8
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from speccompile.grouped import grouped
+from speccompile.index.grouped import grouped
 from speccompile.recipe.training_files import library
 from speccompile.train.data.tokens import Made
 

@@ -10,9 +10,9 @@ import numpy as np
 from jinja2 import TemplateError, TemplateSyntaxError
 
 from speccompile.errors import RecipeError
-from speccompile.grouped import grouped
+from speccompile.index.grouped import grouped
+from speccompile.plan.training_plan import PROMPTS, TEXT, DataPlan
 from speccompile.recipe.training_data import marks_answers
-from speccompile.recipe.training_plan import PROMPTS, TEXT, DataPlan
 from speccompile.train.data.documents import Chat, Document
 from speccompile.train.data.rows import shortened, wrong
 

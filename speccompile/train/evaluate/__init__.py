@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from speccompile.families.learning import Learner
+from speccompile.drafters.learning import Learner
 from speccompile.progress import LOGGER
 from speccompile.train.evaluate.checkpoint import Checkpoint
 from speccompile.train.evaluate.compiled import run_checkpoint

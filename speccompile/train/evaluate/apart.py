@@ -4,12 +4,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from speccompile.compare.apart import serve
+from speccompile.measure.compare.apart import serve
 
 
 def _run(job: dict[str, Any]) -> dict[str, Any]:
-    from speccompile.builder import build  # imports torch
-    from speccompile.models.load import quiet_transformers
+    from speccompile.compiler.build import build  # imports torch
+    from speccompile.compiler.models.load import quiet_transformers
     from speccompile.recipe import load_recipe, make_plan
     from speccompile.recipe.needs import needs_of
     from speccompile.recipe.room import check_room, find_room

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from torch import nn
 
-from speccompile.builder.modules import site_of
-from speccompile.families import FAMILIES, WEIGHTED, module_of
-from speccompile.families.learning import Learner
+from speccompile.compiler.build.modules import site_of
+from speccompile.drafters import FAMILIES, WEIGHTED, module_of
+from speccompile.drafters.learning import Learner
 from speccompile.recipe import Plan, load_recipe, make_plan
 from speccompile.recipe.capabilities import DRAFTER_KEYS
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from speccompile.compare.apart import run_apart
+from speccompile.measure.compare.apart import run_apart
 from speccompile.progress import step
 from speccompile.train.evaluate.checkpoint import Checkpoint
 from speccompile.train.evaluate.rounds import Answer, Decoded, cut

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from speccompile.families.learning import Learner, Seen
+from speccompile.drafters.learning import Learner, Seen
 from speccompile.train.evaluate.drafted import draft, judged, read, windows
 from speccompile.train.teacher import Teacher
 

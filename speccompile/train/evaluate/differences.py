@@ -6,8 +6,8 @@ from typing import Any
 
 from torch import Tensor
 
-from speccompile.families.learning import Learner
-from speccompile.prove.noise import NOISE
+from speccompile.compiler.prove.noise import NOISE
+from speccompile.drafters.learning import Learner
 from speccompile.runtime.generation import first_difference
 from speccompile.train.evaluate.drafted import draft_logits, judged, read
 from speccompile.train.evaluate.rounds import Decoded, cut, texts_of

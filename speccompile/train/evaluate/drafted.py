@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from speccompile.families.learning import Learner, Seen
+from speccompile.drafters.learning import Learner, Seen
 from speccompile.train.teacher import Teacher
 
 BLOCKS = 64

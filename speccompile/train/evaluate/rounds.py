@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 from transformers import GenerationConfig
 
-from speccompile.families.learning import Learner
+from speccompile.compiler.step.replaced import replaced
+from speccompile.drafters.learning import Learner
 from speccompile.progress import counted
-from speccompile.replaced import replaced
 from speccompile.train.evaluate.drafted import device_of, draft, judged, read
 from speccompile.train.teacher import Teacher
 

@@ -1,0 +1,142 @@
+"""The build: from a plan to a proven bundle.
+
+checkpoint -> probe -> trace -> neutral graph -> lowered graphs -> proof -> engines -> bundle
+"""
+
+import shutil
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from speccompile.bundle.manifest import Manifest, files_of
+from speccompile.bundle.steps import BuildCache
+from speccompile.bundle.writer import BundleWriter
+from speccompile.compiler.build.calibration import is_calibrated
+from speccompile.compiler.build.distribution_proof import prove_distributions
+from speccompile.compiler.build.interrupts import Interrupts
+from speccompile.compiler.build.lowered import Lowered, lower_all, lower_traced
+from speccompile.compiler.build.lowered_proof import proof_engine, prove_graphs, prove_weights, say_losses
+from speccompile.compiler.build.memory import settled_heap
+from speccompile.compiler.build.parts import Part, compile_parts
+from speccompile.compiler.build.proposals import put_index
+from speccompile.compiler.build.quality import measure_quality, quality_texts
+from speccompile.compiler.build.records import make_lock, make_manifest
+from speccompile.compiler.build.steps import Steps
+from speccompile.compiler.build.tensorrt import build_engines, check_builders, failure_of
+from speccompile.compiler.build.token_proof import proof_prompts, prove_tokens
+from speccompile.compiler.checkpoints.unchanged import Unchanged
+from speccompile.compiler.lower.files import GRAPHS, drop_unread
+from speccompile.compiler.models.tokenizer import warn_without_tokenizer, write_tokenizer
+from speccompile.errors import BuildError
+from speccompile.plan.head import HeadPlan
+from speccompile.progress import step
+from speccompile.recipe import ModelPlan, Plan
+
+
+def build(
+    plan: Plan,
+    output: Path,
+    *,
+    prove: bool = True,
+    dump_graphs: Path | None = None,
+    reduce: bool = False,
+    remember: bool = True,
+) -> Path:
+    """Build the bundle that `plan` describes into `output` and return its folder.
+
+    prove=False leaves the proof out, and the bundle says so. dump_graphs: a folder for the neutral and lowered graphs.
+    reduce: leave the smallest graph that fails in the same way, for each that TensorRT refuses, in OUTPUT.reduced.
+    remember: take steps from the cache of builds, and keep them there (see `build.steps`).
+    Raises PromptError for a prompt of the proof or a held-out text of a wrong length, before the work; ProofError, and
+    keeps nothing, when the bundle does not give the reference's tokens; CheckpointError for files that change under the
+    build; EngineError for engines that could not be built, when the others have been.
+    """
+    if dump_graphs:
+        _make_folder(dump_graphs)
+    deferred = check_builders(plan)
+    steps = Steps(BuildCache() if remember else None)
+    with settled_heap(), Interrupts() as interrupts, BundleWriter(output) as writer, ExitStack() as stack:
+        checkpoints = [stack.enter_context(each) for each in _checkpoints(plan)]
+        folder = writer.folder
+        if plan.target.facts.tokenizer:
+            write_tokenizer(plan.target.folder, folder)
+        else:
+            warn_without_tokenizer(plan.target.folder)
+        put_index(plan, folder)
+        prompts = proof_prompts(plan, folder) if prove or is_calibrated(plan) else []
+        texts = quality_texts(plan, folder, prompts) if prove else []
+        parts = compile_parts(plan, folder, steps, prove=prove)
+        _check(checkpoints, interrupts)
+        lowered = lower_all(plan, parts, folder, prompts, steps)
+        _check(checkpoints, interrupts)
+        manifest = make_manifest(plan, parts, folder)
+        proof = _prove(plan, parts, lowered, manifest, folder, prompts, texts, steps) if prove else {"proven": False}
+        _check(checkpoints, interrupts)
+        reduce_into = Path(f"{output}.reduced") if reduce else None
+        built = build_engines(plan, lowered, deferred, folder, reduce_into, manifest.catch_up)
+        interrupts.check()
+        if dump_graphs:
+            shutil.copytree(folder / GRAPHS, dump_graphs, dirs_exist_ok=True)
+        _check(checkpoints, interrupts)
+        if built.entries:
+            with step("writing the bundle"):
+                manifest = replace(manifest, engines=tuple(built.entries))
+                drop_unread(folder, {file for entry in built.entries for file in files_of(entry)})
+                writer.finish(manifest, make_lock(plan), proof)
+    if built.failures:
+        raise failure_of(built.failures, built.entries, output)
+    return output
+
+
+def _prove(
+    plan: Plan,
+    parts: list[Part],
+    lowered: dict[str, Lowered],
+    manifest: Manifest,
+    folder: Path,
+    prompts: list[list[int]],
+    texts: list[list[int]],
+    steps: Steps,
+) -> dict[str, Any]:
+    rows = [row for part in parts for row in part.proofs]
+    distinct = list(dict.fromkeys(lowered.values()))
+    traced = [proof_engine(each, folder) for each in lower_traced(plan, distinct, parts, folder, steps)]
+    engines = [proof_engine(each, folder) for each in distinct]
+    weights = prove_weights(engines, parts, folder, steps)
+    say_losses(plan, weights)
+    rows += weights
+    for engine in (*traced, *engines):
+        rows += prove_graphs(plan, engine, parts, folder, steps)
+    tokens, hits = prove_tokens(plan, manifest, engines, folder, prompts, steps)
+    proof: dict[str, Any] = {"proven": True, "graphs": rows, "engines": tokens}
+    if hits is not None:
+        proof["drafter"] = hits
+    if plan.decoding == "sampling":
+        proof["distributions"] = prove_distributions(plan, manifest, engines, folder, prompts, steps)
+    if texts:
+        proof["quality"] = measure_quality(plan, engines, folder, texts, steps)
+    return proof
+
+
+def _checkpoints(plan: Plan) -> list[Unchanged]:
+    """The files of all models, as they are when a build begins."""
+    models: list[ModelPlan | HeadPlan] = [plan.target, *plan.drafter.models]
+    models += [plan.drafter.head] if plan.drafter.head else []
+    return [Unchanged(model.folder, model.files) for model in models]
+
+
+def _check(checkpoints: list[Unchanged], interrupts: Interrupts) -> None:
+    interrupts.check()
+    for each in checkpoints:
+        each.check()
+
+
+def _make_folder(folder: Path) -> None:
+    """Raises BuildError now rather than after the work."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BuildError(
+            f"the graphs cannot be dumped to {folder}: {error.strerror}", hint="give another --dump-graphs"
+        ) from error

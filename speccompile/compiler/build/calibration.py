@@ -1,0 +1,37 @@
+"""Ranges of activations, measured on the recipe's prompts, for precisions that quantize them."""
+
+from pathlib import Path
+
+from speccompile.compiler.build.steps import Steps, graph_contents
+from speccompile.compiler.lower.files import Ranges, neutral_file
+from speccompile.compiler.lower.forms import Numbers
+from speccompile.compiler.lower.quantize import ACTIVATIONS, calibrate
+from speccompile.contract import Graph
+from speccompile.progress import step
+from speccompile.recipe import Plan
+
+
+def is_calibrated(plan: Plan) -> bool:
+    """Whether any engine needs the prompts for its scales."""
+    return any(word in ACTIVATIONS for engine in plan.engines for word in engine.precision.words().values())
+
+
+def calibrated_ranges(
+    graph: Graph, numbers: Numbers, folder: Path, prompts: list[list[int]], verify: Graph, steps: Steps
+) -> Ranges | None:
+    """Tensor name -> smallest and largest value over the prompts; None where the precision needs none. verify: what a
+    drafter that reads the target runs behind."""
+    if numbers.word not in ACTIVATIONS:
+        return None
+    title = f"calibrating {graph.name} on {len(prompts)} prompts"
+    made = {tensor.buffer for tensor in verify.outputs if tensor.role in ("link", "state")}
+    reads = graph != verify and any(tensor.buffer in made for tensor in graph.inputs)
+    before = (folder / neutral_file(verify), verify) if reads else None
+
+    def find() -> list[tuple[str, float, float]]:
+        with step(title):
+            found = calibrate(folder / neutral_file(graph), graph, prompts, before)
+        return [(name, *bounds) for name, bounds in found.items()]
+
+    files = graph_contents(folder, *map(neutral_file, (graph, verify) if reads else (graph,)))
+    return {name: (low, high) for name, low, high in steps.result(title, {"files": files, "prompts": prompts}, find)}

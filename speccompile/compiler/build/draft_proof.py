@@ -1,0 +1,68 @@
+"""Drafts against eager torch: of a language model, by transformers; of a head, by its formula without caches; of a
+drafter without weights, by its module; what is looked up beside a drafter, by a lookup in plain Python."""
+
+from typing import Any
+
+from speccompile.compiler.build.modules import make_drafter, site_of
+from speccompile.compiler.prove import drafts
+from speccompile.compiler.prove import graphs as graph_proof
+from speccompile.compiler.prove.lookups import Beside, DraftedFor, Lookup, check_drafted_for
+from speccompile.compiler.prove.script import Driven
+from speccompile.drafters import FAMILIES, HEADS, module_of
+from speccompile.drafters.family import NOTHING
+from speccompile.plan.plan import DrafterPlan, InnerPlan, LookupPlan
+from speccompile.recipe import Plan
+from speccompile.tree import Tree, chain
+
+
+def reads_target(plan: Plan) -> bool:
+    """Whether a draft can only be judged behind the target's own graph, whose features, caches or choices it reads."""
+    return plan.drafter.kind in HEADS or plan.drafter.layers is not None or plan.drafter.successors > 0
+
+
+def check_draft(plan: Plan, driven: Driven) -> dict[str, Any]:
+    """What a graph drafted, against the drafter itself: a row of the proof. Raises ProofError."""
+    if FAMILIES[plan.drafter.kind].weights == NOTHING:
+        return _check_module(plan, driven)
+    reference = module_of(plan.drafter.kind, "reference")
+    teachers: list[drafts.Teacher] = reference.teachers(site_of(plan))
+    own, max_length, view = plan.drafter.own, plan.max_length, _view(plan.drafter)
+    tree = own.tree
+    if tree.parents is None:
+        assert tree.top_k is not None
+        return drafts.check_dynamic(driven, teachers[0], tree.depth, tree.top_k, max_length)
+    if own.inner is not None:
+        inner = DraftedFor(_lookup(own.inner), own.inner.passes, own.inner.lenience)
+        return check_drafted_for(driven, teachers[0], inner, own.tokens, max_length, view)
+    fallback = plan.verify.parameters.get("fallback", plan.drafter.threshold)
+    shape, late = Tree(tree.parents), int(FAMILIES[plan.drafter.kind].keeps_unsure)
+    sure = reference.confidences(site_of(plan)) if hasattr(reference, "confidences") else None
+    return drafts.check_tree(driven, teachers, shape, max_length, fallback, late, sure, view)
+
+
+def _view(drafter: DrafterPlan) -> drafts.View | None:
+    """What leaves a drafter's own drafts, None where there are no others."""
+    cascade = drafter.cascade
+    if cascade is None:
+        return None
+    own = Tree(cascade.tree.parents or ())
+    then = None if cascade.then is None else _lookup(cascade.then)
+    if cascade.gate is None or cascade.gate.by_host:  # the host does not write here
+        return Beside(own, then, None)
+    gate = _lookup(cascade.gate, None if own.is_chain else own)
+    return Beside(own, then, gate)
+
+
+def _lookup(plan: LookupPlan | InnerPlan, tree: Tree | None = None) -> Lookup:
+    return Lookup(tree or chain(plan.tokens), plan.ngram, plan.match if isinstance(plan, LookupPlan) else 1)
+
+
+def _check_module(plan: Plan, driven: Driven) -> dict[str, Any]:
+    drafter = make_drafter(plan)
+    assert drafter is not None
+    expected = graph_proof.module_drafts(drafter, driven)
+    got = [
+        {name: each for name, each in output.items() if name in wanted}
+        for output, wanted in zip(driven.outputs, expected, strict=True)
+    ]
+    return graph_proof.check_exact(got, expected, driven.graph.name, driven.level)

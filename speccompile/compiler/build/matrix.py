@@ -1,0 +1,97 @@
+"""Builds of one recipe in all combinations of some settings, as tasks of a pool."""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from speccompile.bundle.writer import check_output
+from speccompile.errors import SpeccompileError, UsageError
+from speccompile.machine.pool import Pool, Task
+from speccompile.recipe import load_recipe, make_plan
+from speccompile.recipe.load import parse_yaml
+from speccompile.recipe.needs import needs_of
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One combination. settings: KEY=VALUE, as --set takes them; memory: bytes that its build needs."""
+
+    settings: tuple[str, ...]
+    output: Path
+    memory: int
+
+
+def combinations(varied: Sequence[str]) -> list[tuple[str, ...]]:
+    """Settings of every combination of "KEY=[VALUE, ..]", the last one changing fastest. Raises UsageError."""
+    axes = []
+    for each in varied:
+        key, _, text = each.partition("=")
+        values = parse_yaml(text, f"--vary {key}") if text else None
+        if not key or not isinstance(values, list) or not values:
+            raise UsageError(
+                f"--vary: received {each!r}, expected KEY=[VALUE, ..]",
+                hint="write it as in --vary drafter.tokens=[2,4]",
+            )
+        axes.append([f"{key}={value if isinstance(value, str) else json.dumps(value)}" for value in values])
+    return list(product(*axes))
+
+
+def read_cells(recipe: Path, overrides: Sequence[str], varied: Sequence[str], output: Path | None) -> list[Cell]:
+    """Plan every combination, before any work. output: what holds their folders; by default build/<name>-matrix.
+    Raises RecipeError for one that the recipe cannot have, UsageError for a folder that is in the way."""
+    cells: dict[Path, Cell] = {}
+    for settings in combinations(varied):
+        plan = make_plan(load_recipe(recipe, [*overrides, *settings]))
+        base = output or Path("build") / f"{plan.name}-matrix"
+        folder = (base / (_name(settings) or plan.name)).absolute()
+        if folder in cells:
+            raise UsageError(
+                f"--vary: received {' '.join(cells[folder].settings)} and {' '.join(settings)}, which would both be "
+                f"built into '{folder.name}', expected values with names that differ",
+                hint="build them with `speccompile ray build` one after the other, with another --output",
+            )
+        check_output(folder)
+        cells[folder] = Cell(settings, folder, needs_of(plan).memory)
+    return list(cells.values())
+
+
+def build_cells(
+    pool: Pool, recipe: Path, overrides: Sequence[str], cells: Sequence[Cell], *, prove: bool, remember: bool
+) -> Iterator[tuple[Cell, SpeccompileError | None]]:
+    """Each, and what its build failed with, as they end."""
+    tasks = [
+        Task(
+            f"building {cell.output.name}", _build, (recipe, (*overrides, *cell.settings), cell.output, prove, remember)
+        )
+        for cell in cells
+    ]
+    for number, found in pool.run(tasks):
+        yield cells[number], found if isinstance(found, SpeccompileError) else None
+
+
+def _build(recipe: Path, overrides: Sequence[str], output: Path, prove: bool, remember: bool) -> None:
+    """On the machine that builds."""
+    from speccompile.compiler.build import build  # imports torch
+    from speccompile.compiler.models.load import quiet_transformers
+    from speccompile.recipe.room import check_room, find_room
+
+    plan = make_plan(load_recipe(recipe, overrides))
+    check_room(needs_of(plan), find_room(output))
+    quiet_transformers()
+    output.parent.mkdir(parents=True, exist_ok=True)
+    build(plan, output, prove=prove, remember=remember)
+
+
+def _name(settings: Sequence[str]) -> str:
+    """A folder's."""
+    return ",".join(re.sub(r"[^\w.=-]+", "_", each).strip("_") for each in settings)
+
+
+def cell_json(cell: Cell, error: SpeccompileError | None) -> dict[str, Any]:
+    """Of the documented object of `ray build --json`."""
+    failure = None if error is None else {"message": str(error), "hint": error.hint}
+    return {"settings": list(cell.settings), "output": str(cell.output), "error": failure}

@@ -1,0 +1,35 @@
+"""Give memory back between the steps of a build."""
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from speccompile.machine.system import trim_heap
+
+
+@contextmanager
+def settled_heap() -> Iterator[None]:
+    """Leave out of garbage collection what stands when a build begins, torch and transformers above all.
+
+    Each step of a build ends with a full collection, which would look through all of it (measured: a third of a second
+    each, a sixth of a small build). Nothing changes where a program has frozen its heap by itself.
+    """
+    frozen = gc.get_freeze_count() > 0
+    if not frozen:
+        gc.collect()
+        gc.freeze()
+    try:
+        yield
+    finally:
+        if not frozen:
+            gc.unfreeze()
+
+
+def release() -> None:
+    """Free what only cycles hold, and return free heap to the system.
+
+    A traced program holds its model in cycles. Freed weights of an engine stay in glibc's heap otherwise (measured:
+    1.3 GB of 1.8 after a 1.4 GB model), and the next step would come on top.
+    """
+    gc.collect()
+    trim_heap()

@@ -1,0 +1,43 @@
+"""Drafts that the host gives, where a bundle is built: its index, and who proposes in the proof."""
+
+import os
+import shutil
+from pathlib import Path
+
+from speccompile.bundle.manifest import Manifest
+from speccompile.compiler.prove.repeats import Repeats
+from speccompile.index.files import HEADER, read_header
+from speccompile.index.retrieval import Policy, write_policy
+from speccompile.progress import step
+from speccompile.recipe import Plan
+from speccompile.runtime.rounds.proposals import INDEX, Proposer, find_proposer, gate_of, takes_proposals
+
+
+def put_index(plan: Plan, folder: Path) -> None:
+    """Put the recipe's index, if it has one, into the bundle `folder`: linked where that can be, else copied.
+
+    Raises BundleError for an index that is not what it was when it was built.
+    """
+    retrieval = plan.drafter.retrieval
+    if retrieval is None or retrieval.folder is None or retrieval.asked is None:
+        return
+    with step("putting the index into the bundle"):
+        header, inside = read_header(retrieval.folder, verify=True), folder / INDEX
+        inside.mkdir()
+        for name in (HEADER, *header.files):
+            try:
+                os.link(retrieval.folder / name, inside / name)
+            except OSError:  # another filesystem, or one without links
+                shutil.copyfile(retrieval.folder / name, inside / name)
+        tree = plan.drafter.tree
+        write_policy(inside, Policy(*retrieval.asked, branching=1 if tree.kind == "chain" else tree.top_k or 0))
+
+
+def proof_proposer(folder: Path, manifest: Manifest) -> Proposer | None:
+    """Who drafts for the graphs in `folder` while they are proven, alone or through a gate: the bundle's index; where
+    there is none, as where a user's proposer will, or for the small model of the proof of distributions, one that
+    repeats the text. None where nothing but graphs drafts."""
+    if not takes_proposals(manifest.graphs, manifest.tokens) and not gate_of(manifest):
+        return None
+    given = None if (folder / INDEX).is_dir() else Repeats(manifest.tokens, manifest.depth, manifest.tree == "chain")
+    return find_proposer(folder, manifest, given)

@@ -1,0 +1,125 @@
+"""What each precision of a build costs on text: perplexity of the target, and agreement with float32."""
+
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+from speccompile.compiler.build.lowered import Lowered
+from speccompile.compiler.build.lowered_proof import ProofEngine
+from speccompile.compiler.build.memory import release
+from speccompile.compiler.build.modules import model_contents, window_kind
+from speccompile.compiler.build.steps import Steps, graph_contents
+from speccompile.compiler.build.token_proof import token_ids
+from speccompile.compiler.lower.forms import Form, Numbers, form_of, numbers_of
+from speccompile.compiler.models.load import load_model
+from speccompile.compiler.prove import quality
+from speccompile.compiler.prove.reference import sequence_logits
+from speccompile.compiler.step.layers import counting_layers
+from speccompile.errors import PromptError
+from speccompile.progress import step
+from speccompile.recipe import EnginePlan, Plan
+
+Target = tuple[Form, Numbers]
+"""What tells the target of one engine from that of another."""
+
+TREE_TOKENS = 1024
+"""Tokens on which quality is measured where drafts are a tree: they are read one by one, ten times as slowly."""
+
+
+def quality_texts(plan: Plan, folder: Path, prompts: Sequence[list[int]]) -> list[list[int]]:
+    """Token ids of prove.held_out, by the tokenizer in `folder`; without it those of the recipe's prompts.
+
+    None where there are only the build's own prompts: they are random, and a model's perplexity of them says nothing.
+    Raises PromptError, naming file and text, for one that predicts nothing, or that the buffers cannot hold.
+    """
+    if plan.prove.held_out is not None:
+        texts = _held_out(plan, plan.prove.held_out, folder)
+    else:
+        texts = [prompt for prompt in prompts if len(prompt) > 1] if plan.prove.prompts else []
+    return texts if window_kind(plan) == "chain" else _first(texts, TREE_TOKENS)
+
+
+def _held_out(plan: Plan, file: Path, folder: Path) -> list[list[int]]:
+    texts = token_ids(plan, file, folder)
+    for number, text in enumerate(texts, 1):
+        if len(text) < 2:
+            raise PromptError(
+                f"{file}: received one token in prompt {number}, expected two or more: the first is not predicted",
+                hint="write longer texts: a few hundred tokens each",
+            )
+    return texts
+
+
+def _first(texts: list[list[int]], tokens: int) -> list[list[int]]:
+    """Whole texts that have at most so many tokens together; the first in any case."""
+    ends = accumulate(map(len, texts))
+    return [text for number, (text, end) in enumerate(zip(texts, ends, strict=True)) if end <= tokens or not number]
+
+
+def measure_quality(
+    plan: Plan, engines: Sequence[ProofEngine], folder: Path, texts: list[list[int]], steps: Steps
+) -> dict[str, Any]:
+    """As `_measure`, or what that gave before."""
+    files = [each.entry.files["verify"] for each in engines]
+    key: dict[str, Any] = {
+        "files": graph_contents(folder, *files),
+        "texts": texts,
+        "model": model_contents(plan.target),
+    }
+    named = [[planned.name, planned.backend, planned.provider] for planned in plan.engines]
+    key |= {"engines": named, "precision": [planned.precision.words() for planned in plan.engines]}
+    key |= {"file": plan.prove.held_out_reference or plan.prove.reference, "max_length": plan.max_length}
+    return steps.result("measuring quality", key, lambda: _measure(plan, engines, folder, texts))
+
+
+def _measure(plan: Plan, engines: Sequence[ProofEngine], folder: Path, texts: list[list[int]]) -> dict[str, Any]:
+    """The target of every engine beside transformers in float32, on the same texts. Raises ProofError.
+
+    Graphs for a GPU run on the CPU here, as in the rest of the proof; those with the same target are measured once.
+    """
+    size, tokens = plan.target.facts.vocabulary_size, sum(len(text) - 1 for text in texts)
+    with step(f"measuring quality on {len(texts)} texts, {tokens} tokens: transformers"):
+        float32 = _eager(plan, texts)
+        release()
+    rows = []
+    for (form, numbers), engine in {_target(each.lowered): each for each in engines}.items():
+        with step(f"measuring quality: {form.name} in {numbers.name}"):
+            (verify,) = (graph for graph in engine.entry.graphs if graph.name == "verify")
+            running = engine.open(folder, "verify")
+            logits = quality.engine_logits(running, verify, texts, plan.prefill_chunk, plan.batch_size)
+            found = quality.predictions(logits, texts, size, f"{form.name} in {numbers.name}")
+            release()
+        names = [each.name for each in plan.engines if _planned_target(each) == (form, numbers)]
+        row: dict[str, Any] = {"engines": names, "executed_by": "onnxruntime cpu", "precision": numbers.word}
+        rows.append(row | {"block_size": numbers.block_size} | quality.agreement(found, float32))
+    return {
+        "file": plan.prove.held_out_reference or plan.prove.reference,
+        "texts": len(texts),
+        "tokens": tokens,
+        "kl_tokens": len(float32.logprobs),
+        "perplexity": round(float32.perplexity, 4),
+        "engines": rows,
+    }
+
+
+def _target(lowered: Lowered) -> Target:
+    return lowered.form, lowered.numbers("verify")
+
+
+def _planned_target(planned: EnginePlan) -> Target:
+    form = form_of(planned)
+    return form, numbers_of(form, planned.precision, "target")
+
+
+def _eager(plan: Plan, texts: list[list[int]]) -> quality.Predictions:
+    model = load_model(plan.target.folder, plan.max_length)
+
+    def logits() -> Iterator[quality.Block]:
+        start = 0
+        with counting_layers(model, "running transformers", len(texts)):
+            for text in texts:
+                yield start, sequence_logits(model, text[:-1])
+                start += len(text) - 1
+
+    return quality.predictions(logits(), texts, plan.target.facts.vocabulary_size, "transformers")

@@ -1,0 +1,172 @@
+"""The TensorRT engines of a build: built here, or deferred to the device with everything that it needs."""
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from speccompile.bundle.manifest import EngineEntry, TensorRTBuild
+from speccompile.compiler.build.lowered import Lowered
+from speccompile.compiler.diagnose.capability import check_capability, raise_unsupported
+from speccompile.compiler.diagnose.reduce import reduce_failure
+from speccompile.compiler.engines import (
+    Limits,
+    Settings,
+    build_or_load,
+    check_limits,
+    make_settings,
+    plan_file,
+    store_weights_once,
+)
+from speccompile.compiler.engines.demand import MEASURED, Demand
+from speccompile.compiler.engines.flavour import check_buildable, find_gpu, why_not_for
+from speccompile.errors import EngineError, SpeccompileError
+from speccompile.progress import LOGGER
+from speccompile.recipe import EnginePlan, Plan
+from speccompile.recipe.needs import largest_graph_bytes
+
+BACKENDS = ("tensorrt_rtx", "tensorrt")
+
+
+@dataclass
+class Built:
+    """The engines of a bundle, in the order of the recipe, and those that could not be built."""
+
+    entries: list[EngineEntry] = field(default_factory=list)
+    failures: dict[str, EngineError] = field(default_factory=dict)
+
+
+def check_builders(plan: Plan) -> dict[str, str]:
+    """Engine name -> why its build is left to the device. Raises EngineError for one that cannot wait, and UsageError
+    for limits of the builder or the cache that are no numbers.
+
+    TensorRT builds only for the GPU that it finds, so without one its engines are deferred. TensorRT-RTX needs none.
+    One whose builder cannot stay below its limit of memory is refused before any work.
+    """
+    engines = [planned for planned in plan.engines if planned.backend in BACKENDS]
+    if engines:
+        check_limits()
+    deferred = {}
+    for planned in engines:
+        if planned.defer:
+            deferred[planned.name] = "the recipe says so"
+        elif planned.backend == "tensorrt_rtx":
+            check_buildable(planned.backend)
+        elif reason := _why_not_here(planned):
+            deferred[planned.name] = reason
+        if planned.name not in deferred:
+            _check_memory(plan, planned, Limits())
+    return deferred
+
+
+def _check_memory(plan: Plan, planned: EnginePlan, limits: Limits) -> None:
+    demand = Demand(largest_graph_bytes(plan, planned))
+    try:
+        demand.check(planned.backend, limits)
+    except EngineError as error:
+        raise EngineError(f"engine {planned.name}: {error}", hint=error.hint) from error
+    if planned.backend == MEASURED and demand.usual > limits.memory:
+        LOGGER.warning("note: engine %s may not be built: %s", planned.name, demand.describe(limits))
+
+
+def _why_not_here(planned: EnginePlan) -> str:
+    """Why TensorRT cannot build this engine on this machine; "" when it can."""
+    try:
+        check_buildable(planned.backend)
+    except EngineError as error:
+        return str(error)
+    return why_not_for(find_gpu(), planned.compute_capability)
+
+
+def build_engines(
+    plan: Plan,
+    lowered: dict[str, Lowered],
+    deferred: dict[str, str],
+    folder: Path,
+    reduce_into: Path | None,
+    catch_up: int,
+) -> Built:
+    """Every engine of the plan; what TensorRT refuses is left out, and the others go on.
+
+    catch_up: width of the drafter's catch-up when decoding, which engines are made quick for.
+    reduce_into: a folder for the smallest graph that fails in the same way, one for each engine that is left out.
+    """
+    built, limits = Built(), Limits()
+    for planned in plan.engines:
+        graphs = lowered[planned.name]
+        if planned.backend not in BACKENDS:
+            built.entries.append(graphs.entry(planned))
+            continue
+        settings = _settings(plan, planned, graphs, catch_up)
+        if reason := deferred.get(planned.name, ""):
+            LOGGER.warning("engine %s is deferred to `speccompile finish`: %s", planned.name, reason)
+            built.entries.append(_entry(planned, graphs, settings, {}, reason))
+            continue
+        reports: dict[str, Any] = {}
+        for graph in graphs.graphs:
+            source = folder / graphs.files[graph.name]
+            try:
+                _lint(source, graph.name, planned)
+                output = folder / plan_file(graphs.files[graph.name], graph.name, planned.name)
+                reports[graph.name] = build_or_load(source, graph, settings[graph.name], output, limits=limits)
+            except EngineError as error:
+                built.failures[planned.name] = error
+                if reduce_into is not None:
+                    _reduce(source, settings[graph.name], reduce_into / f"{planned.name}.{graph.name}", limits)
+                break
+        else:
+            built.entries.append(store_weights_once(_entry(planned, graphs, settings, reports, ""), folder))
+    return built
+
+
+def _lint(source: Path, graph: str, planned: EnginePlan) -> None:
+    """Name every node that TensorRT's parser refuses: the builder itself would stop at the first."""
+    found = check_capability(source, planned.backend)
+    if found.findings:
+        raise_unsupported(found.findings, graph, planned.name)
+    if found.not_checked:
+        LOGGER.warning("note: the nodes of %s were not checked before the build: %s", graph, found.not_checked)
+
+
+def _reduce(source: Path, settings: Settings, output: Path, limits: Limits) -> None:
+    """A reduction that fails as well must not hide why the engine was refused."""
+    try:
+        LOGGER.warning("the smallest graph that fails is in %s", reduce_failure(source, settings, output, limits))
+    except SpeccompileError as error:
+        LOGGER.warning("%s could not be reduced: %s", source.name, error)
+
+
+def _settings(plan: Plan, planned: EnginePlan, lowered: Lowered, catch_up: int) -> dict[str, Settings]:
+    return {
+        graph.name: make_settings(
+            graph, backend=planned.backend, compute_capability=planned.compute_capability,
+            precision=planned.precision.words(), tokens=plan.drafter.tokens, catch_up=catch_up,
+            prefill_chunk=plan.prefill_chunk, max_length=plan.max_length,
+        )
+        for graph in lowered.graphs
+    }  # fmt: skip
+
+
+def _entry(
+    planned: EnginePlan, lowered: Lowered, settings: dict[str, Settings], reports: dict[str, Any], reason: str
+) -> EngineEntry:
+    build = TensorRTBuild(
+        deferred=reason,
+        sources=lowered.files if reason else {},
+        settings={name: each.to_json() for name, each in settings.items()},
+        reports=reports,
+    )
+    sources = lowered.files
+    files = {} if reason else {graph: plan_file(source, graph, planned.name) for graph, source in sources.items()}
+    return replace(lowered.entry(planned), files=files, compute_capability=planned.compute_capability, build=build)
+
+
+def failure_of(failures: dict[str, EngineError], kept: list[EngineEntry], output: Path) -> EngineError:
+    """One error for all engines that could not be built."""
+    lines = [f"engine {name}: {error}" for name, error in failures.items()]
+    hints = dict.fromkeys(error.hint for error in failures.values() if error.hint)
+    names = ", ".join(entry.name for entry in kept)
+    what = f"the others ({names}) are in {output}" if kept else "no bundle was written"
+    return EngineError(
+        f"{len(failures)} of {len(failures) + len(kept)} engines could not be built; {what}\n" + "\n".join(lines),
+        hint="; ".join(hints) or None,
+    )

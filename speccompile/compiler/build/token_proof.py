@@ -1,0 +1,154 @@
+"""The token level of a build's proof: the graphs of every engine against themselves, and against transformers."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from speccompile.bundle.manifest import TOKENIZER, Manifest
+from speccompile.bundle.prompts import read_prompts
+from speccompile.compiler.build.lowered import form_and_precision
+from speccompile.compiler.build.lowered_proof import ProofEngine
+from speccompile.compiler.build.memory import release
+from speccompile.compiler.build.modules import drafter_contents, model_contents, site_of
+from speccompile.compiler.build.proposals import proof_proposer
+from speccompile.compiler.build.steps import Steps, graph_contents
+from speccompile.compiler.models.load import load_model
+from speccompile.compiler.prove import reference, seeds, tokens
+from speccompile.drafters.probe import Text, probe_head
+from speccompile.errors import PromptError
+from speccompile.progress import step
+from speccompile.recipe import Plan
+from speccompile.runtime import Bundle, Generation
+from speccompile.runtime.text.text import Text as Tokenizer
+
+
+def proof_prompts(plan: Plan, folder: Path) -> list[list[int]]:
+    """Token ids of the prompts to prove on: the recipe's, by the tokenizer in `folder`, or random ones without any.
+
+    Raises PromptError, naming file and prompt, for one that the buffers cannot hold.
+    """
+    if plan.prove.prompts is None:
+        return tokens.own_prompts(plan.target.facts.vocabulary_size, plan.max_length, plan.prefill_chunk)
+    return token_ids(plan, plan.prove.prompts, folder)
+
+
+def token_ids(plan: Plan, file: Path, folder: Path) -> list[list[int]]:
+    """Token ids of a prompts file, by the tokenizer in `folder`. Raises PromptError as `proof_prompts`."""
+    text = Tokenizer(folder / TOKENIZER) if plan.target.facts.tokenizer else None
+    prompts = []
+    for number, prompt in enumerate(read_prompts(file), 1):
+        if isinstance(prompt, str):
+            assert text is not None, "the plan refuses text without a tokenizer"
+            prompt = text.encode(prompt)
+        if len(prompt) > plan.max_length:
+            raise PromptError(
+                f"{file}: received {len(prompt)} tokens in prompt {number}, expected at most "
+                f"{plan.max_length}, which is cache.max_length",
+                hint="shorten the prompt, or set a larger cache.max_length",
+            )
+        prompts.append(prompt)
+    return prompts
+
+
+def prove_tokens(
+    plan: Plan,
+    manifest: Manifest,
+    engines: Sequence[ProofEngine],
+    folder: Path,
+    prompts: list[list[int]],
+    steps: Steps,
+) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
+    """The token level for all lowered graphs: speculative against autoregressive, both against transformers; and how
+    often a head is right on what the target wrote (`drafters.probe`), None for other drafters.
+
+    Graphs for a GPU run on the CPU here: each row names the engines it stands for, and what executed the graphs.
+    """
+    rows: list[dict[str, Any]] = []
+    found: list[list[tokens.Written]] = []
+    loaded: list[nn.Module] = []
+
+    def model() -> nn.Module:
+        """The reference, when it is needed."""
+        if not loaded:
+            loaded.append(load_model(plan.target.folder, plan.max_length))
+        return loaded[0]
+
+    for engine in engines:
+        row, written = _prove_engine(plan, manifest, engine, folder, prompts, steps)
+        found.append(written)
+        key = {"model": model_contents(plan.target), "max_length": plan.max_length, "written": _json(written)}
+
+        def against(engine: ProofEngine = engine, written: list[tokens.Written] = written) -> dict[str, Any]:
+            with step(f"proving tokens of {engine.lowered.name} against transformers"):
+                return reference.check_written(model(), written, reference.judged_as(model(), engine.entry))
+
+        key |= {"precision": engine.entry.precision, "backend": engine.entry.backend}
+        title = f"proving tokens of {engine.lowered.name} against transformers"
+        row["transformers"] = steps.result(title, key, against)
+        rows.append(row)
+    if plan.drafter.head is None or not plan.drafter.head.taps:  # without features there is no other reading of them
+        return rows, None
+
+    def probe() -> dict[str, Any] | None:
+        with step("probing how the head is read"):
+            texts = [Text(each.prompt_ids + each.token_ids, len(each.prompt_ids)) for each in found[0]]
+            return probe_head(replace(site_of(plan, steps), model=model()), model(), texts)
+
+    key = {"written": _json(found[0]), "drafter": drafter_contents(plan), "max_length": plan.max_length}
+    return rows, steps.result("probing how the head is read", key, probe)
+
+
+def _prove_engine(
+    plan: Plan, manifest: Manifest, engine: ProofEngine, folder: Path, prompts: list[list[int]], steps: Steps
+) -> tuple[dict[str, Any], list[tokens.Written]]:
+    """The row of one engine's graphs, and what they wrote that a reference is to judge."""
+    lowered, entry = engine.lowered, engine.entry
+    title, names = f"proving tokens on {lowered.name}", [graph.name for graph in entry.graphs]
+    asked = {"prompts": prompts, "max_new_tokens": plan.prove.max_new_tokens, "precision": entry.precision}
+    proposed = {} if plan.drafter.retrieval is None else {"retrieval": plan.drafter.retrieval.to_json()}
+    if proposed and plan.drafter.cascade is not None:
+        proposed["cascade"] = plan.drafter.cascade.to_json()
+    whole = manifest.to_json()
+
+    def decode_alone(bundle: Bundle) -> list[dict[str, Any]]:
+        return [asdict(each) for each in tokens.written(bundle, prompts, plan.prove.max_new_tokens, True)]
+
+    def prove() -> dict[str, Any]:
+        with step(title):
+            opened = engine.open(folder, *names, batch_size=manifest.batch_size)
+            bundle = Bundle(manifest, opened, entry, None, None, proof_proposer(folder, manifest))
+            speculative = tokens.written(bundle, prompts, plan.prove.max_new_tokens, False)
+            same = {name: whole[name] for name in _OF_THE_TARGET}
+            key = asked | {"files": graph_contents(folder, entry.files["verify"]), "manifest": same}
+            alone = steps.result(f"decoding alone on {lowered.name}", key, partial(decode_alone, bundle))
+            cases = list(tokens.cases(bundle, prompts, speculative, [Generation(**each) for each in alone]))
+            ties = [tie for case in cases if (tie := tokens.check_equal(bundle, case))]
+            row = tokens.summary(cases, ties)
+            if seeds.applies(bundle):
+                row["seeds"] = seeds.check(bundle, prompts, plan.prove.max_new_tokens)
+            del bundle
+            release()
+            return {"row": row, "written": _json([case.written for case in cases])}
+
+    decided = {name: value for name, value in whole.items() if name not in ("name", "plan", "engines")}
+    found = steps.result(
+        title, asked | proposed | {"files": graph_contents(folder, *entry.files.values()), "manifest": decided}, prove
+    )
+    stands_for = [planned.name for planned in plan.engines if form_and_precision(planned) == lowered.identity]
+    row: dict[str, Any] = {"engine": lowered.name, "engines": stands_for, "executed_by": "onnxruntime cpu"}
+    row |= {"precision": entry.precision} | found["row"]
+    return row, [tokens.Written(**each) for each in found["written"]]
+
+
+_OF_THE_TARGET = (
+    "batch_size", "max_length", "prefill_chunk", "decoding", "method", "eos_token_ids", "vocabulary_size",
+)  # fmt: skip
+"""What autoregressive decoding depends on, of a manifest."""
+
+
+def _json(written: Sequence[tokens.Written]) -> list[dict[str, Any]]:
+    return [asdict(each) for each in written]

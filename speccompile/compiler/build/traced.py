@@ -1,0 +1,120 @@
+"""Graphs as they are traced: load, probe, trace, write, let go, one after the other."""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from speccompile.compiler.build.modules import (
+    cache_shape,
+    drafter_contents,
+    drafts_in_graph,
+    judges_any_chain,
+    load_decoder,
+    make_drafter,
+    make_verify,
+    model_contents,
+    window_kind,
+)
+from speccompile.compiler.build.steps import Steps
+from speccompile.compiler.lower.export import Exported, export_draft, export_verify
+from speccompile.compiler.lower.files import GRAPHS, write_neutral
+from speccompile.compiler.lower.signatures import DraftWidth
+from speccompile.compiler.step.decoder import Decoder
+from speccompile.compiler.weights.graph import link_file
+from speccompile.contract import Graph
+from speccompile.plan.head import HeadPlan
+from speccompile.progress import counted, step
+from speccompile.recipe import ModelPlan, Plan
+
+WEIGHTS = {"verify": "target.traced.weights", "draft": "drafter.traced.weights"}
+"""Graph -> the file of those of its constants that do not stay in a checkpoint."""
+
+
+@dataclass(frozen=True)
+class TracedDraft:
+    """What is left of a drafter when it has been traced; longest_window: of its attention, 0 for none."""
+
+    graph: Graph
+    width: DraftWidth
+    catch_up: int
+    longest_window: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "graph": self.graph.to_json()}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> "TracedDraft":
+        width = DraftWidth(**data["width"])
+        return cls(Graph.from_json(data["graph"]), width, data["catch_up"], data["longest_window"])
+
+
+def link_checkpoints(plan: Plan, folder: Path) -> None:
+    """Let graphs in `folder` name the files of all models by their content."""
+    (folder / GRAPHS).mkdir(exist_ok=True)
+    head = plan.drafter.head
+    models: list[ModelPlan | HeadPlan] = [plan.target, *plan.drafter.models, *([head] if head else [])]
+    files = sorted({m.folder / file for m in models for file in m.files if file.suffix == ".safetensors"})
+    sizes = sum(file.stat().st_size for file in files)
+    with step("reading what the checkpoints are"), counted("reading the checkpoints", sizes, "bytes") as advance:
+        for file in files:
+            link_file(file, folder / GRAPHS, advance)
+
+
+def trace_draft(plan: Plan, folder: Path, steps: Steps) -> TracedDraft | None:
+    """Into `folder`. None where no graph drafts."""
+    if not drafts_in_graph(plan):
+        return None
+
+    def make() -> dict[str, Any]:
+        drafter = make_drafter(plan, steps)
+        assert drafter is not None
+        head = plan.drafter.head
+        n_features = len(drafter.taps) * head.hidden_size if head else 0
+        graph = _trace("draft", lambda: export_draft(drafter, plan.batch_size, n_features), folder)
+        decoders = (module for module in drafter.modules() if isinstance(module, Decoder))
+        windows = [layer.window for decoder in decoders for layer in decoder.layers]
+        windows += head.layers.windows if head and head.layers else ()
+        return TracedDraft(graph, DraftWidth.of(drafter), drafter.catch_up, max(windows, default=0)).to_json()
+
+    shape = asdict(cache_shape(plan))
+    key = {"drafter": drafter_contents(plan), "verify": plan.verify.to_json(), "decoding": plan.decoding}
+    return TracedDraft.from_json(_remembered("draft", key | {"shape": shape}, folder, steps, make))
+
+
+def trace_verify(plan: Plan, width: DraftWidth, folder: Path, steps: Steps) -> tuple[Graph, int]:
+    """Into `folder`: the contract, and the target's longest attention window. width: of what it judges."""
+
+    def make() -> dict[str, Any]:
+        decoder = load_decoder(plan.target, "target", cache_shape(plan), steps)
+        verify = make_verify(plan, decoder)
+        kind = {"is_sampling": plan.decoding == "sampling", "constraints": plan.constraints}
+        graph = _trace("verify", lambda: export_verify(verify, width, **kind), folder)
+        return {"graph": graph.to_json(), "window": max(layer.window for layer in decoder.layers)}
+
+    head, kind = plan.drafter.head, window_kind(plan)
+    key: dict[str, Any] = {
+        "model": model_contents(plan.target), "shape": asdict(cache_shape(plan)), "decoding": plan.decoding,
+        "verify": plan.verify.to_json(), "taps": list(head.taps) if head else [], "kind": kind,
+    }  # fmt: skip
+    key |= {"constraints": True} if plan.constraints else {}
+    if not judges_any_chain(plan):
+        key |= {"width": asdict(width), "tree": plan.drafter.tree.to_json(), "sample": plan.drafter.sample}
+        key |= {"models": len(plan.drafter.models)}
+    found = _remembered("verify", key, folder, steps, make)
+    return Graph.from_json(found["graph"]), found["window"]
+
+
+def _remembered(
+    name: str, key: dict[str, Any], folder: Path, steps: Steps, make: Callable[[], dict[str, Any]]
+) -> dict[str, Any]:
+    files = [f"{GRAPHS}/{name}.neutral.onnx", f"{GRAPHS}/{WEIGHTS[name]}"]
+    return steps.files(f"tracing {name}", key, folder, files, make)
+
+
+def _trace(name: str, export: Callable[[], Exported], folder: Path) -> Graph:
+    with step(f"tracing {name}"):
+        exported = export()
+    with step(f"writing the neutral {name} graph"):
+        write_neutral(exported.model, exported.graph, folder, WEIGHTS[name], in_place=True)
+    return exported.graph

@@ -1,0 +1,140 @@
+"""A checkpoint folder in Hugging Face layout, read without torch: the facts that a plan needs, and that it is whole."""
+
+from pathlib import Path
+from typing import Any, TypeGuard
+
+from speccompile.compiler.checkpoints.layer_types import check_layer_types
+from speccompile.compiler.checkpoints.multimodal import decoder_tensors, embedding_rows, text_config
+from speccompile.compiler.checkpoints.objects import CONFIG, is_present, read_object, wrong
+from speccompile.compiler.checkpoints.quantization import quantization_of
+from speccompile.compiler.checkpoints.shapes import check_shapes
+from speccompile.compiler.checkpoints.states import carried_by
+from speccompile.compiler.checkpoints.weights import files_of, stored_tensors
+from speccompile.errors import CheckpointError, UnsupportedModelError
+from speccompile.plan.plan import CheckpointFacts
+
+GENERATION_CONFIG = "generation_config.json"
+TOKENIZER = "tokenizer.json"
+TOKENIZER_CONFIG = "tokenizer_config.json"
+SPECIAL_TOKENS_MAP = "special_tokens_map.json"
+CHAT_TEMPLATE = "chat_template.jinja"
+TOKENIZER_FILES = (TOKENIZER, TOKENIZER_CONFIG, SPECIAL_TOKENS_MAP, CHAT_TEMPLATE)
+
+POSITION_KEYS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "max_sequence_length", "seq_length")
+"""What architectures call the longest sequence that they take."""
+LAYER_KEYS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+"""What they call the number of their layers."""
+STORED_LAYER_KEYS = ("num_layers_per_stack", *LAYER_KEYS)
+"""And of those that a checkpoint holds: HRM goes through the layers of its stacks several times."""
+HIDDEN_KEYS = ("hidden_size", "n_embd", "d_model")
+"""What they call the width of the residual stream."""
+
+
+def read_checkpoint(folder: Path) -> tuple[tuple[Path, ...], CheckpointFacts]:
+    """The files of a checkpoint that will be read (relative to `folder`, which exists) and its facts, which of a
+    multimodal one are those of its text decoder.
+
+    Raises CheckpointError for files that are missing or not what they should be, UnsupportedModelError for an
+    encoder-decoder model, for a kind of layer that is not known, for a multimodal checkpoint whose decoder is not
+    compiled, and for weights that are quantized by a method that is not read.
+    """
+    config = read_object(folder / CONFIG)
+    if config is None:
+        raise CheckpointError(
+            f"{folder}: received a folder without {CONFIG}, expected a model in Hugging Face layout",
+            hint="give the folder that holds config.json, model.safetensors and tokenizer.json",
+        )
+    _check_kind(config, folder)
+    stored, decoder = stored_tensors(folder), text_config(config, folder)
+    tensors = stored if decoder is None else decoder_tensors(stored, folder)
+    check_layer_types(decoder or config, folder / CONFIG)
+    sizes, quantized = decoder or config, quantization_of(config, folder / CONFIG)
+    facts = CheckpointFacts(
+        architecture=_architecture(config, folder),
+        model_type=_model_type(config, folder),
+        vocabulary_size=_vocabulary_size(sizes, None if decoder is None else embedding_rows(tensors), folder),
+        positions=_count(sizes, POSITION_KEYS),
+        layers=_count(sizes, LAYER_KEYS),
+        eos_token_ids=_eos_token_ids(folder),
+        weight_bytes=sum(tensor.size for tensor in tensors.values()),
+        tokenizer=is_present(folder / TOKENIZER),
+        hidden_size=_count(sizes, HIDDEN_KEYS),
+        left_out=len(stored) - len(tensors),
+        quantization=None if quantized is None else quantized.text,
+        groups_of_4_bits=None if quantized is None else quantized.groups_of_4_bits,
+        states=carried_by(sizes),
+    )
+    check_shapes(folder, tensors, facts.vocabulary_size, _count(sizes, STORED_LAYER_KEYS))
+    return (
+        *_present(folder, CONFIG, GENERATION_CONFIG),
+        *files_of(stored),
+        *_present(folder, *TOKENIZER_FILES),
+    ), facts
+
+
+def special_ids(folder: Path, name: str) -> tuple[int, ...]:
+    """The ids of `bos`, `eos` or `pad` in config.json, where a multimodal model may leave them to its text decoder.
+    Raises CheckpointError."""
+    path, key = folder / CONFIG, f"{name}_token_id"
+    config = read_object(path) or {}
+    decoder = text_config(config, folder) or {}
+    return token_ids(config.get(key), key, path) or token_ids(decoder.get(key), key, path)
+
+
+def token_ids(value: Any, key: str, path: Path) -> tuple[int, ...]:
+    """The ids of a config's `eos_token_id` and the like: a number, a list of them, or null. Raises CheckpointError."""
+    ids = value if isinstance(value, list) else [] if value is None else [value]
+    if all(isinstance(one, int) and not isinstance(one, bool) for one in ids):
+        return tuple(ids)
+    raise wrong(path, f"{key}: {value!r}", "a token id, a list of token ids or null")
+
+
+def _check_kind(config: dict[str, Any], folder: Path) -> None:
+    """transformers would make a language model of the decoder of an encoder-decoder, which nobody has trained."""
+    if config.get("is_encoder_decoder"):
+        raise UnsupportedModelError(
+            f"{folder / CONFIG}: received an encoder-decoder model, expected a language model, a decoder alone",
+            hint="only decoder-only causal language models can be compiled",
+        )
+
+
+def _architecture(config: dict[str, Any], folder: Path) -> str:
+    match config.get("architectures"):
+        case [str(architecture), *_]:
+            return architecture
+        case other:
+            raise wrong(folder / CONFIG, f"architectures: {other!r}", 'a list such as ["LlamaForCausalLM"]')
+
+
+def _model_type(config: dict[str, Any], folder: Path) -> str:
+    model_type = config.get("model_type")
+    if isinstance(model_type, str):
+        return model_type
+    raise wrong(folder / CONFIG, f"model_type: {model_type!r}", 'text such as "llama"')
+
+
+def _vocabulary_size(config: dict[str, Any], rows: int | None, folder: Path) -> int:
+    """rows: of the embedding, where the config may leave the size to transformers, as Gemma 3's does."""
+    size = config.get("vocab_size", rows)
+    if _is_count(size):
+        return size
+    raise wrong(folder / CONFIG, f"vocab_size: {size!r}", "a whole number above zero")
+
+
+def _eos_token_ids(folder: Path) -> tuple[int, ...]:
+    path = folder / GENERATION_CONFIG
+    own = token_ids((read_object(path) or {}).get("eos_token_id"), "eos_token_id", path)
+    return own or special_ids(folder, "eos")
+
+
+def _count(config: dict[str, Any], names: tuple[str, ...]) -> int | None:
+    """The number above zero that stands under the first of some names, or None."""
+    return next((config[name] for name in names if _is_count(config.get(name))), None)
+
+
+def _is_count(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+def _present(folder: Path, *names: str) -> tuple[Path, ...]:
+    return tuple(Path(name) for name in names if is_present(folder / name))

@@ -1,0 +1,74 @@
+"""Checkpoints of models that read images beside text: which part of config and tensors is the text decoder.
+
+config.json describes the decoder in `text_config`. Tensors lie in one of two layouts, among those of vision towers and
+projectors: `language_model.model.*` with `language_model.lm_head`, as Gemma 3 and Mistral 3 are published and
+transformers 5 writes them again, or `model.language_model.*` with `lm_head`, as Gemma 3n, Gemma 4 and Qwen 3.5 are and
+transformers wrote all of them from 4.52 on. A causal language model of the decoder alone has `model.*` and `lm_head`.
+"""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from speccompile.compiler.checkpoints.objects import CONFIG, wrong
+from speccompile.compiler.checkpoints.weights import StoredTensor
+from speccompile.errors import CheckpointError, UnsupportedModelError
+
+TEXT = "text_config"
+
+TYPES = ("gemma3", "gemma3n", "gemma4", "mistral3", "qwen3_5")
+"""`model_type` of those whose decoder, on text, is known to say what the whole model says."""
+
+PREFIXES = {
+    "language_model.model.": "model.",
+    "language_model.lm_head.": "lm_head.",
+    "model.language_model.": "model.",
+    "lm_head.": "lm_head.",
+}
+"""How names in the checkpoint begin -> how they do in the decoder."""
+
+_EMBEDDING = "model.embed_tokens.weight"
+
+
+def text_config(config: dict[str, Any], folder: Path) -> dict[str, Any] | None:
+    """What the config of a multimodal checkpoint says of its text decoder; None for a language model alone.
+
+    Raises UnsupportedModelError for a multimodal model whose decoder nobody has compared with the whole.
+    """
+    text, model_type = config.get(TEXT), config.get("model_type")
+    if text is None:
+        return None
+    if not isinstance(text, dict):
+        raise wrong(folder / CONFIG, f"{TEXT}: {text!r}", "a JSON object")
+    if model_type not in TYPES:
+        raise UnsupportedModelError(
+            f"{folder / CONFIG}: received a multimodal checkpoint of type {model_type!r}, expected a language model, "
+            f"or one of {', '.join(TYPES)}, whose text decoder is compiled",
+            hint="save the language model of the checkpoint as a checkpoint of its own",
+        )
+    return text
+
+
+def decoder_names(names: Iterable[str]) -> dict[str, str]:
+    """Name in a multimodal checkpoint -> name in the causal language model of its decoder, for tensors of the decoder
+    alone: what is left out belongs to vision towers, projectors, and heads for the tokens after the next."""
+    return {
+        name: new + name.removeprefix(old) for name in names for old, new in PREFIXES.items() if name.startswith(old)
+    }
+
+
+def decoder_tensors(stored: Mapping[str, StoredTensor], folder: Path) -> dict[str, StoredTensor]:
+    """Those of the decoder, by their names in the checkpoint. Raises CheckpointError for one without an embedding."""
+    names = decoder_names(stored)
+    if _EMBEDDING not in names.values():
+        layouts = " or ".join(old + _EMBEDDING.removeprefix(new) for old, new in PREFIXES.items() if new == "model.")
+        raise CheckpointError(
+            f"{folder}: received {len(stored)} tensors without the embedding of a text decoder, expected {layouts}",
+            hint="save the language model of the checkpoint as a checkpoint of its own",
+        )
+    return {name: stored[name] for name in names}
+
+
+def embedding_rows(tensors: Mapping[str, StoredTensor]) -> int:
+    """How many tokens the embedding among a decoder's tensors has."""
+    return next(tensors[name].shape[0] for name, new in decoder_names(tensors).items() if new == _EMBEDDING)

@@ -1,0 +1,30 @@
+"""Whether a model carries states from token to token, as its config says: convolutions and linear recurrences."""
+
+from typing import Any
+
+from speccompile.compiler.checkpoints import layer_types
+
+LISTS = (*layer_types.LISTS, "block_types")
+"""What configs call the list with the kind of every layer, or of those of a pattern that is repeated."""
+
+KINDS = ("linear_attention", "conv", "hybrid", "hybrid_sliding", "mamba", "recurrent")
+"""Those whose layers carry a state."""
+
+MODEL_TYPES = (
+    "bailing_hybrid", "bamba", "falcon_h1", "falcon_mamba", "glm5_next_text", "granitemoehybrid", "inkling2_text",
+    "inkling_text", "jamba", "kimi_linear", "lfm2", "lfm2_moe", "lfm3", "mamba", "mamba2", "minimax", "nemotron_h",
+    "olmo_hybrid", "qwen3_5_moe_text", "qwen3_5_text", "qwen3_next", "qwen4_exp_text", "recurrent_gemma", "rwkv",
+    "xlstm", "zamba", "zamba2", "zaya",
+)  # fmt: skip
+"""Families whose layers do so where the config has no list."""
+
+
+def carried_by(config: dict[str, Any]) -> str | None:
+    """What carries states, in words; None where nothing does. config: of a language model, or of the text decoder."""
+    listed = [config[name] for name in LISTS if isinstance(config.get(name), list)]
+    for kinds in listed:
+        for layer, kind in enumerate(kinds):
+            if kind in KINDS:
+                return f"layer {layer} is of type {kind}"
+    model_type = config.get("model_type")
+    return f"its model type is {model_type}" if model_type in MODEL_TYPES and not listed else None

@@ -1,0 +1,212 @@
+"""Beside a build: two forms of one graph, window by window from the same state, by polygraphy's Comparator.
+
+The proof lets each graph live with its own caches, where a difference of one window hides in the next. Here both start
+every window from what the reference had, so that a difference is named where it arises. One graph is open at a time.
+"""
+
+from collections import OrderedDict
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+
+from speccompile.compiler.diagnose.quiet import quiet
+from speccompile.compiler.diagnose.windows import Array, Window, meaningful, windows
+from speccompile.compiler.prove.script import DRAFTED, Script
+from speccompile.compiler.weights.session import is_linked, open_linked
+from speccompile.contract import KEPT, Graph, Tensor, is_carried, with_batch
+from speccompile.errors import EngineError, ProofError
+from speccompile.machine.system import available_cores
+from speccompile.runtime.devices.sessions import AS_WRITTEN, session_options
+
+_ERRORS_ONLY = 3  # ONNX Runtime's severities
+
+
+def compare_graphs(
+    reference: Path, candidate: Path, graph: Graph, script: Script, *, level: str, tolerance: float, exact: bool
+) -> dict[str, Any]:
+    """Run both ONNX files in ONNX Runtime on the CPU over a script; `graph` is the reference's contract.
+
+    Numbers may differ by `tolerance` of the largest value of their tensor, or of 1. Integers must be equal when
+    `exact`, but for drafts, some of which lie within noise of others; those that are the same are counted. The
+    candidate gets every state in its own dtype.
+    Returns counts: equal graphs give equal ones. Raises ProofError naming graph, output, window, difference, tolerance.
+    """
+    return _compare(_cpu(reference), _cpu(candidate), graph, script, level, tolerance, exact=exact)
+
+
+def compare_engine(
+    reference: Path, engine: Path, graph: Graph, script: Script, *,
+    backend: str, level: str, tolerance: float, exact: bool,
+) -> dict[str, Any]:  # fmt: skip
+    """The same for the engine of a graph, which runs on the GPU at hand by polygraphy's TrtRunner.
+
+    Raises EngineError when polygraphy has been imported in this process for TensorRT's other flavour.
+    Not run yet: no GPU was at hand.
+    """
+    from polygraphy import config
+
+    if (backend == "tensorrt_rtx") != config.USE_TENSORRT_RTX:
+        raise EngineError(
+            f"polygraphy works with {'tensorrt_rtx' if config.USE_TENSORRT_RTX else 'tensorrt'} in this process, "
+            f"the engine is one of {backend}",
+            hint="set POLYGRAPHY_USE_TENSORRT_RTX to 1 for tensorrt_rtx, to 0 for tensorrt, before polygraphy is used",
+        )
+    from polygraphy.backend.common import BytesFromPath
+    from polygraphy.backend.trt import EngineFromBytes, TrtRunner
+
+    candidate = TrtRunner(EngineFromBytes(BytesFromPath(str(engine))), name=engine.name)
+    return _compare(_cpu(reference), candidate, graph, script, level, tolerance, exact=exact)
+
+
+def _cpu(onnx: Path) -> Any:
+    from polygraphy.backend.onnxrt import OnnxrtRunner
+
+    def open_session() -> ort.InferenceSession:
+        if is_linked(onnx):
+            return open_linked(onnx, available_cores())
+        options = session_options(available_cores())
+        options.log_severity_level = _ERRORS_ONLY  # it warns that caches are copied, as they must be here
+        providers = ["CPUExecutionProvider"]
+        return ort.InferenceSession(str(onnx), options, providers=providers, disabled_optimizers=AS_WRITTEN)
+
+    return OnnxrtRunner(open_session, name=onnx.name)
+
+
+def _compare(
+    reference: Any, candidate: Any, graph: Graph, script: Script, level: str, tolerance: float, *, exact: bool
+) -> dict[str, Any]:
+    from polygraphy.comparator import Comparator
+
+    checker, graph = _Checker(tolerance, exact=exact), with_batch(graph, len(script.texts))
+    with quiet():
+        fed = list(windows(graph, script, drafts=exact))
+        expected, states = _reference(reference, graph, fed)
+        got = _candidate(candidate, graph, fed, states)
+        with closing(got):
+            streams = [_stream("expected", expected), _stream("got", got)]
+            (result,) = Comparator.compare_accuracy(streams, compare_func=checker, fail_fast=True)
+    (verdicts,) = result.values()
+    for step, outputs in enumerate(verdicts):
+        for name, verdict in outputs.items():
+            if not verdict:
+                where = f"{graph.name}, {level}, {name} after window {step}"
+                raise ProofError(f"{where}: {checker.describe(name, verdict)}", hint=_HINT)
+    assert len(verdicts) == len(fed), "polygraphy compared other windows than the script has"
+    counts = {"values": checker.values, "tolerance": tolerance}
+    return {"graph": graph.name, "level": level, **counts, "tokens": checker.tokens, "same_tokens": checker.same_tokens}
+
+
+_HINT = "the graph computes something else than its reference: please report it with the recipe"
+
+
+class _Checker:
+    """polygraphy's comparison function for one window: expected and got, as `meaningful` gives them."""
+
+    def __init__(self, tolerance: float, *, exact: bool) -> None:
+        self._tolerance, self._exact = tolerance, exact
+        self._largest: dict[str, float] = {}
+        self.values = self.tokens = self.same_tokens = 0
+
+    def __call__(self, expected: Mapping[str, Array], got: Mapping[str, Array]) -> "OrderedDict[str, Any]":
+        from polygraphy.comparator import IterationResult, SimpleCompareFunc
+
+        drafts = [name for name in expected if name.startswith(DRAFTED) and expected[name].dtype.kind == "i"]
+        are_same = all(np.array_equal(expected[name], got[name]) for name in drafts)
+        numbers = {
+            name: array
+            for name, array in expected.items()
+            if array.dtype.kind == "f" and (are_same or not name.startswith(DRAFTED))
+        }
+        self._largest = {name: max(float(np.abs(array).max()), 1.0) for name, array in numbers.items()}
+        limits = {name: self._tolerance * largest for name, largest in self._largest.items()}
+        self.values += sum(array.size for array in numbers.values())
+        compare = SimpleCompareFunc(check_error_stat="max", atol=limits, rtol=0.0)
+        verdicts: OrderedDict[str, Any] = compare(
+            IterationResult(numbers), IterationResult({name: got[name] for name in numbers})
+        )
+        for name, array in expected.items():
+            if array.dtype.kind != "f":
+                same = int((array == got[name]).sum()) if array.shape == got[name].shape else 0
+                self.tokens, self.same_tokens = self.tokens + array.size, self.same_tokens + same
+                if self._exact and not name.startswith(DRAFTED):
+                    verdicts[name] = same == array.size
+        return verdicts
+
+    def describe(self, name: str, verdict: Any) -> str:
+        """Words for a bad verdict of the last window."""
+        if name not in self._largest:
+            return "other integers than expected"
+        if verdict is False:  # that is polygraphy's word for it
+            return "another shape than expected"
+        return (
+            f"differs by {verdict.max_absdiff:.3g}, more than {self._tolerance} of the largest value "
+            f"{self._largest[name]:.3g}"
+        )
+
+
+def _reference(runner: Any, graph: Graph, fed: list[Window]) -> tuple[list[dict[str, Array]], list[dict[str, Array]]]:
+    """What the reference gives for every window, and the used part of the states that it starts each one from."""
+    states = {tensor.name: _empty(tensor) for tensor in graph.inputs if tensor.role == "state"}
+    found, before = [], []
+    with closing(_run(runner, (window.feed | states for window in fed))) as runs:
+        for window, outputs in zip(fed, runs, strict=True):
+            most = max(window.committed)
+            before.append({name: _rows(whole)[..., : _used(name, most), :].copy() for name, whole in states.items()})
+            found.append(meaningful(graph, window, outputs))
+            states |= {read: outputs[written] for written, read in graph.aliases.items()}
+    return found, before
+
+
+def _candidate(
+    runner: Any, graph: Graph, fed: list[Window], states: list[dict[str, Array]]
+) -> Generator[dict[str, Array]]:
+    read = [tensor for tensor in graph.inputs if tensor.role == "state"]
+
+    def feed(window: Window, before: dict[str, Array]) -> dict[str, Array]:
+        whole = {tensor.name: _empty(tensor) for tensor in read}
+        for name, rows in before.items():
+            _rows(whole[name])[..., : rows.shape[-2], :] = rows
+        return window.feed | whole
+
+    feeds = (feed(window, before) for window, before in zip(fed, states, strict=True))
+    with closing(_run(runner, feeds)) as runs:
+        for window, outputs in zip(fed, runs, strict=True):
+            yield meaningful(graph, window, outputs)
+
+
+def _used(state: str, most: int) -> int | None:
+    """How many rows of a state mean something; None for all: what is kept or carried has none of a text's."""
+    return None if state.startswith(KEPT) or is_carried(state) else most
+
+
+def _empty(tensor: Tensor) -> Array:
+    return np.zeros(tensor.concrete_shape({}), tensor.dtype)
+
+
+def _rows(state: Array) -> Array:
+    """A view of a state, [B, G, S, D] or [B, S], whose axis before the last is that of the rows."""
+    return state if state.ndim == 4 else state[..., None]
+
+
+def _run(runner: Any, feeds: Iterable[dict[str, Array]]) -> Generator[dict[str, Array]]:
+    """The outputs of a runner, which takes a feed when the last one's outputs have been used, and casts it.
+
+    It is open until the generator is closed: one that nobody closes tells so on stdout.
+    """
+    from polygraphy.comparator import Comparator
+
+    with closing(Comparator.run([runner], data_loader=feeds, streaming=True)) as stream:
+        for single in stream:
+            ((_, (outputs,)),) = single
+            yield dict(outputs.items())
+
+
+def _stream(name: str, results: Iterable[dict[str, Array]]) -> Iterator[Any]:
+    from polygraphy.comparator import IterationResult, RunResults
+
+    for outputs in results:
+        yield RunResults([(name, [IterationResult(outputs, runner_name=name)])])

@@ -1,0 +1,63 @@
+"""What the host feeds to a graph, window by window, and what of its outputs means something."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from speccompile.compiler.prove import script as scripts
+from speccompile.compiler.prove.script import Script
+from speccompile.contract import BATCH, KEPT, Graph, is_carried
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Window:
+    """One run of a graph. feed: its inputs but for the states; fed: tokens of each row; committed: those before."""
+
+    feed: dict[str, Array]
+    fed: list[int]
+    committed: list[int]
+
+
+def windows(graph: Graph, script: Script, *, drafts: bool) -> Iterator[Window]:
+    """The windows of a script as inputs of `verify`, `draft` or `step`.
+
+    drafts: whether those of decoding are among them, which two graphs may accept otherwise that round otherwise.
+    """
+    for window in scripts.windows(script if drafts else replace(script, rounds=()), [graph]):
+        feed = {t.name: np.ascontiguousarray(window.input(t)) for t in graph.inputs if t.role != "state"}
+        yield Window(feed, window.fed, window.committed)
+
+
+def meaningful(graph: Graph, window: Window, outputs: Mapping[str, Array]) -> dict[str, Array]:
+    """Copies of what a run gave for the rows that it fed, and of the used part of every state, in the contract's types.
+
+    Another form of the graph may hold its states in another dtype and shape, but in the same order.
+    """
+    found, sizes = {}, {BATCH: len(window.fed)}
+    for row, (fed, committed) in enumerate(zip(window.fed, window.committed, strict=True)):
+        for tensor in graph.outputs:
+            got = outputs[tensor.name]
+            if tensor.buffer.startswith(KEPT):  # of all rows together
+                found[tensor.name] = got.astype(tensor.dtype)
+                continue
+            if is_carried(tensor.buffer):
+                got = got.reshape(tensor.concrete_shape(sizes))[row]
+            elif tensor.role == "state":
+                got = used(got.reshape(tensor.concrete_shape(sizes))[row], committed + fed)
+            elif fed:
+                got = got[row]
+            else:
+                continue
+            if got.size:
+                found[f"{tensor.name}, row {row}"] = got.astype(tensor.dtype)
+    return found
+
+
+def used(state: Array, rows: int) -> Array:
+    """The first rows of a state of one sequence: [G, S, D] or [S]."""
+    return state[:, :rows] if state.ndim == 3 else state[:rows]

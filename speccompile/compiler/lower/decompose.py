@@ -1,0 +1,214 @@
+"""Decompose a traced program into the operators that torch's ONNX exporter translates, node by node.
+
+`ExportedProgram.run_decompositions` runs the whole program twice more, which takes longer than the trace itself, though
+nine nodes of ten stay as they are. Here those stay and are not run again; each of the others is traced alone, with the
+same tables, and its expansion takes its place. Programs that write in place or hold other programs go torch's way.
+
+Names with an underscore are private to torch 2.13, to which `pyproject.toml` holds this project.
+"""
+
+import operator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import torch
+from torch._export.utils import _is_cia_op
+from torch._guards import detect_fake_mode
+from torch._ops import HigherOrderOperator, OpOverload
+from torch._subclasses.functional_tensor import dispatch_functionalize
+from torch.export import exported_program as torch_export
+from torch.fx import Graph, Node
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.onnx._internal.exporter import _decomp, _fx_passes
+from torch.onnx._internal.exporter._registration import ONNXRegistry
+from torch.onnx._internal.fx.passes.type_promotion import (
+    TypePromotionTable,
+    _TypePromotionInterpreter,
+    get_type_promotion_rule,
+)
+from torch.utils import _pytree as pytree
+
+from speccompile.compiler.step.replaced import replaced
+
+_aten = torch.ops.aten
+
+_REMOVED = {_aten._assert_tensor_metadata.default, _aten.detach_.default}
+"""A check of what the trace took for granted, which the exporter would remove later; an end of gradients."""
+
+_Table = dict[Any, Callable[..., Any]]
+
+
+class _NeedsWholeProgramError(Exception):
+    """An expansion cannot stand for its node alone."""
+
+
+@contextmanager
+def quick_translation() -> Iterator[None]:
+    """Inside, torch's exporter reads its registry once a process, and decomposes and promotes types node by node."""
+    with (
+        replaced(ONNXRegistry, "from_torchlib", classmethod(_registry)),
+        replaced(_fx_passes, "decompose_with_registry", decompose),
+        replaced(_TypePromotionInterpreter, "run_node", _promote_node),
+        replaced(TypePromotionTable, "__init__", _share_rules),
+    ):
+        yield
+
+
+_read_registry = ONNXRegistry.from_torchlib
+_make_rules = TypePromotionTable.__init__
+_known_registry = cache(lambda opset_version: _read_registry(opset_version=opset_version))
+
+
+def _registry(_: type[ONNXRegistry], opset_version: int) -> ONNXRegistry:
+    """Return a registry of its own, which callers add to, with the functions that were read before."""
+    known, copy = _known_registry(opset_version), ONNXRegistry()
+    copy._opset_version = known.opset_version
+    copy.functions = {target: list(functions) for target, functions in known.functions.items()}
+    return copy
+
+
+@cache
+def _rules() -> dict[str, Any]:
+    table = TypePromotionTable.__new__(TypePromotionTable)
+    _make_rules(table)
+    return table._rule_table
+
+
+def _share_rules(table: TypePromotionTable) -> None:
+    table._rule_table = _rules()
+
+
+def _promote_node(interpreter: _TypePromotionInterpreter, node: Node) -> Any:
+    """Insert the casts that ONNX needs before a node. What the node gives is known from the trace: it runs again only
+    where its arguments have changed."""
+    if node.op != "call_function":
+        return torch.fx.Interpreter.run_node(interpreter, node)
+    with interpreter._set_current_node(node):
+        if rule := get_type_promotion_rule(node, interpreter.type_promotion_table):
+            interpreter._maybe_promote_node(node, rule)
+    return node.meta["val"] if "val" in node.meta else torch.fx.Interpreter.run_node(interpreter, node)
+
+
+def decompose(program: torch.export.ExportedProgram, registry: ONNXRegistry) -> torch.export.ExportedProgram:
+    """Return the program in operators of the registry and those that no table decomposes, perhaps changed in place."""
+    translated = frozenset(_decomp.get_onnx_implemented_overloads(registry))
+    table, composites, others = _tables(translated, len(torch.ops._dir))
+    if not _can_go_by_node(program.graph):
+        return program.run_decompositions(dict(table))
+    try:
+        _decompose_nodes(program, composites, others)
+    except _NeedsWholeProgramError:
+        return program.run_decompositions(dict(table))  # which decomposes the rest of what has been begun
+    return program
+
+
+@cache
+def _tables(translated: frozenset[Any], namespaces: int) -> tuple[_Table, _Table, _Table]:
+    """Return the decompositions of all that is not translated: whole, of composite operators, and of the others.
+
+    namespaces: of operators, whose number changes when a library registers more.
+    """
+    table = _decomp.create_onnx_friendly_decomposition_table(set(translated))
+    return (table, *torch_export._split_decomp_table_to_cia_and_python_decomp(dict(table)))
+
+
+def _can_go_by_node(graph: Graph) -> bool:
+    for node in graph.nodes:
+        if node.op == "get_attr" or isinstance(node.target, HigherOrderOperator):
+            return False
+        writes = isinstance(node.target, OpOverload) and node.target._schema.is_mutable
+        if writes and node.target is not _aten.detach_.default:  # of a constant that the trace has made
+            return False
+    return True
+
+
+def _decompose_nodes(program: torch.export.ExportedProgram, composites: _Table, others: _Table) -> None:
+    graph = program.graph
+    fake = detect_fake_mode([node.meta.get("val") for node in graph.nodes])
+    if fake is None:
+        raise _NeedsWholeProgramError
+    sizes: dict[Any, Node] = {}
+    with fake, torch_export._override_composite_implicit_decomp(composites):
+        for node in list(graph.nodes):
+            if node.target is _aten.item.default:  # run again, it would be another number that nobody knows
+                node.target = _aten._local_scalar_dense.default
+            if node.op == "call_function" and not _stays(node.target, composites, others):
+                _replace(program, node, others, sizes)
+            elif isinstance(size := node.meta.get("val"), torch.SymInt):
+                sizes.setdefault(size.node.expr, node)
+    graph.eliminate_dead_code()
+
+
+def _stays(target: Any, composites: _Table, others: _Table) -> bool:
+    """Return whether `run_decompositions` leaves an operator as it is."""
+    if not isinstance(target, OpOverload):
+        return True  # arithmetic of sizes
+    if target in others or target in _REMOVED or target is _aten.lift_fresh_copy.default:
+        return False
+    return not _is_cia_op(target) or composites.get(target) is torch_export._special_op_to_preserve_cia
+
+
+def _replace(program: torch.export.ExportedProgram, node: Node, table: _Table, sizes: dict[Any, Node]) -> None:
+    """Put what an operator decomposes to in its place."""
+    graph = program.graph
+    results = _expansion(graph, node, table, sizes)
+    if isinstance(results, Node):
+        node.replace_all_uses_with(results)
+        program.graph_signature.replace_all_uses(node.name, results.name)
+    else:
+        for user in list(node.users):
+            if user.target is not operator.getitem:
+                raise _NeedsWholeProgramError
+            result = results[user.args[1]]
+            user.replace_all_uses_with(result)
+            program.graph_signature.replace_all_uses(user.name, result.name)
+            graph.erase_node(user)
+    graph.erase_node(node)
+
+
+def _expansion(graph: Graph, node: Node, table: _Table, sizes: dict[Any, Node]) -> Any:
+    """Insert what a node decomposes to before it: the node that gives its result, or a list of them."""
+    if node.target in _REMOVED:
+        return node.args[0]
+    if node.meta.get("unbacked_bindings"):  # a size that depends on data, which the nodes after it go by
+        raise _NeedsWholeProgramError
+    leaves, spec = pytree.tree_flatten((node.args, node.kwargs))
+    inputs = list(dict.fromkeys(leaf for leaf in leaves if isinstance(leaf, Node)))
+    values = [each.meta["val"] for each in inputs]
+
+    def run(*given: Any) -> Any:
+        found = dict(zip(inputs, given, strict=True))
+        args, kwargs = pytree.tree_unflatten([found[leaf] if isinstance(leaf, Node) else leaf for leaf in leaves], spec)
+        return target(*args, **kwargs)
+
+    target: Any = _aten.clone.default if node.target is _aten.lift_fresh_copy.default else node.target
+    result = run(*values)
+    for each, value in zip(inputs, values, strict=True):
+        if result is value:  # a cast to the dtype that it has
+            return each
+    traced = make_fx(dispatch_functionalize(run), decomposition_table=table, tracing_mode="real")(*values).graph
+    return _insert(traced, graph, node, inputs, sizes)
+
+
+def _insert(traced: Graph, graph: Graph, node: Node, inputs: list[Node], sizes: dict[Any, Node]) -> Any:
+    """Copy the nodes of an expansion before `node`. Sizes that the graph knows are not worked out again."""
+    placeholders = iter(inputs)
+    found: dict[Node, Node] = {}
+    for each in traced.nodes:
+        size = each.meta.get("val")
+        known = sizes.get(size.node.expr) if isinstance(size, torch.SymInt) else None
+        if each.op == "placeholder":
+            found[each] = next(placeholders)
+        elif each.op == "output":
+            return pytree.tree_map_only(Node, found.__getitem__, each.args[0])
+        elif each.op != "call_function":
+            raise _NeedsWholeProgramError
+        elif known is not None:
+            found[each] = known
+        else:
+            with graph.inserting_before(node):
+                found[each] = graph.node_copy(each, found.__getitem__)
+                found[each].meta = node.meta | {"val": size}
+    raise AssertionError("a graph without an output")

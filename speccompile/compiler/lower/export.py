@@ -1,0 +1,311 @@
+"""torch -> neutral ONNX: trace a module of the round, translate it, name its inputs and outputs by the contract."""
+
+import logging
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr
+from dataclasses import dataclass
+from io import StringIO
+from typing import Any
+
+import onnx_ir as ir
+import onnxscript
+import sympy
+import torch
+from onnx_ir.passes import common
+from torch import Tensor, nn
+from torch._guards import detect_fake_mode
+from torch.utils._sympy.functions import Max, Min, Mod, PythonMod
+
+from speccompile.compiler.lower import neutral
+from speccompile.compiler.lower.complex_views import real_axis_moves
+from speccompile.compiler.lower.decompose import quick_translation
+from speccompile.compiler.lower.known import fold_known
+from speccompile.compiler.lower.signatures import DraftWidth, draft_graph, verify_graph
+from speccompile.compiler.models.load import first_line
+from speccompile.compiler.step.draft import Accepted, Drafter
+from speccompile.compiler.step.replaced import replaced
+from speccompile.compiler.step.sampling import Settings
+from speccompile.compiler.step.verify import Round, Verify
+from speccompile.compiler.weights.graph import put_weights
+from speccompile.compiler.weights.tensor import without_numbers
+from speccompile.contract import BATCH, Graph
+from speccompile.contract import Tensor as Spec
+from speccompile.errors import UnsupportedModelError
+
+# Sizes for the trace. Different ones, so that no two varying widths are taken for the same.
+_TRACE_WIDTHS = {BATCH: 3, "window": 7, "logit_rows": 5, "catch_up": 4, "history": 11, "allowed": 6}
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A neutral graph and its part of the contract."""
+
+    graph: Graph
+    model: ir.Model
+
+
+def export_verify(
+    verify: Verify, width: DraftWidth | None = None, *, is_sampling: bool = False, constraints: bool = False
+) -> Exported:
+    """Trace the verification of drafts of this width, by default of those in a greedy chain. constraints: it is told
+    which tokens are allowed."""
+    graph = verify_graph(verify, width or DraftWidth(), is_sampling=is_sampling, constraints=constraints)
+    return _export(graph, _Flat(verify, graph, Round))
+
+
+def export_draft(drafter: Drafter, batch: int, n_features: int = 0) -> Exported:
+    """Trace the drafter."""
+    graph = draft_graph(drafter, batch, n_features)
+    return _export(graph, _Flat(drafter, graph, Accepted))
+
+
+# Contract -> field, where an argument of a module has another name, or the place of its own in a tuple.
+_FIELDS = {
+    "next_window": "window",
+    "next_total": "n_total",
+    "next_parents": "parents",
+    "next_ids": "ids",
+    "next_probs": "probs",
+    "pairs": "catch_up",
+    "draft_ids": "ids",
+    "draft_probs": "probs",
+    "draft_uniforms": "uniforms",
+}
+
+
+class _Flat(nn.Module):
+    """The module with one flat list of inputs and outputs, in the order of the contract."""
+
+    def __init__(self, module: nn.Module, graph: Graph, given: Callable[..., Any]) -> None:
+        """given: makes the module's first argument of the inputs that are no states, by their fields' names."""
+        super().__init__()
+        self.module, self.given = module, given
+        self.inputs = [spec.name for spec in graph.inputs if spec.role != "state"]
+        self.outputs = [_FIELDS.get(spec.name, spec.name) for spec in graph.outputs if spec.role != "state"]
+
+    def forward(self, io: list[Tensor], states: list[Tensor]) -> tuple[Tensor, ...]:
+        named = dict(zip(self.inputs, io, strict=True))
+        settings = {name: named.pop(name) for name in Settings._fields if name in named}
+        fields = {_FIELDS.get(name, name): value for name, value in named.items()}
+        if settings:
+            fields["settings"] = Settings(**settings)
+        results = self.module(self.given(**fields), states)._asdict()
+        updated = results.pop("caches", None) or results.pop("states", [])
+        return (*(results[name] for name in self.outputs), *updated)
+
+
+def _example(spec: Spec) -> Tensor:
+    """Values for the trace: any that are valid together; graphs must not depend on them."""
+    shape = spec.concrete_shape(_TRACE_WIDTHS)
+    dtype = getattr(torch, spec.dtype)
+    if spec.role == "index":
+        return torch.arange(shape[0])
+    values = {"n_given": 3, "n_total": 5, "length": 2, "n_path": 4, "parents": 0, "draft_probs": 0.5}
+    return torch.full(shape, values.get(spec.name, 1 if spec.role == "io" else 0), dtype=dtype)
+
+
+def _dynamic(spec: Spec) -> dict[int, Any]:
+    return {axis: torch.export.Dim.DYNAMIC for axis, size in enumerate(spec.shape) if isinstance(size, str)}
+
+
+def translation() -> dict[Any, Any]:
+    """Operators that torch's exporter does not know: ours, and transformers' for experts."""
+    neutral.register_schemas()
+    domain = onnxscript.values.Opset(neutral.DOMAIN, 1)
+
+    def attend(query, key_rows, value_rows, key_cache, value_cache, length, positions, bias, scale, softcap, window,
+               sinks=None, is_latent=False):  # fmt: skip
+        inputs = [query, key_rows, value_rows, key_cache, value_cache, length, positions, bias]
+        op = getattr(domain, neutral.attend_name(is_latent=is_latent, has_sinks=sinks is not None))
+        return op(*inputs, *([] if sinks is None else [sinks]), scale=scale, softcap=softcap, window=window)
+
+    def commit(buffer, rows, length, axis):
+        return domain.Commit(buffer, rows, length, axis=axis)
+
+    def allow(logits, allowed):
+        return domain.Allow(logits, allowed)
+
+    def nucleus(probs, top_k, top_p, min_p):
+        return domain.Nucleus(probs, top_k, top_p, min_p)
+
+    def draw(weights, threshold, uniforms):
+        return domain.Draw(weights, threshold, uniforms)
+
+    return {
+        torch.ops.speccompile.attend.default: attend,
+        torch.ops.speccompile.commit.default: commit,
+        **_states(domain),
+        torch.ops.speccompile.allow.default: allow,
+        torch.ops.speccompile.nucleus.default: nucleus,
+        torch.ops.speccompile.draw.default: draw,
+        torch.ops.transformers.grouped_mm_fallback.default: _grouped_matmul,
+    }
+
+
+def _states(domain: onnxscript.values.Opset) -> dict[Any, Any]:
+    """Of these, the operators of layers that carry a state."""
+
+    def convolve(rows, state, weight):
+        return domain.Convolve(rows, state, weight)
+
+    def shift(rows, state, length, count):
+        return domain.Shift(rows, state, length, count)
+
+    def recur(query, key, value, decay, beta, state, length):
+        if beta is None:
+            return domain.Recur(query, key, value, decay, state, length)
+        return domain.RecurDelta(query, key, value, decay, beta, state, length)
+
+    def advance(key, value, decay, beta, state, length, count):
+        if beta is None:
+            return domain.Advance(key, value, decay, state, length, count)
+        return domain.AdvanceDelta(key, value, decay, beta, state, length, count)
+
+    return {
+        torch.ops.speccompile.convolve.default: convolve,
+        torch.ops.speccompile.shift.default: shift,
+        torch.ops.speccompile.recur.default: recur,
+        torch.ops.speccompile.advance.default: advance,
+    }
+
+
+def _grouped_matmul(rows: Any, weights: Any, ends: Any) -> Any:
+    """rows [M, K] sorted by expert, weights [E, K, N], ends int [E] -> [M, N]: expert e takes rows ends[e-1]:ends[e].
+
+    One MatMul an expert, over no rows where none chose it: no weight is copied, whatever the window's width.
+    """
+    op = onnxscript.values.Opset("", neutral.OPSET)
+    start, axis = op.Constant(value_ints=[0]), op.Constant(value_ints=[0])
+    results = []
+    for expert in range(weights.shape[0]):
+        end = op.Cast(op.Slice(ends, op.Constant(value_ints=[expert]), op.Constant(value_ints=[expert + 1])), to=7)
+        weight = op.Gather(weights, op.Constant(value_int=expert), axis=0)
+        results.append(op.MatMul(op.Slice(rows, start, end, axis), weight))
+        start = end
+    return op.Concat(*results, axis=0)
+
+
+@torch.no_grad()
+def _export(graph: Graph, module: _Flat) -> Exported:
+    # What torch remembers of an operation it finds by the formulas of sizes, which takes longer than the operation.
+    uncached = torch._dynamo.config.patch(fake_tensor_cache_enabled=False)
+    untold = replaced(torch.fx.config, "do_not_emit_stack_traces", True)  # which line made a node: removed below
+    with _without_noise(), uncached, untold, without_numbers(module) as sources:
+        model = _traced(graph, module).model
+    put_weights(model, sources)
+    _name(model, graph)
+    neutral.add_functions(model)
+    common.ClearMetadataAndDocStringPass()(model)  # stack traces hold paths of the machine that traced
+    model.producer_name = model.producer_version = None
+    model.graph.name = graph.name
+    return Exported(graph, model)
+
+
+def _traced(graph: Graph, module: _Flat) -> torch.onnx.ONNXProgram:
+    """Raises UnsupportedModelError when the model's code cannot be traced, or not for every width at once."""
+    try:
+        program = _program(graph, module)
+        # A branch on a width is followed at the widths of the trace, and would then be followed at every other.
+        if program._guards_code and not _holds_always(program, graph):
+            raise _untraceable(graph, module, f"it branches on the width of the window ({program._guards_code[0]})")
+        real_axis_moves(program)
+        # onnxscript's default rewrites take most of the time and hardly ever fire; a backend's passes do what matters.
+        with quick_translation():
+            return torch.onnx.export(
+                program, dynamo=True, opset_version=neutral.OPSET, optimize=False, verbose=False,
+                custom_translation_table=translation(),
+            )  # fmt: skip
+    except RuntimeError as error:  # the base of all that torch's exporters raise
+        cause: BaseException = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        raise _untraceable(graph, module, first_line(cause)) from error
+
+
+def _holds_always(program: torch.export.ExportedProgram, graph: Graph) -> bool:
+    """Whether all that a trace took for granted is so at every width, of one token or more. torch cannot tell that
+    (4 * w + 16) % (w + 4) is 0, which views of w + 4 tokens ask, nor that min(64, 64 * w) is 64; sympy can. Nor does it
+    know that the rows of all inputs are those of one batch."""
+    fake = detect_fake_mode([node.meta.get("val") for node in program.graph.nodes])
+    if fake is None:
+        return False
+    known = fake.shape_env.source_to_var
+    rows = dict.fromkeys((known[name] for name in _row_counts(graph) if name in known), _size())
+    return all(_of_any_width(guard.expr, rows) is sympy.true for guard in fake.shape_env.guards)
+
+
+def _row_counts(graph: Graph) -> Iterator[str]:
+    """What torch calls the first sizes of inputs that have a line for each row."""
+    for name, specs in zip(("io", "states"), _inputs(graph), strict=True):
+        yield from (f"L['{name}'][{index}].size()[0]" for index, spec in enumerate(specs) if spec.by_row)
+
+
+def _size() -> sympy.Basic:
+    return 1 + sympy.Dummy(integer=True, nonnegative=True)
+
+
+def _of_any_width(expression: sympy.Basic, rows: dict[sympy.Basic, sympy.Basic]) -> sympy.Basic:
+    """torch's guard in sympy's own terms, its sizes 1 + n, and those that count rows what `rows` says."""
+    sizes = {size: rows.get(size) or _size() for size in expression.free_symbols}
+    for ours, theirs in ((Mod, sympy.Mod), (PythonMod, sympy.Mod), (Min, sympy.Min), (Max, sympy.Max)):
+        expression = expression.replace(ours, theirs)
+    return expression.subs(sizes)
+
+
+def _inputs(graph: Graph) -> tuple[list[Spec], list[Spec]]:
+    """Those that are no states, and those that are."""
+    states = [spec for spec in graph.inputs if spec.role == "state"]
+    return [spec for spec in graph.inputs if spec.role != "state"], states
+
+
+def _program(graph: Graph, module: _Flat) -> torch.export.ExportedProgram:
+    io, states = _inputs(graph)
+    with redirect_stderr(StringIO()) as said:  # on failure torch prints the whole graph so far
+        program = torch.export.export(
+            module,
+            ([_example(s) for s in io], [_example(s) for s in states]),
+            dynamic_shapes=([_dynamic(s) for s in io], [_dynamic(s) for s in states]),
+            strict=False,
+        )
+    sys.stderr.write(said.getvalue())
+    fold_known(program)
+    return program
+
+
+def _untraceable(graph: Graph, module: _Flat, reason: str) -> UnsupportedModelError:
+    decoder = getattr(module.module, "decoder", None)
+    name = type(module.module if decoder is None else decoder.model).__name__
+    return UnsupportedModelError(f"{name} cannot be compiled: its {graph.name} graph cannot be traced: {reason}")
+
+
+@contextmanager
+def _without_noise() -> Iterator[None]:
+    """Leave out what the exporters say on every export and nobody can act on."""
+
+    def is_news(record: logging.LogRecord) -> bool:
+        return not record.msg.startswith(("torchvision is not installed", "Attribute type is ambiguous"))
+
+    loggers = [logging.getLogger(n) for n in ("torch.onnx._internal.exporter._registration", "onnx_ir._convenience")]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"`isinstance\(treespec, LeafSpec\)` is deprecated", FutureWarning)
+        for logger in loggers:
+            logger.addFilter(is_news)
+        try:
+            yield
+        finally:
+            for logger in loggers:
+                logger.removeFilter(is_news)
+
+
+def _name(model: ir.Model, graph: Graph) -> None:
+    """Give inputs and outputs the contract's names and shapes, and the batch its name everywhere."""
+    pairs = zip(model.graph.inputs, graph.inputs, strict=True)
+    traced = {value.shape[0] for value, spec in pairs if spec.by_row and value.shape is not None}
+    for value in (value for node in model.graph for value in node.outputs if value.shape is not None):
+        value.shape = ir.Shape([BATCH if size in traced else size for size in value.shape])
+    for values, specs in ((model.graph.inputs, graph.inputs), (model.graph.outputs, graph.outputs)):
+        for value, spec in zip(values, specs, strict=True):
+            value.name = spec.name
+            value.shape = ir.Shape(spec.shape)

@@ -1,0 +1,241 @@
+"""Graphs on disk: a traced one reads the checkpoint's own files; each of its numbers has one weights file, which every
+graph of an engine shares."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import onnx_ir as ir
+from blake3 import blake3
+from onnx_ir.passes import common
+
+from speccompile.compiler.lower.forms import NATIVE, Form, Numbers
+from speccompile.compiler.lower.passes.fix_batch import fix_batch
+from speccompile.compiler.lower.passes.reduce_precision import reduce_precision
+from speccompile.compiler.lower.passes.transposed_weights import transposed_weights
+from speccompile.compiler.lower.quantize import QuantizeReport, join, quantize
+from speccompile.compiler.lower.quantize.linear import HEAD, TURNED, find_linears
+from speccompile.compiler.lower.quantize.shared import Shared
+from speccompile.compiler.weights import graph as weights_graph
+from speccompile.compiler.weights.graph import LINK, Weight
+from speccompile.contract import Graph
+from speccompile.errors import BuildError
+from speccompile.progress import counted
+
+GRAPHS = "graphs"
+"""The folder of graphs and weights in a bundle."""
+
+Ranges = Mapping[str, tuple[float, float]]
+"""Tensor name -> smallest and largest value that calibration met."""
+
+Write = Callable[[Sequence[ir.TensorProtocol], Path, str], Sequence[ir.ExternalTensor]]
+"""Writes tensors into a file of a folder, and returns them as they lie there."""
+
+_SMALLEST_EXTERNAL = 1024  # bytes: scalars and short tables stay in the graph
+
+
+def neutral_file(graph: Graph, numbers: Numbers | None = None) -> str:
+    """Where a neutral graph lies while a bundle is built, as traced or in other numbers: no part of the bundle."""
+    if numbers is None or numbers.is_traced:
+        return f"{GRAPHS}/{graph.name}.neutral.onnx"
+    return f"{GRAPHS}/{graph.name}.{numbers.name}.neutral.onnx"
+
+
+def engine_file(graph: Graph, engine: str) -> str:
+    """Where a lowered graph lies in a bundle."""
+    return f"{GRAPHS}/{graph.name}.{engine}.onnx"
+
+
+def write_neutral(model: ir.Model, graph: Graph, folder: Path, weights: str, *, in_place: bool = False) -> Path:
+    """Tidy a traced graph and write it, its large weights into the file `weights` beside it. Returns its path.
+
+    in_place: matrices stay in the checkpoint. Otherwise transposes are folded, as every backend reads the same file.
+    """
+    common.IdentityEliminationPass()(model)
+    common.CommonSubexpressionEliminationPass()(model)  # an unrolled drafter transposes each weight K times
+    transposed_weights(model, lambda tensor: not (in_place and isinstance(tensor, Weight)))
+    common.RemoveUnusedNodesPass()(model)
+    return save(model, folder / neutral_file(graph), weights, in_place=in_place)
+
+
+def read_neutral(path: Path) -> ir.Model:
+    """A traced graph, its weights as linear layers multiply with them. They are read when they are written."""
+    model = weights_graph.load(path)
+    transposed_weights(model)
+    return model
+
+
+def write_numbers(
+    graph: Graph,
+    part: str,
+    numbers: Numbers,
+    folder: Path,
+    ranges: Ranges | None = None,
+    target: Path | None = None,
+    write: Write | None = None,
+) -> QuantizeReport | None:
+    """Write the neutral graph of a part in other numbers, with a weights file of its own. What was traced is there.
+
+    ranges: of activations, for w8a8 and fp8. target: the neutral graph whose weights a drafter may read as they are
+    stored there. write: as of `save`. Returns what was quantized, None for plain dtypes and for what keeps the
+    checkpoint's weights.
+    """
+    traced, path, report = folder / neutral_file(graph), folder / neutral_file(graph, numbers), None
+    weights = f"{part}.{numbers.name}.weights"
+    if numbers.is_traced:
+        return None
+    if numbers.in_place:
+        model = weights_graph.load(traced)
+        join(model)
+        save(model, path, weights, in_place=True)
+        return None
+    model = read_neutral(traced)
+    if not numbers.is_dtype:
+        shared = find_shared(target, numbers) if target is not None and part == "drafter" else None
+        report = quantize(model, numbers.word, numbers.block_size or 0, numbers.weights, ranges, shared)
+    if numbers.compute != "float32":
+        reduce_precision(model, ir.DataType[numbers.compute.upper()])
+    save(model, path, weights, write=write)
+    return report
+
+
+def share_weights(path: Path, other: Path) -> int:
+    """Let a graph read those of its weights that another graph of the same folder has too from that one's file.
+
+    Returns how many. What is left for its own file is written anew; a file of which nothing is left lies there in vain:
+    see `drop_unread`.
+    """
+    model, shared = ir.load(path), 0
+    own, others = _external(model), [tensor for _, tensor in _external(ir.load(other))]
+    alike = {_form(tensor) for _, tensor in own} & {_form(tensor) for tensor in others}
+    known = {_content(tensor): tensor for tensor in others if _form(tensor) in alike}
+    for value, tensor in own:
+        if _form(tensor) in alike and (same := known.get(_content(tensor))) is not None:
+            value.const_value = ir.ExternalTensor(
+                same.location, same.offset, same.length, same.dtype, shape=same.shape, name=value.name,
+                base_dir=path.parent,
+            )  # fmt: skip
+            shared += 1
+    if shared:
+        _keep_own(model, path.parent, {str(tensor.location) for tensor in others})
+    ir.save(model, path)
+    return shared
+
+
+def _keep_own(model: ir.Model, folder: Path, others: set[str]) -> None:
+    """Write the file of a graph's own weights again, without those that lie in other files as well."""
+    own = [(value, tensor) for value, tensor in _external(model) if str(tensor.location) not in others]
+    for name in sorted({str(tensor.location) for _, tensor in own if not str(tensor.location).endswith(LINK)}):
+        its = [(value, tensor) for value, tensor in own if str(tensor.location) == name]
+        kept = f"{name}.own"
+        written = ir.external_data.convert_tensors_to_external([tensor for _, tensor in its], folder, kept)
+        (folder / kept).replace(folder / name)
+        for (value, _), tensor in zip(its, written, strict=True):
+            value.const_value = ir.ExternalTensor(
+                name, tensor.offset, tensor.length, tensor.dtype, shape=tensor.shape, name=value.name, base_dir=folder
+            )
+
+
+def find_shared(target: Path, numbers: Numbers) -> Shared | None:
+    """What a drafter's graph may read of a target's neutral graph as it is stored there; None where their numbers are
+    one, or where only equal numbers are shared."""
+    word = numbers.target_word or (numbers.word if numbers.weights == NATIVE else None)
+    if word is None:
+        return None
+    block_size = numbers.target_block_size if numbers.target_word else numbers.block_size
+    model = weights_graph.load(target)
+    tied = [each.weight for each in find_linears(model.graph) if each.role == HEAD and each.weight.steps == TURNED]
+    readers = {value for value in model.graph.initializers.values() if len(value.uses()) > 1}
+    heads = {weights_graph.spot(weight.tensor) for weight in tied if weight.source in readers}
+    places = {weights_graph.spot(value.const_value) for value in model.graph.initializers.values()}
+    return Shared(frozenset(filter(None, places)), word, block_size or 0, frozenset(filter(None, heads)))
+
+
+def _external(model: ir.Model) -> list[tuple[ir.Value, ir.ExternalTensor]]:
+    values = model.graph.initializers.values()
+    return [(v, v.const_value) for v in values if isinstance(v.const_value, ir.ExternalTensor)]
+
+
+def _form(tensor: ir.ExternalTensor) -> tuple[str, tuple[int, ...]]:
+    return str(tensor.dtype), tuple(tensor.shape.numpy())
+
+
+def _content(tensor: ir.ExternalTensor) -> bytes:
+    """Digest of a tensor, equal for equal tensors of one form."""
+    hasher = blake3()
+    if (stored := weights_graph.stored_in(tensor)) is not None:
+        for part in stored.parts():
+            hasher.update(stored.raw(part).tobytes())
+        return hasher.digest()
+    hasher.update(tensor.tobytes())
+    tensor.release()  # a mapped file counts as resident memory
+    return hasher.digest()
+
+
+def write_lowered(model: ir.Model, graph: Graph, folder: Path, engine: str, form: Form) -> dict[str, int]:
+    """Lower a neutral graph, loaded from `folder`, for an engine; graph: its contract. It reads the same weights.
+
+    Returns how often each pass fired.
+    """
+    (length,) = (tensor for tensor in graph.inputs if tensor.name == "length")
+    if isinstance(rows := length.shape[0], int):
+        fix_batch(model, rows)
+    fired = form.lower(model)
+    ir.save(model, folder / engine_file(graph, engine))
+    return fired
+
+
+def save(model: ir.Model, path: Path, weights: str, *, in_place: bool = False, write: Write | None = None) -> Path:
+    """Write a model, its large weights into the file `weights` beside it, if it has any.
+
+    in_place: what lies in a checkpoint stays there. write: in the place of `write_tensors`. Raises OSError, or
+    BuildError where numpy knows of a failed write only how much was written.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if in_place:
+        weights_graph.store(model, path.parent)
+    large = [value for value in model.graph.initializers.values() if _is_written(value)]
+    tensors = [value.const_value for value in large if value.const_value is not None]
+    try:
+        for value, tensor in zip(large, (write or write_tensors)(tensors, path.parent, weights), strict=True):
+            value.const_value = tensor
+        ir.save(model, path)
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        raise BuildError(
+            f"{weights} could not be written: {error}", hint="free some disk space, or give another --output"
+        ) from error
+    if (path.parent / weights).stat().st_size == 0:
+        (path.parent / weights).unlink()
+    return path
+
+
+def write_tensors(tensors: Sequence[ir.TensorProtocol], folder: Path, name: str) -> Sequence[ir.ExternalTensor]:
+    """Into the file `name` of a folder, one after the other: each is made when it is written."""
+    with counted(f"writing {name}", sum(tensor.nbytes for tensor in tensors), "bytes") as advance:
+        return ir.external_data.convert_tensors_to_external(
+            tensors, folder, name, callback=lambda tensor, _: advance(tensor.nbytes)
+        )
+
+
+def _is_written(value: ir.Value) -> bool:
+    tensor = value.const_value
+    if tensor is None or (isinstance(tensor, ir.ExternalTensor) and str(tensor.location).endswith(LINK)):
+        return False
+    return tensor.nbytes > _SMALLEST_EXTERNAL
+
+
+def drop_unread(folder: Path, kept: set[str]) -> None:
+    """Remove every file of the graphs folder that is neither kept nor read by a kept graph."""
+    read = set(kept)
+    for file in kept:
+        if file.endswith(".onnx"):
+            read |= {f"{GRAPHS}/{name}" for name in weights_of(folder / file)}
+    for path in (folder / GRAPHS).iterdir():
+        if f"{GRAPHS}/{path.name}" not in read:
+            path.unlink()
+
+
+def weights_of(path: Path) -> set[str]:
+    """The names of the files beside a graph in which its constants lie."""
+    return {str(tensor.location) for _, tensor in _external(ir.load(path))}

@@ -1,0 +1,65 @@
+"""Attend as a kernel that reads the cache in place."""
+
+import onnx_ir as ir
+
+from speccompile.compiler.lower import neutral
+from speccompile.compiler.lower.native import DOMAIN
+from speccompile.compiler.lower.passes import Nodes, replace_each, size_or_same, stand_in, static_size
+from speccompile.compiler.lower.passes.matching import made_by
+
+HEADS_LAST = (0, 2, 1, 3)
+"""[B, heads, T, D] -> [B, T, heads, D], and back."""
+
+
+def attend_kernel(model: ir.Model) -> int:
+    """Before: context = speccompile::Attend(query [B, N, T, D], rows.., caches.., length, positions, bias).
+
+    After: context = speccompile.native::Attend(query' [B, T, N * D], rows.., caches.., length, positions, bias), with
+    what turns the query and the result; and where the model turns the result back, nothing. The same for an Attend
+    with sinks and for one over latent rows.
+
+    No row of the cache is copied, no score is computed of what is hidden, and a row's sums have one order whatever
+    its window is.
+    """
+    fired = sum(replace_each(model, neutral.DOMAIN, name, _attend) for name in neutral.ATTENDS)
+    for node in [node for node in model.graph if node.domain == DOMAIN and neutral.is_attend(node.op_type)]:
+        for result in _turned_back(node.outputs[0]):
+            stand_in(result, node.outputs[0])
+    return fired
+
+
+def _attend(nodes: Nodes, node: ir.Node) -> ir.Value:
+    query, *rest = node.inputs
+    assert query is not None
+    assert query.shape is not None
+    batch, heads = size_or_same(query, 0), static_size(query, 1)
+    width = static_size(node.inputs[1 if neutral.is_latent(node.op_type) else 2], 3)
+    turned = nodes("Transpose", query, perm=HEADS_LAST)
+    flat = nodes("Reshape", turned, nodes.integers(batch, -1, heads * static_size(query, 3)))
+    settings = {name: node.attributes[name].value for name in ("scale", "softcap", "window")}
+    context = nodes(node.op_type, flat, *rest, domain=DOMAIN, **settings)
+    context.type, context.shape = query.type, ir.Shape([query.shape[0], query.shape[2], heads * width])
+    by_head = nodes("Reshape", context, nodes.integers(batch, -1, heads, width))
+    return nodes("Transpose", by_head, perm=HEADS_LAST)
+
+
+def _turned_back(context: ir.Value) -> list[ir.Value]:
+    """Values that are the context again: its heads put behind its tokens, and joined."""
+    found = []
+    for reshape in context.consumers():
+        for turned in _readers(reshape, "Transpose"):
+            for back in _readers(turned, "Transpose"):
+                if back.attributes["perm"].as_ints() == HEADS_LAST:
+                    found += [
+                        flat.outputs[0] for flat in _readers(back, "Reshape") if _is_flat(flat.outputs[0], context)
+                    ]
+    return found
+
+
+def _readers(node: ir.Node, op: str) -> list[ir.Node]:
+    return [reader for reader in node.outputs[0].consumers() if made_by(reader.outputs[0], op)]
+
+
+def _is_flat(value: ir.Value, context: ir.Value) -> bool:
+    shapes = value.shape, context.shape
+    return all(shape is not None and len(shape) == 3 for shape in shapes) and shapes[0][2] == shapes[1][2]

@@ -1,0 +1,18 @@
+"""Commit as TensorScatter, which engines carry out in place."""
+
+import onnx_ir as ir
+
+from speccompile.compiler.lower import neutral
+from speccompile.compiler.lower.passes import Nodes, replace_each
+
+
+def commit_scatter(model: ir.Model) -> int:
+    """Before: updated = speccompile::Commit(buffer, rows, length). After: TensorScatter(buffer, rows, length).
+
+    In place when the engine's input and output are bound to the same memory.
+    """
+
+    def scatter(nodes: Nodes, node: ir.Node) -> ir.Value:
+        return nodes("TensorScatter", *node.inputs, axis=node.attributes["axis"].as_int(), mode="linear")
+
+    return replace_each(model, neutral.DOMAIN, "Commit", scatter)

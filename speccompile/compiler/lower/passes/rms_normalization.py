@@ -1,0 +1,27 @@
+"""Root-mean-square normalization in one node."""
+
+import onnx_ir as ir
+
+from speccompile.compiler.lower.passes import Nodes, replace_each
+from speccompile.compiler.lower.passes.matching import Op, match, numbers
+
+_MEAN = Op("ReduceMean", Op("Pow", "x", 2.0), "axes")
+_NORMALIZED = Op("Mul", "x", Op("Reciprocal", Op("Sqrt", Op("Add", _MEAN, "epsilon"))))
+
+
+def rms_normalization(model: ir.Model) -> int:
+    """Before: y = weight * (x * Reciprocal(Sqrt(ReduceMean(x ^ 2) + epsilon))). After: y = RMSNormalization(x, weight).
+
+    The weight may itself be computed, as Gemma's 1 + weight is.
+    """
+
+    def normalize(nodes: Nodes, node: ir.Node) -> ir.Value | None:
+        found = match(Op("Mul", "weight", _NORMALIZED), node.outputs[0])
+        if found is None or numbers(found["axes"]) != [-1]:
+            return None
+        epsilon, weight = numbers(found["epsilon"]), found["weight"]
+        if epsilon is None or weight.shape is None or len(weight.shape) != 1:
+            return None
+        return nodes("RMSNormalization", found["x"], weight, axis=-1, epsilon=epsilon[0])
+
+    return replace_each(model, "", "Mul", normalize)

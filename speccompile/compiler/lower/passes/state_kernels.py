@@ -1,0 +1,62 @@
+"""Convolutions and recurrences as kernels."""
+
+import numpy as np
+import onnx_ir as ir
+
+from speccompile.compiler.lower import neutral
+from speccompile.compiler.lower.native import DOMAIN
+from speccompile.compiler.lower.passes import Nodes, replace_each, static_size
+
+MOVING = ("Shift", "Advance", "AdvanceDelta")
+"""What makes the next state of a state, and may write it where that one is."""
+
+
+def state_kernels(model: ir.Model) -> int:
+    """Before: speccompile::Convolve(rows, state, weight [C, K]), Shift, Recur, RecurDelta, Advance, AdvanceDelta.
+
+    After: speccompile.native::Convolve<silu = 0>(rows, state, Transpose(weight), zeros), the others of the same inputs.
+    Where a state may be read later than it is written: the count of what writes it is After(count, what is read).
+    """
+    fired = replace_each(model, neutral.DOMAIN, "Convolve", _convolve)
+    for op in (*MOVING, "Recur", "RecurDelta"):
+        fired += replace_each(model, neutral.DOMAIN, op, _kernel)
+    for node in [node for node in model.graph if node.domain == DOMAIN and node.op_type in MOVING]:
+        _order(model.graph, node)
+    return fired
+
+
+def _convolve(nodes: Nodes, node: ir.Node) -> ir.Value:
+    rows, state, weight = (value for value in node.inputs if value is not None)
+    bias = nodes("Constant", value=ir.tensor(np.zeros(static_size(weight, 0), np.float32)))
+    taps = nodes("Transpose", weight, perm=(1, 0))
+    return nodes("Convolve", rows, state, taps, bias, domain=DOMAIN, silu=0)
+
+
+def _kernel(nodes: Nodes, node: ir.Node) -> ir.Value:
+    return nodes(node.op_type, *(value for value in node.inputs if value is not None), domain=DOMAIN)
+
+
+def _order(graph: ir.Graph, node: ir.Node) -> None:
+    """Let what writes a state wait for all that read it: engines update it in place."""
+    *_, state, _, count = node.inputs
+    assert state is not None
+    assert count is not None
+    if not state.is_graph_input() or not node.outputs[0].is_graph_output():
+        return
+    before = _above(node)
+    for reader in [use.node for use in state.uses() if use.node is not node and use.node not in before]:
+        after = ir.node("After", [count, reader.outputs[0]], domain=DOMAIN)
+        count, after.outputs[0].type, after.outputs[0].shape = after.outputs[0], count.type, count.shape
+        graph.insert_before(node, after)
+    node.replace_input_with(len(node.inputs) - 1, count)
+
+
+def _above(node: ir.Node) -> set[ir.Node]:
+    """What a node cannot run before."""
+    found, pending = set[ir.Node](), [node]
+    while pending:
+        made = [value.producer() for value in pending.pop().inputs if value is not None]
+        new = [each for each in made if each is not None and each not in found]
+        found.update(new)
+        pending += new
+    return found

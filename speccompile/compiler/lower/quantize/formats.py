@@ -1,0 +1,156 @@
+"""How the kernels of `native/` hold a weight [K, N]: which constants, and how each is made of the floats."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import onnx_ir as ir
+
+from speccompile.compiler.lower.native import layouts
+from speccompile.compiler.lower.native.layouts import Array, Floats
+from speccompile.compiler.lower.quantize import kernels
+
+Read = Callable[[slice], Floats]
+"""Some columns of a weight [K, N]: float32 [K, columns of the part]."""
+
+Quantize = Callable[[slice], kernels.Int4]
+"""The same in 4 bits, for those who know more of a weight than its floats."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """One of the constants that hold a weight. suffix: of its name. make: computes it anew, when it is written."""
+
+    suffix: str
+    dtype: ir.DataType
+    shape: tuple[int, ...]
+    make: Callable[[], Array]
+
+
+class Format(ABC):
+    @abstractmethod
+    def fields(
+        self, read: Read, depth: int, columns: int, block_size: int, int4: Quantize | None = None
+    ) -> list[Field]:
+        """The constants of a weight, in the order of the operators' inputs. int4: as the format of that name has it."""
+
+    @abstractmethod
+    def text(self, block_size: int) -> str:
+        """For people."""
+
+
+@dataclass(frozen=True)
+class Floating(Format):
+    """A tile of columns after the other."""
+
+    dtype: ir.DataType
+
+    def fields(
+        self, read: Read, depth: int, columns: int, block_size: int, int4: Quantize | None = None
+    ) -> list[Field]:
+        numpy = np.dtype(self.dtype.numpy())
+        shape = (-(-columns // layouts.TILE), depth, layouts.TILE)
+        return [Field("", self.dtype, shape, lambda: layouts.packed_by_part(read, depth, columns, numpy))]
+
+    def text(self, block_size: int) -> str:
+        return "float32" if self.dtype == ir.DataType.FLOAT else self.dtype.name.lower()
+
+
+class Int8(Format):
+    """Symmetric, a scale a column."""
+
+    def fields(
+        self, read: Read, depth: int, columns: int, block_size: int, int4: Quantize | None = None
+    ) -> list[Field]:
+        tiles, filled = -(-columns // layouts.TILE), layouts.round_up(depth, layouts.INT8_DEPTH)
+
+        def some(part: slice) -> Array:
+            return kernels.numbers(read(part), kernels.INT8, depth)
+
+        def numbers() -> Array:
+            return layouts.packed_int8(some, depth, columns)
+
+        def scales() -> Array:
+            found = [kernels.scales(read(part), kernels.INT8, depth) for part in layouts.column_parts(depth, columns)]
+            return layouts.filled_columns(np.concatenate(found, 1).reshape(columns))
+
+        return [
+            Field("", ir.DataType.UINT8, (tiles, filled // 4, layouts.TILE, 4), numbers),
+            Field(".scales", ir.DataType.FLOAT, (tiles * layouts.TILE,), scales),
+        ]
+
+    def text(self, block_size: int) -> str:
+        return "int8 by column"
+
+
+class Int4(Format):
+    """A scale and a zero point a block, in float16 and a byte, and a power of two a column."""
+
+    def fields(
+        self, read: Read, depth: int, columns: int, block_size: int, int4: Quantize | None = None
+    ) -> list[Field]:
+        made = _Int4Weight(int4 or (lambda part: kernels.int4(read(part), block_size)), depth, columns, block_size)
+        tiles, filled = -(-columns // layouts.TILE), layouts.round_up(depth, block_size)
+        blocks = (tiles, filled // block_size, layouts.TILE)
+        return [
+            Field("", ir.DataType.UINT8, (tiles, filled // 8, layouts.TILE, 4), made.numbers),
+            Field(".scales", ir.DataType.FLOAT16, blocks, lambda: made.scales),
+            Field(".zero_points", ir.DataType.UINT8, blocks, lambda: made.zero_points),
+            Field(".factors", ir.DataType.FLOAT, (tiles * layouts.TILE,), lambda: made.factors),
+        ]
+
+    def text(self, block_size: int) -> str:
+        return f"4 bits in blocks of {block_size}"
+
+
+class _Int4Weight:
+    """Quantized once: the numbers are written and forgotten, while the little beside them waits to be written."""
+
+    def __init__(self, quantize: Quantize, depth: int, columns: int, block_size: int) -> None:
+        self._quantize, self._depth, self._columns, self._block_size = quantize, depth, columns, block_size
+
+    def numbers(self) -> Array:
+        beside = list[tuple[Array, Array]]()
+
+        def some(part: slice) -> Array:
+            found = self._quantize(part)
+            beside.append((found.scales, found.zero_points))
+            return found.numbers
+
+        packed = layouts.packed_int4(some, self._depth, self._columns, self._block_size)
+        scales, zero_points = (np.concatenate(each, 1) for each in zip(*beside, strict=True))
+        self._beside = scales, zero_points
+        return packed
+
+    @cached_property
+    def _beside(self) -> tuple[Array, Array]:
+        """Scales and zero points [blocks, N], where nobody has asked for the numbers."""
+        parts = layouts.column_parts(self._depth, self._columns)
+        found = [self._quantize(part) for part in parts]
+        return np.concatenate([each.scales for each in found], 1), np.concatenate(
+            [each.zero_points for each in found], 1
+        )
+
+    @cached_property
+    def factors(self) -> Array:
+        return layouts.filled_columns(kernels.column_factors(self._beside[0]))
+
+    @property
+    def scales(self) -> Array:
+        factors = self.factors[: self._columns]
+        return layouts.packed_blocks(self._beside[0] / factors, np.dtype(np.float16))
+
+    @property
+    def zero_points(self) -> Array:
+        return layouts.packed_blocks(self._beside[1], np.dtype(np.uint8))
+
+
+FORMATS: dict[str, Format] = {
+    "float32": Floating(ir.DataType.FLOAT),
+    "bfloat16": Floating(ir.DataType.BFLOAT16),
+    "int8": Int8(),
+    "int4": Int4(),
+}
+"""Form -> how it is held."""

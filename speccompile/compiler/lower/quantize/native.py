@@ -1,0 +1,308 @@
+"""Linear layers for the kernels of `native/`: products that read the same are one node, their weights side by side."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from speccompile.compiler.lower.native import DOMAIN
+from speccompile.compiler.lower.native.functions import add_functions
+from speccompile.compiler.lower.native.layouts import Floats
+from speccompile.compiler.lower.quantize import taken
+from speccompile.compiler.lower.quantize.formats import FORMATS
+from speccompile.compiler.lower.quantize.gemm import split_gemm
+from speccompile.compiler.lower.quantize.kernels import Int4
+from speccompile.compiler.lower.quantize.lazy import add_initializer
+from speccompile.compiler.lower.quantize.linear import HEAD, LAYER, ROUTER, TURNED, Linear, Weight, find_linears
+from speccompile.compiler.lower.quantize.report import QuantizeReport
+from speccompile.compiler.lower.quantize.shared import Shared
+from speccompile.compiler.weights.graph import identity
+
+JOINED = "+"
+"""Between the names of weights that lie side by side."""
+
+_WORDS = {
+    "float32": ("float32", "float32"),
+    "bfloat16": ("bfloat16", "bfloat16"),
+    "int8": ("int8", "int8"),
+    "int4": ("int4", "int8"),
+}
+"""Precision -> the format of its layers, and of its head and of the tables in which tokens are looked up."""
+
+_OPERATORS = {"float32": "Float32", "bfloat16": "BFloat16", "int8": "Int8", "int4": "Int4"}
+_SUFFIXES = {"float32": "float32", "bfloat16": "bfloat16", "int8": "int8", "int4": "4bits"}
+"""How the names of constants end, by which the proof of weights knows them."""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Weights [K, N] side by side, each with the bias that is added to it."""
+
+    weights: tuple[Weight, ...]
+    biases: tuple[ir.Value | None, ...] = (None,)
+
+    @property
+    def name(self) -> str:
+        return JOINED.join(weight.name for weight in self.weights)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.weights[0].shape[0], sum(weight.shape[1] for weight in self.weights)
+
+    def read(self, part: slice) -> Floats:
+        """float32 [K, columns of the part], which may lie in several of the weights."""
+        found = [weight.columns(own) for weight, own in self._reached(part)]
+        return found[0] if len(found) == 1 else np.concatenate(found, 1)
+
+    def int4(self, part: slice, block_size: int) -> Int4:
+        """The same in 4 bits."""
+        found = [taken.int4(weight, own, block_size) for weight, own in self._reached(part)]
+        return found[0] if len(found) == 1 else Int4(*(np.concatenate(each, 1) for each in zip(*found, strict=True)))
+
+    def identity(self) -> list[Any]:
+        """What decides their numbers, as JSON."""
+        return [weight.stored.identity() for weight in self.weights]
+
+    def _reached(self, part: slice) -> Iterator[tuple[Weight, slice]]:
+        """Whose columns the part is, and which of them."""
+        start = 0
+        for weight in self.weights:
+            first, last = max(part.start - start, 0), min(part.stop - start, weight.shape[1])
+            if first < last:
+                yield weight, slice(first, last)
+            start += weight.shape[1]
+
+    def bias(self) -> Floats:
+        """float32 [N], zeros where nothing is added; a single zero where nothing is added at all."""
+        if all(bias is None for bias in self.biases):
+            return np.zeros(1, np.float32)
+        rows = []
+        for weight, bias in zip(self.weights, self.biases, strict=True):
+            tensor = None if bias is None else ir.convenience.get_const_tensor(bias)
+            rows.append(np.zeros(weight.shape[1], np.float32) if tensor is None else tensor.numpy())
+        return np.concatenate(rows)
+
+
+def native(
+    model: ir.Model, linears: Sequence[Linear], word: str, block_size: int, shared: Shared | None = None
+) -> QuantizeReport:
+    """Before: y_1 = Add(MatMul(x, weight_1), bias_1), .., y_n = Add(MatMul(x, weight_n), bias_n).
+
+    After, with the numbers of all n weights in one constant, one column beside the other:
+
+        y   = speccompile.native::Linear..(x, numbers, .., bias)
+        y_i = Slice(y, columns of weight_i)                             n > 1
+
+    What is looked up in a table that a head reads too, or in one in eight bits, comes from the same numbers:
+
+        Gather(table, ids)  ->  speccompile.native::Embed..(ids, numbers, ..)
+
+    word: float32, bfloat16, int8 or int4; shared: which weights are the target's and in its numbers. Routers of experts
+    stay float32. A weight that several nodes read is stored once; the bfloat16 of a table that no head reads are looked
+    up as they are.
+    """
+    writer = _Writer(model.graph, word, block_size, shared)
+    for group in _groups(linears):
+        writer.replace(group)
+    writer.look_up([linear for linear in linears if linear.role == HEAD])
+    add_functions(model)
+    return writer.report
+
+
+def join(model: ir.Model) -> None:
+    """The same nodes over the model's own weights, which stay where they are:
+
+    y   = Add(Concat(MatMul(x, weight_1), .., MatMul(x, weight_n)), biases)
+    y_i = Slice(y, columns of weight_i)
+    """
+    split_gemm(model)
+    for group in _groups(find_linears(model.graph)):
+        if len(group) > 1:
+            columns, results = _side_by_side(group)
+            products = [ir.node("MatMul", linear.node.inputs) for linear in group]
+            whole = ir.node("Concat", [product.outputs[0] for product in products], {"axis": -1})
+            nodes = [*products, whole]
+            if any(bias is not None for bias in columns.biases):
+                biases = ir.node("Constant", [], {"value": ir.tensor(columns.bias())})
+                nodes += [biases, ir.node("Add", [whole.outputs[0], biases.outputs[0]])]
+            made = _cut(nodes, nodes[-1].outputs[0], columns, results[0])
+            _put(model.graph, group, results, nodes, made)
+
+
+def _groups(linears: Iterable[Linear]) -> list[list[Linear]]:
+    """Linear layers that read the same; heads and routers alone."""
+    groups: dict[tuple[ir.Value | None, str], list[Linear]] = defaultdict(list)
+    for linear in linears:
+        alone = "" if linear.role == LAYER else str(linear.node.name or linear.weight.name)
+        groups[linear.node.inputs[0], linear.role + alone].append(linear)
+    return list(groups.values())
+
+
+def _side_by_side(group: Sequence[Linear]) -> tuple[Columns, list[ir.Value]]:
+    """The weights of a group, and what its layers gave, biases added."""
+    biases = [_bias(linear) for linear in group]
+    columns = Columns(tuple(linear.weight for linear in group), tuple(bias for bias, _ in biases))
+    return columns, [result for _, result in biases]
+
+
+def _cut(nodes: list[ir.Node], whole: ir.Value, columns: Columns, like: ir.Value) -> list[ir.Value]:
+    whole.type = like.type
+    whole.shape = None if like.shape is None else ir.Shape([*like.shape[:-1], columns.shape[1]])
+    last = ir.node("Constant", [], {"value_ints": [-1]})
+    nodes.insert(0, last)
+    cut, start = [], 0
+    for weight in columns.weights:
+        bounds = [ir.node("Constant", [], {"value_ints": [at]}) for at in (start, start + weight.shape[1])]
+        part = ir.node("Slice", [whole, *(bound.outputs[0] for bound in bounds), last.outputs[0]])
+        nodes += [*bounds, part]
+        cut.append(part.outputs[0])
+        start += weight.shape[1]
+    return cut
+
+
+def _put(
+    graph: ir.Graph, group: Sequence[Linear], results: list[ir.Value], nodes: list[ir.Node], made: list[ir.Value]
+) -> None:
+    """Nodes in the place of a group's, with what they made in the place of its results."""
+    for new, old in zip(made, results, strict=True):
+        new.shape, new.type, new.name = old.shape, old.type, old.name
+    old_nodes = {
+        node for linear, old in zip(group, results, strict=True) for node in (linear.node, old.producer()) if node
+    }
+    ir.convenience.replace_nodes_and_values(graph, group[0].node, list(old_nodes), nodes, results, made)
+
+
+class _Writer:
+    def __init__(self, graph: ir.Graph, word: str, block_size: int, shared: Shared | None) -> None:
+        self._graph, self._word, self._block_size, self._shared = graph, word, block_size, shared
+        self._stored: dict[tuple[str, str], list[ir.Value]] = {}
+        self.report = QuantizeReport()
+
+    def _numbers(self, source: ir.Value) -> tuple[str, int]:
+        """The precision of a weight, and how many share a scale."""
+        if self._shared is not None and self._shared.has(source):
+            return self._shared.word, self._shared.block_size
+        return self._word, self._block_size
+
+    def replace(self, group: list[Linear]) -> None:
+        """One node for linear layers that read the same; they have one role."""
+        word, block_size = self._numbers(group[0].weight.source)
+        columns, results = _side_by_side(group)
+        form = "float32" if group[0].role == ROUTER else _WORDS[word][group[0].role == HEAD]
+        values = [*self._constants(columns, form, block_size), self._bias(columns)]
+        x, first = group[0].node.inputs[0], group[0].node
+        attributes, kind = _attributes(columns, form, block_size), f"Linear{_OPERATORS[form]}"
+        nodes = [ir.node(kind, [x, *values], attributes, domain=DOMAIN, name=first.name)]
+        made = list(nodes[0].outputs)
+        if len(group) > 1:
+            made = _cut(nodes, made[0], columns, results[0])
+        _put(self._graph, group, results, nodes, made)
+        for linear in group:
+            self.report.quantized[linear.weight.name] = FORMATS[form].text(block_size)
+
+    def look_up(self, heads: Iterable[Linear]) -> None:
+        """Read tables of tokens, which have as many rows as a head has columns, as the head is read."""
+        tokens = {linear.weight.shape[1] for linear in heads}
+        tied = {linear.weight.source for linear in heads if linear.weight.steps == TURNED}
+        for table, gather in _lookups(self._graph):
+            tensor = table.const_value
+            assert tensor is not None
+            rows, depth = tensor.shape.numpy()
+            is_shared = self._shared is not None and self._shared.has(table)
+            is_tied = self._shared.has_tied(table) if self._shared is not None and is_shared else table in tied
+            word, block_size = self._numbers(table)
+            form = _WORDS[word][1]
+            if not (rows in tokens or is_shared) or (form == "float32" and not is_tied):
+                continue
+            if form == "bfloat16" and not is_tied:
+                self._store_low(table, gather)
+                continue
+            columns = Columns((Weight(table, tensor, (depth, rows), TURNED),))
+            values = self._constants(columns, form, block_size)
+            ids, attributes = gather.inputs[1], _attributes(columns, form, block_size)
+            node = ir.node(f"Embed{_OPERATORS[form]}", [ids, *values], attributes, domain=DOMAIN)
+            self._stand_in(gather, [node])
+            self.report.quantized[str(table.name)] = FORMATS[form].text(block_size)
+
+    def _store_low(self, table: ir.Value, gather: ir.Node) -> None:
+        """A table of bfloat16, whose rows are widened when they are looked up."""
+        tensor, name = table.const_value, f"{table.name}.bfloat16"
+        assert tensor is not None
+        if (name, "table") not in self._stored:
+            low = ir.DataType.BFLOAT16
+            self._stored[name, "table"] = [
+                add_initializer(
+                    self._graph,
+                    name,
+                    low,
+                    tensor.shape.numpy(),
+                    lambda: tensor.numpy().astype(low.numpy()),
+                    {"dtype": low.name, "of": identity(tensor)},
+                )
+            ]
+        rows = ir.node("Gather", [self._stored[name, "table"][0], gather.inputs[1]], {"axis": 0})
+        self._stand_in(gather, [rows, ir.node("Cast", [rows.outputs[0]], {"to": int(ir.DataType.FLOAT)})])
+        self.report.quantized[str(table.name)] = FORMATS["bfloat16"].text(0)
+
+    def _stand_in(self, old: ir.Node, nodes: list[ir.Node]) -> None:
+        result, new = old.outputs[0], nodes[-1].outputs[0]
+        new.shape, new.type, new.name = result.shape, result.type, result.name
+        ir.convenience.replace_nodes_and_values(self._graph, old, [old], nodes, [result], [new])
+
+    def _constants(self, columns: Columns, form: str, block_size: int) -> list[ir.Value]:
+        if (columns.name, form) not in self._stored:
+            fields = FORMATS[form].fields(
+                columns.read, *columns.shape, block_size, lambda part: columns.int4(part, block_size)
+            )
+            name, own = f"{columns.name}.{_SUFFIXES[form]}", columns.identity()
+            self._stored[columns.name, form] = [
+                add_initializer(
+                    self._graph, f"{name}{each.suffix}", each.dtype, each.shape, each.make,
+                    {"form": form, "field": each.suffix, "block_size": block_size, "of": own},
+                )
+                for each in fields
+            ]  # fmt: skip
+        return self._stored[columns.name, form]
+
+    def _bias(self, columns: Columns) -> ir.Value:
+        """Of all columns; one zero serves all that have none."""
+        bias = columns.bias()
+        name = "no_bias" if len(bias) == 1 else f"{columns.name}.bias"
+        if (name, "bias") not in self._stored:
+            value = add_initializer(self._graph, name, ir.DataType.FLOAT, bias.shape, columns.bias)
+            self._stored[name, "bias"] = [value]
+        return self._stored[name, "bias"][0]
+
+
+def _attributes(columns: Columns, form: str, block_size: int) -> dict[str, int]:
+    depth, width = columns.shape
+    blocks = {"block_size": block_size} if form == "int4" else {}
+    return {"columns": width, "depth": depth} | blocks
+
+
+def _bias(linear: Linear) -> tuple[ir.Value | None, ir.Value]:
+    """What is added to a product [.., N] and to nothing else, a constant [N], and the sum; None and the product itself
+    where nothing is."""
+    product = linear.node.outputs[0]
+    readers = list(product.consumers())
+    if len(readers) != 1 or product.is_graph_output() or readers[0].op_type != "Add" or readers[0].domain != "":
+        return None, product
+    other = next((value for value in readers[0].inputs if value is not product), None)
+    tensor = None if other is None else ir.convenience.get_const_tensor(other)
+    is_bias = tensor is not None and tuple(tensor.shape.numpy()) == linear.weight.shape[1:]
+    return (other, readers[0].outputs[0]) if is_bias else (None, product)
+
+
+def _lookups(graph: ir.Graph) -> list[tuple[ir.Value, ir.Node]]:
+    """Tables of float32 rows, and the nodes that look rows up in them by a tensor of ids."""
+    tables = [value for value in graph.initializers.values() if value.dtype == ir.DataType.FLOAT]
+    return [(table, node) for table in tables for node in table.consumers() if _looks_up(node, table)]
+
+
+def _looks_up(node: ir.Node, table: ir.Value) -> bool:
+    if node.op_type != "Gather" or node.inputs[0] is not table or node.attributes.get_int("axis", 0) != 0:
+        return False
+    return table.shape is not None and len(table.shape) == 2

@@ -1,0 +1,133 @@
+"""The contract of the traced graphs: what a module of the round takes and gives, as `speccompile.contract` names it."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from speccompile.compiler.step.draft import Drafter, State
+from speccompile.compiler.step.sampling import Settings
+from speccompile.compiler.step.verify import Verify
+from speccompile.compiler.step.window import Branches
+from speccompile.contract import BATCH, COPIED, Dimension, Graph
+from speccompile.contract import Tensor as Spec
+
+
+@dataclass(frozen=True)
+class DraftWidth:
+    """What `verify` must know of the drafts. tokens: N; nodes: of the window of decoding, the root among them, N + 1
+    unless the drafter has further rows; candidates: C, 0 for drafts that are certain; successors: K, which it reads."""
+
+    tokens: int = 0
+    nodes: int = 1
+    candidates: int = 0
+    successors: int = 0
+
+    @classmethod
+    def of(cls, drafter: Drafter) -> "DraftWidth":
+        return cls(drafter.tokens, drafter.tokens + drafter.extra_rows + 1, drafter.candidates, drafter.successors)
+
+
+def verify_graph(verify: Verify, width: DraftWidth, *, is_sampling: bool, constraints: bool = False) -> Graph:
+    """The contract of the `verify` graph, for drafts of this width."""
+    batch, vocabulary = rows_of(verify.decoder.shape.batch_size), verify.decoder.model.config.vocab_size
+    shapes = verify.decoder.cache_shapes()
+    caches = [_state(f"target.{name}", "float32", (batch, *each[1:])) for name, each in shapes.items()]
+    inputs = [
+        _io("window", (batch, "window")),
+        _io("n_given", (batch,)),
+        _io("n_total", (batch,)),
+        _io("length", (batch,)),
+        Spec("logit_rows", "int64", ("logit_rows",), "logit_rows", "index"),
+    ]
+    if is_sampling:
+        inputs += [*_settings(batch), _io("uniforms", (batch, "logit_rows"), dtype="float32")]
+    if verify.acceptance.speculative is not None:
+        inputs.append(_io("accept_uniforms", (batch, width.tokens), dtype="float32"))
+    if width.candidates:
+        inputs += _proposals(("draft_ids", "draft_probs"), batch, width)
+    if constraints:
+        inputs.append(_io("allowed", (batch, "logit_rows", "allowed"), dtype="bool"))
+    outputs = [
+        _io("path", (batch, "window+1")),
+        _io("n_path", (batch,)),
+        Spec("logits", "float32", (batch, "logit_rows", vocabulary), "logits", "optional"),
+    ]
+    if isinstance(verify.shape, Branches):
+        outputs.append(_io("nodes", (batch, "logit_rows")))
+        if not verify.shape.is_constant:
+            inputs.append(_io("parents", (batch, width.nodes)))
+    if verify.taps:
+        outputs.append(Spec("features", "float32", (batch, "window", verify.n_features), "features", "link"))
+    if verify.successors:
+        outputs += _ranked(batch, verify.successors)
+    return Graph("verify", (*inputs, *caches), (*outputs, *map(_updated, caches)))
+
+
+def draft_graph(drafter: Drafter, rows: int, n_features: int = 0) -> Graph:
+    """The contract of the `draft` graph. rows: of a batch; n_features: width of the taps that it reads together."""
+    width, batch = DraftWidth.of(drafter), rows_of(rows)
+    states, borrowed = (_states(its, batch) for its in (drafter.states(), drafter.borrowed()))
+    inputs = [_io("path", (batch, "window+1")), _io("n_path", (batch,)), _io("length", (batch,))]
+    if drafter.reads_lines and batch == BATCH:
+        inputs.append(Spec("batch_rows", "int64", (batch,), "batch_rows", "index"))
+    if drafter.catch_up:
+        name = "pairs" if drafter.pairs else "catch_up"
+        inputs.append(Spec(name, "int64", ("catch_up",), name, "index"))
+    if drafter.taps:
+        inputs.append(Spec("features", "float32", (batch, "window", n_features), "features", "link"))
+    if drafter.successors:
+        inputs += _ranked(batch, drafter.successors)
+    outputs = [_io("next_window", (batch, width.nodes)), _io("next_total", (batch,))]
+    if drafter.shape is None:
+        outputs.append(_io("next_parents", (batch, width.nodes)))
+    if drafter.candidates:
+        inputs += [*_settings(batch), _io("draft_uniforms", (batch, drafter.tokens), dtype="float32")]
+        outputs += _proposals(("next_ids", "next_probs"), batch, width)
+    outputs = [replace(spec, buffer=COPIED[spec.name]) for spec in outputs]
+    return Graph("draft", (*inputs, *states, *borrowed), (*outputs, *map(_updated, states)))
+
+
+def rows_of(batch_size: int) -> Dimension:
+    """The first size of what has a line for each row: a name where there are several, which a run may have fewer of."""
+    return BATCH if batch_size > 1 else 1
+
+
+def _ranked(batch: Dimension, successors: int) -> list[Spec]:
+    shapes: dict[str, tuple[Dimension, ...]] = {
+        "successors": (batch, "logit_rows", successors), "row_tokens": (batch, "logit_rows")
+    }  # fmt: skip
+    return [Spec(name, "int64", shape, name, "link") for name, shape in shapes.items()]
+
+
+def _settings(batch: Dimension) -> list[Spec]:
+    shapes: dict[str, tuple[Dimension, ...]] = {"history": (batch, "history")}
+    integers = ("top_k", "history")
+    return [
+        _io(name, shapes.get(name, (batch,)), dtype="int64" if name in integers else "float32")
+        for name in Settings._fields
+    ]
+
+
+def _proposals(names: tuple[str, str], batch: Dimension, width: DraftWidth) -> list[Spec]:
+    shape = (batch, width.tokens, width.candidates)
+    return [_io(name, shape, dtype=dtype) for name, dtype in zip(names, ("int64", "float32"), strict=True)]
+
+
+def _io(name: str, shape: tuple[Dimension, ...], dtype: str = "int64") -> Spec:
+    return Spec(name, dtype, shape, name, "io")
+
+
+def _states(states: Iterable[State], batch: Dimension) -> list[Spec]:
+    return [
+        _state(
+            each.name, str(each.dtype).removeprefix("torch."), (batch, *each.shape[1:]) if each.by_row else each.shape
+        )
+        for each in states
+    ]
+
+
+def _state(name: str, dtype: str, shape: tuple[Dimension, ...]) -> Spec:
+    return Spec(name, dtype, shape, name, "state")
+
+
+def _updated(state: Spec) -> Spec:
+    return Spec(f"{state.name}.out", state.dtype, state.shape, state.buffer, "state")

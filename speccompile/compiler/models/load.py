@@ -1,0 +1,147 @@
+"""Load a checkpoint folder with transformers: safetensors only, no remote code, nothing missing."""
+
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import torch
+from huggingface_hub.errors import StrictDataclassError
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
+from transformers.utils import logging
+
+from speccompile.compiler.checkpoints.quantization import KEYS
+from speccompile.compiler.models.text_decoder import text_decoder
+from speccompile.compiler.step.frequencies import freeze_positions
+from speccompile.compiler.step.replaced import replaced
+from speccompile.compiler.weights.checkpoint import checkpoint_sources
+from speccompile.compiler.weights.tensor import WeightTensor
+from speccompile.errors import CheckpointError, UnsupportedModelError
+from speccompile.progress import LOGGER
+
+_WRONG = (KeyError, OSError, RuntimeError, SafetensorError, TypeError, ValueError)
+"""What transformers and safetensors raise over weights that are not those of a config."""
+
+
+def load_model(folder: Path, max_length: int) -> nn.Module:
+    """The causal LM in `folder` in float32 and eval mode, with transformers' eager attention, for at most `max_length`
+    positions. Its weights stay in the folder's files: see `speccompile.compiler.weights`.
+
+    Raises UnsupportedModelError for an architecture that transformers does not know, for weights that are quantized by
+    a method that is not read and for position scaling that would change within `max_length`; CheckpointError for
+    weights that are missing or unreadable.
+    """
+    model, unused = assemble(folder, *read_model(folder), max_length)
+    if unused:
+        LOGGER.warning(
+            "%s: %d tensors are not part of the model and left out, first %s", folder, len(unused), unused[0]
+        )
+    return model
+
+
+def read_model(folder: Path) -> tuple[PretrainedConfig, dict[str, Tensor]]:
+    """The config of the causal LM in `folder`, and its tensors by the names there, weights unread; of a multimodal
+    checkpoint those of its text decoder, by the names of a causal LM. Raises as `load_model`."""
+    config = _config(folder)
+    try:
+        return text_decoder(config, _tensors(folder))
+    except _WRONG as error:
+        raise _unreadable(folder, config, error) from error
+
+
+def assemble(
+    folder: Path, config: PretrainedConfig, tensors: dict[str, Tensor], max_length: int
+) -> tuple[nn.Module, list[str]]:
+    """The causal LM of a config over tensors from `folder`, as `load_model` gives it, and names of tensors that are no
+    part of it. Raises as `load_model`."""
+    try:
+        model, report = _model_over(tensors, config)
+    except _WRONG as error:
+        raise _unreadable(folder, config, error) from error
+    lacking = sorted(report["missing_keys"]) + sorted(str(key) for key in report["mismatched_keys"])
+    if lacking:
+        raise CheckpointError(
+            f"{folder}: the checkpoint lacks {len(lacking)} tensors of {type(model).__name__}, first {lacking[0]}",
+            hint="check that every shard is there and that config.json belongs to these weights",
+        )
+    freeze_positions(model, max_length)
+    return model.eval().requires_grad_(False), sorted(report["unexpected_keys"])
+
+
+def _tensors(folder: Path) -> dict[str, Tensor]:
+    """Everything in the checkpoint's files by the names there, weights unread."""
+    weights, others = checkpoint_sources(folder)
+    tensors: dict[str, Tensor] = {name: WeightTensor(source) for name, source in weights.items()}
+    for file in sorted({tensor.file for tensor in others.values()}):
+        with safe_open(folder / file, framework="pt") as opened:
+            tensors |= {name: opened.get_tensor(name) for name, tensor in others.items() if tensor.file == file}
+    return tensors
+
+
+def _model_over(tensors: dict[str, Tensor], config: PretrainedConfig) -> tuple[nn.Module, dict[str, Any]]:
+    """transformers' model over some tensors, renamed and put together as it does with those of a folder; its report."""
+    with torch.device("meta"):  # the class, and the config of the part that is a causal language model
+        empty = AutoModelForCausalLM.from_config(config)
+    with _as_loaded():
+        model, report = type(empty).from_pretrained(
+            None, config=empty.config, state_dict=tensors, dtype=torch.float32, attn_implementation="eager",
+            output_loading_info=True,
+        )  # fmt: skip
+    return model, report
+
+
+def _as_loaded() -> AbstractContextManager[None]:
+    """Inside, transformers makes up no part of a module whose tensors are all in the checkpoint. It does where the code
+    of a class writes into them (Youtu's row of padding, Zaya's last bias)."""
+    known = PreTrainedModel._initialize_weights
+
+    def initialize(model: PreTrainedModel, module: nn.Module, is_custom_code: bool = False) -> None:
+        held = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
+        if not held or not all(getattr(tensor, "_is_hf_initialized", False) for tensor in held):
+            known(model, module, is_custom_code)
+
+    return replaced(PreTrainedModel, "_initialize_weights", initialize)
+
+
+def _config(folder: Path) -> PretrainedConfig:
+    try:
+        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    except StrictDataclassError as error:
+        raise CheckpointError(
+            f"{folder / 'config.json'}: transformers refuses it: {' '.join(str(error).split())}",
+            hint="check the checkpoint's files",
+        ) from error
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UnsupportedModelError(
+            f"{folder}: transformers does not know this architecture: {first_line(error)}",
+            hint="only architectures that come with transformers can be compiled; remote code is never run",
+        ) from error
+    for key in KEYS:  # its weights are read as floats
+        vars(config).pop(key, None)
+    return config
+
+
+def _unreadable(folder: Path, config: PretrainedConfig, error: Exception) -> Exception:
+    if isinstance(error, ValueError) and "Unrecognized configuration class" in str(error):
+        return UnsupportedModelError(
+            f"{folder}: {type(config).__name__} has no causal language model in transformers",
+            hint="only decoder-only causal language models can be compiled",
+        )
+    return CheckpointError(
+        f"{folder}: the weights cannot be loaded: {first_line(error)}", hint="copy or download the checkpoint again"
+    )
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error that is not ours, for a message that names what we were doing."""
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+
+
+def quiet_transformers() -> None:
+    """Keep transformers' bars and tables off stderr, where our own lines go. For the command line.
+
+    What they say that matters (tensors that lack or are left over) is said here.
+    """
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()

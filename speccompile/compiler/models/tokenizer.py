@@ -1,0 +1,53 @@
+"""The tokenizer as transformers would use it, in the one file that the runtime reads."""
+
+from pathlib import Path
+
+from huggingface_hub.errors import StrictDataclassError
+from tokenizers import Tokenizer
+from transformers import AutoTokenizer
+
+from speccompile.bundle.manifest import CHAT, TOKENIZER, canonical_json
+from speccompile.compiler.models.load import first_line
+from speccompile.errors import CheckpointError
+from speccompile.progress import LOGGER
+
+LEFT_BEHIND = ("tokenizer_config.json", "special_tokens_map.json", "tokenizer.model", "vocab.json", "vocab.txt")
+"""What a folder may hold of a tokenizer beside tokenizer.json."""
+
+
+def warn_without_tokenizer(folder: Path) -> None:
+    """Say that a bundle takes no text, where parts of a tokenizer let expect that it does."""
+    found = [name for name in LEFT_BEHIND if (folder / name).is_file()]
+    if found:
+        LOGGER.warning(
+            "%s: found %s, but no tokenizer.json: the bundle will have no tokenizer, and take token ids alone\n"
+            "hint: AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER) writes tokenizer.json",
+            folder, " and ".join(found),
+        )  # fmt: skip
+
+
+def write_tokenizer(folder: Path, output: Path) -> None:
+    """Write tokenizer/tokenizer.json, and tokenizer/chat.json when there is a chat template, into the bundle `output`.
+
+    Goes through transformers, because tokenizer_config.json may change what tokenizer.json says (add_bos_token, ..).
+    Raises CheckpointError when it cannot be loaded.
+    """
+    try:
+        # Asked first, because behind AutoTokenizer the library refuses a file with a bare Exception.
+        Tokenizer.from_buffer((folder / "tokenizer.json").read_bytes())
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        backend = tokenizer.backend_tokenizer
+    except (AttributeError, ImportError, KeyError, OSError, StrictDataclassError, TypeError, ValueError) as error:
+        raise CheckpointError(
+            f"{folder}: the tokenizer cannot be loaded: {first_line(error)}",
+            hint="check tokenizer.json and tokenizer_config.json, or remove them to build without a tokenizer",
+        ) from error
+    path = output / TOKENIZER
+    path.parent.mkdir(parents=True, exist_ok=True)
+    backend.no_padding()
+    backend.no_truncation()
+    # `save` raises a bare Exception on a full disk.
+    path.write_text(backend.to_str(pretty=True), encoding="utf-8")
+    if isinstance(tokenizer.chat_template, str):
+        names = {name: str(token) for name, token in tokenizer.special_tokens_map.items() if isinstance(token, str)}
+        (output / CHAT).write_bytes(canonical_json({"template": tokenizer.chat_template, "special_tokens": names}))

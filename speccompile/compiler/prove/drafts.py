@@ -1,0 +1,300 @@
+"""Drafts against transformers eager, by teacher forcing: after those before it, is each what its drafter should say?
+
+A case is one row of one window. The latest are looked at first: their caches hold what all windows before committed.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from speccompile.compiler.prove.drawn import check_drawn
+from speccompile.compiler.prove.noise import LOSS, NOISE
+from speccompile.compiler.prove.reference import Logits, sequence_logits
+from speccompile.compiler.prove.script import Driven, Window
+from speccompile.errors import ProofError
+from speccompile.runtime.devices.engine import Array
+from speccompile.tree import Tree, merged_places
+
+
+@dataclass(frozen=True)
+class Fed:
+    """What a drafter has read. known: the text and the bonus token. Of drafters that read features, of every committed
+    token: features float32 [n, F], and the token that stood behind it when it was committed, following."""
+
+    known: list[int]
+    features: Array | None = None
+    following: Sequence[int] = ()
+
+
+Teacher = Callable[[Fed, list[int]], Logits]
+"""What was fed, and drafts after it -> float32 [1 + drafts, V]: the logits after the bonus token and after each draft,
+-inf for tokens that the drafter does not have."""
+
+View = Callable[["Case"], "Case | None"]
+"""A case -> what of it the drafter drafted itself, None where nothing did. Raises ProofError for what is wrong with the
+rest."""
+
+Confidence = Callable[[Fed, list[int]], Array]
+"""The same -> float32 [1 + drafts]: how sure a drafter with a head for it is of the draft after each of them."""
+
+FORWARDS = 96
+"""Eager forwards that a proof takes at most, of which each is over a whole text. One window more, once it has begun."""
+
+TRACED = "float32"
+TINY = 1e-300
+"""For the logarithm of a probability that is zero."""
+HINT = "the graph computes something else than the drafter: please report it with the recipe"
+
+
+@dataclass(frozen=True)
+class Case:
+    """outputs: of the whole window; tokens: of the nodes, the bonus first."""
+
+    where: str
+    row: int
+    fed: Fed
+    window: Window
+    outputs: dict[str, Array]
+
+    @property
+    def tokens(self) -> list[int]:
+        found: list[int] = self.outputs["next_window"][self.row].tolist()
+        return found
+
+
+def teacher(model: nn.Module) -> Teacher:
+    """transformers eager."""
+
+    def logits(fed: Fed, drafts: list[int]) -> Logits:
+        return sequence_logits(model, [*fed.known, *drafts])[-1 - len(drafts) :]
+
+    return logits
+
+
+def cases(driven: Driven) -> Iterator[Case]:
+    """What was drafted for every row that was fed, the latest first. Raises ProofError for a wrong bonus token, and
+    for an idle row with drafts."""
+    pairs = _paired(driven)
+    for number, (step, window, outputs) in reversed(list(enumerate(driven.runs()))):
+        for row, (n, start) in enumerate(zip(window.fed, window.committed, strict=True)):
+            where = f"{driven.graph.name}, {driven.level}, window {step}, row {row}"
+            known = [*driven.script.texts[row][:start], *window.values["path"][row, : n + 1].tolist()]
+            fed = Fed(known, *pairs[number][row]) if pairs else Fed(known)
+            case = Case(where, row, fed, window, outputs)
+            if n == 0:
+                check_equal(case, "the number of tokens in the next window", int(case.outputs["next_total"][row]), 1)
+            else:
+                check_equal(case, "the next window's first token", case.tokens[0], known[-1])
+                yield case
+
+
+def _paired(driven: Driven) -> list[list[tuple[Array, list[int]]]]:
+    """For every window and row: the features of all committed tokens, and the tokens behind them when they were
+    committed, which in the middle of a text are the target's own guess. Empty without features."""
+    found: list[list[tuple[Array, list[int]]]] = []
+    for _, window, outputs in driven.runs():
+        features = (driven.links[len(found)] if driven.links else outputs).get("features")
+        if features is None:
+            return []
+        before = found[-1] if found else [(features[row, :0], []) for row in range(len(window.fed))]
+        rows = []
+        for row, (n, start) in enumerate(zip(window.fed, window.committed, strict=True)):
+            kept, following = before[row] if n else (before[row][0], before[row][1])
+            end = start if n else len(following)
+            path = window.values["path"][row, 1 : n + 1].tolist()
+            rows.append((np.concatenate([kept[:end], features[row, :n]]), [*following[:end], *path]))
+        found.append(rows)
+    return found
+
+
+def check_tree(
+    driven: Driven,
+    teachers: Sequence[Teacher],
+    tree: Tree,
+    max_length: int,
+    fallback: float | None = None,
+    late: int = 0,
+    sure: Confidence | None = None,
+    view: View | None = None,
+) -> dict[str, Any]:
+    """Children of every node of a constant tree, a chain included: the best tokens, in the order of their rank, or
+    where the graph says from what they were drawn, drawn right. Raises ProofError.
+
+    teachers: one, or one for each of several drafters that draft this tree and are merged. max_length: of a sequence,
+    behind which drafts mean nothing. fallback: the probability below which a draft ends a chain; late: drafts that are
+    kept from there on. sure: what says that probability, by default the best token's own. view: where others drafted
+    beside it.
+    """
+    places = [[0, *its] for its in merged_places([tree] * len(teachers))]
+    compared = spent = 0
+    for case in filter(None, map(view, cases(driven)) if view else cases(driven)):
+        if spent >= FORWARDS:
+            break
+        n_drafts = int(case.outputs["next_total"][case.row]) - 1
+        if fallback is None:
+            check_equal(case, "the number of drafts", n_drafts, tree.drafts * len(teachers))
+        elif n_drafts < late:
+            check_equal(case, "the number of drafts", n_drafts, late)
+        for each, its in zip(teachers, places, strict=True):
+            tokens = [case.tokens[place] for place in its]
+            confidence = None if sure is None else sure(case.fed, tokens[1 : tree.drafts])
+            for logits in _lineages(each, case.fed, tokens, tree, max_length):
+                spent += 1
+                for node, row in logits:
+                    compared += _check_children(case, node, row, tokens, tree)
+                    if fallback is not None and node + late < tree.drafts:
+                        probability = _softmax(row).max() if confidence is None else confidence[node]
+                        _check_stop(case, node + late, row, n_drafts, fallback, float(probability))
+    return report(driven, compared)
+
+
+def _lineages(
+    each: Teacher, fed: Fed, tokens: list[int], tree: Tree, max_length: int
+) -> Iterator[list[tuple[int, Logits]]]:
+    """(node, its logits [V]) of every node whose children mean something, those on one path from the root together."""
+    left = [n for n, its in enumerate(tree.children) if its and len(fed.known) + tree.depths[n] < max_length]
+    while left:
+        lineage = tree.lineages[left[-1]]
+        logits = each(fed, [tokens[node] for node in lineage[1:]])
+        yield [(node, row) for node, row in zip(lineage, logits, strict=True) if node in left]
+        left = [node for node in left if node not in lineage]
+
+
+def _check_children(case: Case, node: int, logits: Logits, tokens: list[int], tree: Tree) -> int:
+    """Returns how many tokens were looked at."""
+    children = [tokens[child] for child in tree.children[node]]
+    candidates = case.outputs["next_ids"][case.row, node].tolist() if "next_ids" in case.outputs else children
+    if not all(0 <= token < len(logits) for token in candidates):
+        raise ProofError(
+            f"{case.where}: node {node} chooses among {candidates}, expected tokens of the target, 0 to "
+            f"{len(logits) - 1}",
+            hint=HINT,
+        )
+    if "next_ids" in case.outputs:
+        path = [tokens[each] for each in tree.lineages[node][1:]]
+        check_drawn(case.where, node, logits, case.window, case.outputs, case.row, path, tree)
+        return int(case.outputs["next_ids"].shape[2])
+    if len(set(children)) < len(children):
+        raise ProofError(f"{case.where}: node {node} has the children {children}, expected different tokens", hint=HINT)
+    best = np.argsort(-logits, kind="stable")[: len(children)]
+    for rank, (child, expected) in enumerate(zip(children, best, strict=True)):
+        margin = float(abs(logits[expected] - logits[child]))
+        if not margin <= loss(logits):
+            raise ProofError(
+                f"{case.where}: child {rank} of node {node} is token {child}, transformers' is {expected}; "
+                f"their logits lie {margin:.3g} apart",
+                hint=HINT,
+            )
+    return len(children)
+
+
+def _check_stop(case: Case, node: int, logits: Logits, n_drafts: int, fallback: float, probability: float) -> None:
+    """In a chain: the draft behind node `node` is among the window's `n_drafts` only where what decides that, by these
+    logits or beside them, is sure enough."""
+    surplus = float(np.log(max(probability, TINY)) - np.log(max(fallback, TINY)))
+    is_kept, tolerance = node < n_drafts, 2 * loss(logits)
+    if node <= n_drafts and not (surplus >= -tolerance if is_kept else surplus <= tolerance):
+        raise ProofError(
+            f"{case.where}: draft {node + 1} is {'kept' if is_kept else 'left out'}, transformers gives it the "
+            f"probability {fallback * np.exp(surplus):.3g}, and drafting stops below {fallback}",
+            hint=HINT,
+        )
+
+
+def check_dynamic(driven: Driven, each: Teacher, depth: int, top_k: int, max_length: int) -> dict[str, Any]:
+    """The nodes of a tree that the drafter made are the best of those that transformers' logits would expand it to.
+
+    Raises ProofError. Where two nodes of which one is expanded are as good as equal, nothing is said of the others.
+    """
+    compared = spent = 0
+    for case in cases(driven):
+        if spent >= FORWARDS:
+            break
+        paths = _paths(case)
+        if len(case.fed.known) + depth > max_length:
+            continue
+        scores, is_clear, tolerance = _grown(each, case.fed, depth, top_k)
+        spent += 1 + (depth - 1) * top_k
+        unknown = [path for path in paths if path not in scores]
+        if unknown and is_clear:
+            raise ProofError(f"{case.where}: drafts {list(unknown[0])}, which is not among the best", hint=HINT)
+        if not unknown:
+            least, wanted = min(scores[path] for path in paths), sorted(scores.values())[-len(paths)]
+            if least < wanted - tolerance and is_clear:
+                raise ProofError(
+                    f"{case.where}: keeps a node of joint probability {np.exp(least):.3g}, where the {len(paths)} best "
+                    f"have {np.exp(wanted):.3g} and more",
+                    hint=HINT,
+                )
+            compared += len(paths)
+    return report(driven, compared)
+
+
+def _paths(case: Case) -> list[tuple[int, ...]]:
+    """The tokens from the root to every draft. Raises ProofError for parents that make no tree, and for equal paths."""
+    parents, tokens = case.outputs["next_parents"][case.row].tolist(), case.tokens
+    check_equal(case, "the number of drafts", int(case.outputs["next_total"][case.row]), len(tokens))
+    if parents[0] != -1 or not all(0 <= parent < node for node, parent in enumerate(parents[1:], 1)):
+        raise ProofError(
+            f"{case.where}: parents {parents}, expected -1 and then nodes before their children", hint=HINT
+        )
+    paths: list[tuple[int, ...]] = [()]
+    for parent, token in zip(parents[1:], tokens[1:], strict=True):
+        paths.append((*paths[parent], token))
+    if len(set(paths)) < len(paths):
+        raise ProofError(
+            f"{case.where}: two of the drafts {sorted(paths[1:])} are one, expected different ones", hint=HINT
+        )
+    return paths[1:]
+
+
+def _grown(each: Teacher, fed: Fed, depth: int, top_k: int) -> tuple[dict[tuple[int, ...], float], bool, float]:
+    """Logarithms of the joint probabilities of all nodes that EAGLE-2 (Li et al. 2024) considers, by their paths;
+    whether it was clear at every depth which to expand; and how much rounding may change them."""
+    scores: dict[tuple[int, ...], float] = {}
+    front: list[tuple[int, ...]] = [()]
+    is_clear, tolerance = True, 0.0
+    for _ in range(depth):
+        level: dict[tuple[int, ...], float] = {}
+        for path in front:
+            logits = each(fed, list(path))[-1]
+            tolerance = max(tolerance, 2 * depth * loss(logits))
+            ordered = np.argsort(-logits, kind="stable")
+            is_clear &= _gap(logits[ordered], top_k) > tolerance
+            probabilities = _softmax(logits)
+            for token in ordered[:top_k].tolist():
+                level[*path, token] = scores.get(path, 0.0) + float(np.log(max(probabilities[token], TINY)))
+        scores |= level
+        front = sorted(level, key=lambda path: -level[path])
+        is_clear &= _gap(np.array([level[path] for path in front]), top_k) > tolerance
+        front = front[:top_k]
+    return scores, is_clear, tolerance
+
+
+def _gap(ordered: Array, count: int) -> float:
+    """Between the last of the `count` first and the next."""
+    return float(ordered[count - 1] - ordered[count]) if count < len(ordered) else np.inf
+
+
+def _softmax(logits: Logits) -> Array:
+    weights = np.exp(logits.astype(np.float64) - logits.max())
+    return weights / weights.sum()
+
+
+def loss(logits: Logits) -> float:
+    """How far two right computations of these logits may lie apart."""
+    return LOSS[TRACED] * max(float(np.abs(logits[np.isfinite(logits)]).max()), 1.0)
+
+
+def check_equal(case: Case, what: str, got: int, expected: int) -> None:
+    """Raises ProofError where they differ."""
+    if got != expected:
+        raise ProofError(f"{case.where}: {what} is {got}, expected {expected}", hint=HINT)
+
+
+def report(driven: Driven, compared: int) -> dict[str, Any]:
+    """The row of the proof, of so many values that were compared."""
+    return {"graph": driven.graph.name, "level": driven.level, "values": compared, "tolerance": NOISE[TRACED]}

@@ -1,0 +1,100 @@
+"""Drafts that were drawn: their distribution against transformers' logits processors, and the draws themselves."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from speccompile.compiler.prove.filters import EDGE, Sampling
+from speccompile.compiler.prove.noise import NOISE
+from speccompile.compiler.prove.processors import probabilities
+from speccompile.compiler.prove.reference import Logits
+from speccompile.compiler.prove.script import Window
+from speccompile.errors import ProofError
+from speccompile.runtime.devices.engine import Array
+from speccompile.tree import Tree
+
+ROUNDING = 1e-5
+"""How far a sum of probabilities may lie from the uniform number that it is compared with. float32."""
+HINT = "the graph draws from another distribution than the drafter's: please report it with the recipe"
+
+
+def check_drawn(
+    where: str,
+    node: int,
+    logits: Logits,
+    window: Window,
+    outputs: dict[str, Array],
+    row: int,
+    path: list[int],
+    tree: Tree,
+) -> None:
+    """The candidates of a node, their probabilities and the children drawn among them. Raises ProofError.
+
+    logits: transformers' after the node, float32 [V]; path: the drafts up to it.
+    """
+    values, n_path = window.values, window.fed[row]
+    seen = [*values["history"][row].tolist(), *values["path"][row, : n_path + 1].tolist(), *path]
+    temperature = float(values["temperature"][row])
+    top_p, min_p, penalty = (float(values[name][row]) for name in ("top_p", "min_p", "repetition_penalty"))
+    sampling = Sampling(temperature or 1.0, int(values["top_k"][row]), top_p, min_p, penalty)
+    ids, probs = outputs["next_ids"][row, node], outputs["next_probs"][row, node].astype(np.float64)
+    place = f"{where}, node {node}"
+    tolerance = 2 * NOISE["float32"] * max(float(np.abs(logits[np.isfinite(logits)]).max()), 1.0) / sampling.temperature
+    _check_best(place, ids, probabilities(logits, seen, _unfiltered(sampling)), tolerance)
+    _check_probs(place, ids, probs, logits, seen, sampling, tolerance)
+
+    children = [int(outputs["next_window"][row, child]) for child in tree.children[node]]
+    if temperature == 0:
+        expected = ids[: len(children)].tolist()
+        if children != expected:
+            raise ProofError(f"{place}: children {children} at temperature 0, expected {expected}", hint=HINT)
+        return
+    uniforms = [float(values["draft_uniforms"][row, child - 1]) for child in tree.children[node]]
+    _check_draws(place, children, uniforms, ids.tolist(), probs)
+
+
+def _unfiltered(sampling: Sampling) -> Sampling:
+    return Sampling(temperature=sampling.temperature, repetition_penalty=sampling.repetition_penalty)
+
+
+def _check_best(place: str, ids: Array, whole: Array, tolerance: float) -> None:
+    """The candidates are different, the most probable of all tokens, and the best is first."""
+    others = np.delete(whole, ids)
+    ordered = np.log(np.append(whole[ids], others.max(initial=0) or whole[ids[-1]]))
+    if len(set(ids.tolist())) < len(ids) or np.diff(ordered).max() > tolerance:
+        raise ProofError(f"{place}: its candidates {ids.tolist()} are not the best tokens in their order", hint=HINT)
+
+
+def _check_probs(
+    place: str, ids: Array, probs: Array, logits: Logits, seen: list[int], sampling: Sampling, tolerance: float
+) -> None:
+    """The candidates' probabilities are transformers', restricted to them. A filter may cut a little to either side."""
+    restricted = np.full_like(logits, -np.inf)
+    restricted[ids] = logits[ids]
+    differences = []
+    for edge in (0.0, EDGE, -EDGE):
+        near = replace(sampling, top_p=min(1.0, sampling.top_p + edge), min_p=sampling.min_p * (1 - edge))
+        differences.append(float(np.abs(probabilities(restricted, seen, near)[ids] - probs).max()))
+    if not min(differences) <= tolerance:
+        raise ProofError(
+            f"{place}: its candidates' probabilities differ by {differences[0]:.3g} from transformers' at {sampling}",
+            hint=HINT,
+        )
+
+
+def _check_draws(place: str, children: list[int], uniforms: list[float], ids: list[int], probs: Array) -> None:
+    """Each child is the candidate to which its number points, among those not drawn before it."""
+    left = probs.copy()
+    for child, uniform in zip(children, uniforms, strict=True):
+        if left.sum() <= 0:
+            return  # used up: any token may stand there
+        index = ids.index(child) if child in ids else None
+        above = np.cumsum(left) / left.sum()
+        is_drawn = index is not None and left[index] > 0
+        if not is_drawn or not above[index] - left[index] / left.sum() - ROUNDING <= uniform <= above[index] + ROUNDING:
+            raise ProofError(f"{place}: token {child} is drawn by {uniform:.6g} from {_named(ids, left)}", hint=HINT)
+        left[index] = 0
+
+
+def _named(ids: list[int], left: Array) -> str:
+    return str({token: round(float(p), 6) for token, p in zip(ids, left, strict=True) if p > 0})

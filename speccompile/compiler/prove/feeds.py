@@ -1,0 +1,61 @@
+"""What the host feeds to a graph of the proof beside tokens and counts: settings, random numbers, drafts to judge."""
+
+from typing import Any
+
+import numpy as np
+
+from speccompile.contract import Tensor
+from speccompile.runtime.devices.engine import Array
+from speccompile.tree import Tree
+
+SETTINGS: tuple[dict[str, float], ...] = (
+    {},  # greedy
+    {"temperature": 1.0},
+    {"temperature": 0.7, "top_k": 5, "repetition_penalty": 1.3},
+    {"temperature": 1.3, "top_p": 0.7, "min_p": 0.02},
+)
+"""How windows sample, in turn."""
+
+_OFF = {"temperature": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0}
+
+
+def make_input(tensor: Tensor, shape: tuple[int, ...], step: int, path: Array, tree: Tree) -> Array:
+    """An input by its name and shape, the same in every run. step: number of the window; path int64 [B, W + 1]: its
+    tokens; tree: of its drafts, where it has any. Raises KeyError for one that the contract does not have."""
+    name, random = tensor.buffer, np.random.Generator(np.random.Philox([step, len(tensor.buffer)]))
+    if name in _OFF:
+        return np.full(shape, (_OFF | SETTINGS[step % len(SETTINGS)])[name])
+    makers: dict[str, Any] = {
+        "uniforms": lambda: random.random(shape, np.float32),
+        "accept_uniforms": lambda: random.random(shape, np.float32),
+        "draft_uniforms": lambda: random.random(shape, np.float32),
+        "allowed": lambda: _allowed(shape, random),
+        "features": lambda: random.standard_normal(shape, np.float32),
+        "successors": lambda: np.resize(path, shape),
+        "row_tokens": lambda: np.resize(path, shape),
+        "history": lambda: np.resize(path[:, :1], shape),
+        "parents": lambda: np.broadcast_to(np.array(tree.parents), shape),
+        "draft_ids": lambda: _candidates(shape, path, tree),
+        "draft_probs": lambda: random.dirichlet(np.ones(shape[2]), shape[:2]).astype(np.float32),
+    }
+    made: Array = makers[name]()
+    return made
+
+
+def _allowed(shape: tuple[int, ...], random: np.random.Generator) -> Array:
+    """bool: most tokens, in every row the first among them; where one stands for all, that one."""
+    found: Array = random.random(shape) < 0.8
+    found[..., 0] = True
+    return found
+
+
+def _candidates(shape: tuple[int, ...], path: Array, tree: Tree) -> Array:
+    """int64 [B, N, C]: distinct tokens, the children of each node among them where the window has them all."""
+    batch, nodes, count = shape
+    ids = np.empty(shape, np.int64)
+    for row in range(batch):
+        for node in range(nodes):
+            drafts = [int(path[row, child]) for child in tree.children[node] if child < path.shape[1] - 1]
+            others = range(max([*drafts, 0]) + count + 1)
+            ids[row, node] = list(dict.fromkeys([*drafts, *others]))[:count]
+    return ids

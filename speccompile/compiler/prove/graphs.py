@@ -1,0 +1,213 @@
+"""The graph level: neutral ONNX against transformers eager, lowered ONNX against neutral.
+
+The logits of every window of a script are compared with one eager forward over the whole text, and two graphs of the
+same round must agree in everything: outputs and committed caches.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from speccompile.compiler.prove.noise import CARRIED_NOISE, NOISE, tolerance
+from speccompile.compiler.prove.reference import Logits, sequence_logits
+from speccompile.compiler.prove.script import DRAFTED, Driven, Outputs, Script, used
+from speccompile.compiler.step.draft import Accepted, Drafter
+from speccompile.compiler.step.layers import counting_layers, find_layers, hidden_output
+from speccompile.contract import KEPT, PARTS, Graph, carries
+from speccompile.errors import ProofError
+from speccompile.runtime.devices.engine import Array
+
+TRACED = "float32"
+"""What models are traced in."""
+EAGER = "neutral against eager"
+"""The level of what was traced."""
+
+_HINT = "the graph computes something else than the model: please report it with the recipe"
+
+
+@torch.no_grad()
+def eager_logits(model: nn.Module, script: Script) -> list[Logits]:
+    """transformers eager over each whole text: float32 [n, V] a row."""
+    with counting_layers(model, "running transformers", len(script.texts)):
+        return [sequence_logits(model, text[:-1]) for text in script.texts]
+
+
+def noise_of(graph: Graph) -> float:
+    """How far a traced graph may be from transformers: more where states carry rounding from token to token."""
+    return CARRIED_NOISE if carries([graph], PARTS[0]) else NOISE[TRACED]
+
+
+def check_verify(
+    outputs: Outputs, script: Script, eager: Sequence[Logits], limit: float, *, all_given: bool
+) -> dict[str, Any]:
+    """Logits of every window of text against the eager ones. Raises ProofError naming window, row and difference.
+
+    limit: of the difference, relative to the largest value, or to one. all_given: every token of a window is given, and
+    only the last one's logits are computed.
+    """
+    compared = 0
+    for step, (width, fed, committed) in enumerate(script.windows()):
+        for row, start in enumerate(committed):
+            if fed[row]:
+                expected = eager[row][start : start + width][-1 if all_given else 0 :]
+                got = outputs[step]["logits"][row][: len(expected)]
+                _check_close(got, expected, limit, f"verify, window {step}, row {row}")
+                compared += expected.size
+    return {"graph": "verify", "level": EAGER, "values": compared, "tolerance": limit}
+
+
+@torch.no_grad()
+def check_nodes(model: nn.Module, outputs: Outputs, script: Script, limit: float) -> dict[str, Any]:
+    """Logits of every node of the script's first tree against eager ones over the text and the way to the node."""
+    assert script.tree is not None
+    compared, step = 0, len(script.widths) + 1  # behind the text and the states
+    leaves = [node for node, children in enumerate(script.tree.children) if not children]
+    for row, tokens in enumerate(script.rounds[0]):
+        for leaf in leaves:
+            lineage = list(script.tree.lineages[leaf])
+            text = script.texts[row][: script.rounds_at] + [tokens[node] for node in lineage]
+            expected = sequence_logits(model, text)[-len(lineage) :]
+            got = outputs[step]["logits"][row, lineage]
+            _check_close(got, expected, limit, f"verify, row {row}, nodes {lineage}")
+            compared += expected.size
+    return {"graph": "verify", "level": f"{EAGER}, nodes", "values": compared, "tolerance": limit}
+
+
+@torch.no_grad()
+def eager_taps(model: nn.Module, tokens: list[int], taps: Sequence[str]) -> Array:
+    """float32 [n, F]: what transformers eager has at these places (see `step.taps`) over n tokens, beside each other.
+
+    By its own hidden states, of which the last is what the final norm gives: what enters that, a hook sees.
+    """
+    model.set_attn_implementation("eager")
+    last: list[Tensor] = []
+    hook = find_layers(model)[-1].register_forward_hook(lambda _, given, output: last.append(hidden_output(output)))
+    with hook:
+        hidden = model(input_ids=torch.tensor([tokens]), use_cache=False, output_hidden_states=True).hidden_states
+    found = []
+    for tap in taps:
+        place, _, side = tap.rpartition(".")
+        index = int(place.partition(".")[2] or 0) + (side == "output")
+        is_last = place != "norm" and index == len(hidden) - 1
+        found.append(hidden[-1] if place == "norm" else last[0] if is_last else hidden[index])
+    features: Array = torch.cat(found, 2)[0].float().numpy()
+    return features
+
+
+def check_features(outputs: Outputs, script: Script, expected: Sequence[Array], limit: float) -> dict[str, Any]:
+    """The features of every window of text against the eager ones, float32 [n, F] of each row's text. Raises
+    ProofError."""
+    compared = 0
+    for step, (width, fed, committed) in enumerate(script.windows()):
+        for row, start in enumerate(committed):
+            if fed[row]:
+                wanted = expected[row][start : start + width]
+                _check_close(
+                    outputs[step]["features"][row],
+                    wanted,
+                    limit,
+                    f"verify, features of window {step}, row {row}",
+                )
+                compared += wanted.size
+    return {"graph": "verify", "level": f"{EAGER}, features", "values": compared, "tolerance": limit}
+
+
+@torch.no_grad()
+def module_drafts(drafter: Drafter, driven: Driven) -> Outputs:
+    """A drafter without weights, run in eager torch over what its graph read: drafts, and states behind the text."""
+    names = [state.name for state in drafter.states()]
+    states = [torch.zeros(state.shape, dtype=state.dtype) for state in drafter.states()]
+    found: Outputs = []
+    for number, (_, window, outputs) in enumerate(driven.runs()):
+        read = (torch.tensor(each) for each in (window.values["path"], window.fed, window.committed))
+        links = {**outputs, **driven.links[number]} if driven.links else outputs
+        ranked = {n: torch.tensor(links[n]) for n in ("successors", "row_tokens") if drafter.successors}
+        if drafter.reads_lines and len(window.fed) > 1:
+            ranked["batch_rows"] = torch.arange(len(window.fed))
+        drafted = drafter(Accepted(*read, **ranked), states)
+        states = drafted.states
+        found.append({"next_window": drafted.window.numpy(), "next_total": drafted.n_total.numpy()})
+        if drafted.parents is not None:
+            found[-1]["next_parents"] = drafted.parents.numpy()
+        if len(found) == len(driven.script.widths):
+            found.append(used(dict(zip(names, (state.numpy() for state in states), strict=True)), driven.script))
+    return found
+
+
+def check_same(got: Outputs, expected: Outputs, graph: str, level: str, precision: str) -> dict[str, Any]:
+    """Two runs of one script agree in every output: integers exactly, numbers within noise. Raises ProofError.
+
+    Drafts are the exception, and what is kept of the target's best tokens: among many some lie within noise of each
+    other. Where a window's differ, they are counted in the row's `other_drafts`, and whoever asks has to have them
+    checked against the drafter itself.
+    """
+    compared, others = 0, set[str]()
+    for where, a, b in _pairs(got, expected, graph, level):
+        is_draft = where.startswith((f"{graph}, {level}, {DRAFTED}", f"{graph}, {level}, {KEPT}"))
+        window = where.rpartition(" after ")[2]
+        if a.dtype.kind == "i" and is_draft:
+            if not np.array_equal(a, b):
+                others.add(window)
+        elif a.dtype.kind == "i":
+            _check_equal(a, b, where)
+        elif not (is_draft and window in others):
+            _check_close(a, b, NOISE[precision], where)
+        compared += a.size
+    row = {"graph": graph, "level": level, "values": compared, "tolerance": NOISE[precision]}
+    return row | ({"other_drafts": len(others)} if others else {})
+
+
+def check_exact(got: Outputs, expected: Outputs, graph: str, level: str) -> dict[str, Any]:
+    """Two runs of one script of a graph without numbers agree in everything, drafts included. Raises ProofError."""
+    compared = 0
+    for where, a, b in _pairs(got, expected, graph, level):
+        _check_equal(a, b, where)
+        compared += a.size
+    return {"graph": graph, "level": level, "values": compared, "tolerance": 0.0}
+
+
+def check_near(
+    got: Outputs, expected: Outputs, graph: str, level: str, precision: str, layers: int = 1
+) -> dict[str, Any]:
+    """Two runs of one script in the same reduced precision: numbers within its noise. Raises ProofError.
+
+    layers: of the model. Tokens may then differ: the row of the proof counts how many agree.
+    """
+    compared = tokens = same = 0
+    limit = tolerance(precision, layers)
+    for where, a, b in _pairs(got, expected, graph, level):
+        if a.dtype.kind == "i":
+            tokens, same = tokens + a.size, same + int((a == b).sum())
+        else:
+            _check_close(a, b, limit, where)
+            compared += a.size
+    row = {"graph": graph, "level": level, "values": compared, "tolerance": limit}
+    return row | {"precision": precision, "tokens": tokens, "same_tokens": same}
+
+
+def _pairs(got: Outputs, expected: Outputs, graph: str, level: str) -> Iterator[tuple[str, Array, Array]]:
+    """Words that say where, and both arrays, for every output of every window; the first in the form of the second."""
+    for step, (a, b) in enumerate(zip(got, expected, strict=True)):
+        assert a.keys() == b.keys(), f"{graph}, {level}: outputs {sorted(a)} and {sorted(b)}"
+        for name in a:
+            one, other = a[name].reshape(b[name].shape).astype(b[name].dtype), b[name]
+            if name == "successors" and "logits" in b:  # of two that are as good, either may come first
+                one, other = (np.take_along_axis(b["logits"], each, 2) for each in (one, other))
+            yield f"{graph}, {level}, {name} after window {step}", one, other
+
+
+def _check_equal(got: Array, expected: Array, where: str) -> None:
+    if not np.array_equal(got, expected):
+        raise ProofError(f"{where}: {got.tolist()}, expected {expected.tolist()}", hint=_HINT)
+
+
+def _check_close(got: Array, expected: Array, tolerance: float, where: str) -> None:
+    difference, largest = float(np.abs(got - expected).max(initial=0)), float(np.abs(expected).max(initial=0))
+    if not difference <= tolerance * max(largest, 1.0):
+        raise ProofError(
+            f"{where}: differs by {difference:.3g}, more than {tolerance} of the largest value {largest:.3g}",
+            hint=_HINT,
+        )

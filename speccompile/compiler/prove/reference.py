@@ -1,0 +1,147 @@
+"""The reference: transformers eager, which knows nothing of windows, caches and drafts of ours."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from transformers import DynamicCache, PreTrainedModel
+from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer, LinearAttentionCacheLayerMixin
+
+from speccompile.bundle.manifest import EngineEntry
+from speccompile.compiler.prove.noise import LOSS, rounding
+from speccompile.compiler.prove.tokens import Case, Written
+from speccompile.compiler.step.layers import counting_layers
+from speccompile.compiler.weights.source import DTYPES
+from speccompile.compiler.weights.tensor import WeightTensor
+from speccompile.errors import ProofError
+
+Logits = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class NearTie:
+    """Two tokens whose logits lie within rounding, so that either is right."""
+
+    index: int
+    token: int
+    other: int
+    margin: float
+
+    def to_json(self) -> dict[str, Any]:
+        # Margins are noise by nature: written to one digit, so that equal builds give equal proofs.
+        return {"index": self.index, "token": self.token, "other": self.other, "margin": f"{self.margin:.0e}"}
+
+
+def whole_caches(model: PreTrainedModel) -> DynamicCache:
+    """transformers' caches for all that a model keeps: states too, which they hold if they know its config alone; but
+    not caches of a window, which would forget rows that a compiled target keeps."""
+    caches = DynamicCache(config=model.config)
+    if not carries_states(caches):
+        return DynamicCache()
+    windows = [isinstance(each, DynamicSlidingWindowLayer) for each in caches.layers]
+    caches.layers = [
+        DynamicLayer() if is_window else each for each, is_window in zip(caches.layers, windows, strict=True)
+    ]
+    return caches
+
+
+def carries_states(caches: DynamicCache) -> bool:
+    """Whether some of them are states: then a model reads on one token at a time, or forgets them."""
+    return any(isinstance(each, LinearAttentionCacheLayerMixin) for each in caches.layers)
+
+
+@torch.no_grad()
+def sequence_logits(model: nn.Module, tokens: list[int]) -> Logits:
+    """float32 [n, V]: the logits after each of n tokens, in one eager forward without a cache."""
+    model.set_attn_implementation("eager")
+    logits = model(input_ids=torch.tensor([tokens]), use_cache=False).logits
+    return np.asarray(logits[0].float().numpy())
+
+
+def check_greedy(logits: Logits, tokens: list[int], precision: str, where: str, who: str) -> list[NearTie]:
+    """Check that each token is the argmax of its logits; returns the near-ties among those that are not.
+
+    logits float32 [n, V] before each of n tokens. Teacher forcing: as long as every token is the reference's argmax
+    given those before it, greedy decoding with the reference gives exactly these tokens.
+    Raises ProofError, which says `where`, the position, both tokens and the margin, for a difference beyond noise.
+    """
+    ties = []
+    for index, (row, token) in enumerate(zip(logits, tokens, strict=True)):
+        best = int(row.argmax())
+        if best != token:
+            margin = float(row[best] - row[token])
+            if not margin <= LOSS[precision] * max(float(np.abs(row).max()), 1.0):
+                raise ProofError(
+                    f"{where}: at new token {index} {who} gives {token}, transformers' greedy gives {best}; "
+                    f"the reference's margin between the two is {margin:.3g} (its top-two margin {top_two(row):.3g})",
+                    hint="the compiled graph computes something else than the model: please report it with the recipe",
+                )
+            ties.append(NearTie(index, token, best, margin))
+    return ties
+
+
+def judged_as(model: nn.Module, entry: EngineEntry) -> str:
+    """The precision as which `check_cases` judges an engine: float32, where it computes in that and its weights are the
+    model's, as those of a bfloat16 checkpoint in bfloat16."""
+    word, arithmetic = entry.precision["target"], rounding(entry)
+    return arithmetic if word != arithmetic and _is_lossless(model, word) else word
+
+
+def check_cases(model: nn.Module, cases: Sequence[Case], precision: str) -> dict[str, Any]:
+    """Check what a bundle generated against the eager float32 model. Raises ProofError; returns what the proof says.
+
+    Where the method is approximate, that is what it generated autoregressively.
+
+    Precisions with fewer bits are counted: how many tokens are the reference's choice.
+    """
+    return check_written(model, [case.written for case in cases], precision)
+
+
+def check_written(model: nn.Module, cases: Sequence[Written], precision: str) -> dict[str, Any]:
+    """The same, of what is left of cases."""
+    if precision not in LOSS:
+        return _agreement(model, cases)
+    ties: list[dict[str, Any]] = []
+    for case, logits in _forced(model, cases):
+        found = check_greedy(logits, case.token_ids, precision, case.where, f"{case.mode} decoding")
+        ties += [{"prompt": case.number, **tie.to_json()} for tie in found]
+    return {"prompts": len(cases), "equal": len(cases) - len({tie["prompt"] for tie in ties}), "near_ties": ties}
+
+
+def _is_lossless(model: nn.Module, precision: str) -> bool:
+    """Whether the model's matrices are the same in a precision that is a dtype."""
+    return all(_fits(parameter, precision) for parameter in model.parameters() if parameter.dim() > 1)
+
+
+def _fits(matrix: Tensor, precision: str) -> bool:
+    if isinstance(matrix, WeightTensor):
+        source, kind = matrix.source, DTYPES[precision]
+        parts = () if source.dtype == precision else source.parts()
+        return all((rows == rows.astype(kind).astype(np.float32)).all() for rows in map(source.rows, parts))
+    return torch.equal(matrix, matrix.to(getattr(torch, precision)).to(matrix.dtype))
+
+
+def _agreement(model: nn.Module, cases: Sequence[Written]) -> dict[str, Any]:
+    tokens = same = 0
+    for case, logits in _forced(model, cases):
+        tokens += len(logits)
+        same += int((logits.argmax(-1) == np.array(case.token_ids)).sum())
+    return {"prompts": len(cases), "tokens": tokens, "same_tokens": same}
+
+
+def _forced(model: nn.Module, cases: Sequence[Written]) -> Iterator[tuple[Written, Logits]]:
+    """Each case that has new tokens, with the reference's logits [n, V] before each of them."""
+    judged = [case for case in cases if case.token_ids]
+    with counting_layers(model, "running transformers", len(judged)):
+        for case in judged:
+            yield case, sequence_logits(model, case.prompt_ids + case.token_ids[:-1])[len(case.prompt_ids) - 1 :]
+
+
+def top_two(row: Logits) -> float:
+    """The difference of the two largest logits."""
+    second, first = np.partition(row, -2)[-2:]
+    return float(first - second)

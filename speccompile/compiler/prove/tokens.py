@@ -1,0 +1,176 @@
+"""The token level: speculative against autoregressive decoding on one engine. No torch: a bundle proves itself."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from speccompile.compiler.prove.filters import Reference
+from speccompile.compiler.prove.noise import rounding, within_noise
+from speccompile.errors import ProofError
+from speccompile.progress import counted
+from speccompile.runtime import Bundle, Generation, first_difference
+from speccompile.runtime.devices.engine import Array
+
+Prompt = str | Sequence[int]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One prompt, continued in both ways."""
+
+    number: int
+    prompt_ids: list[int]
+    speculative: Generation
+    autoregressive: Generation
+
+    @property
+    def faithful(self) -> Generation:
+        """The one that must have the target's own tokens: speculation by an approximate method may change them."""
+        return self.speculative if self.speculative.exact else self.autoregressive
+
+    @property
+    def where(self) -> str:
+        """How messages name it."""
+        return self.written.where
+
+    @property
+    def written(self) -> "Written":
+        """What a reference judges."""
+        return Written(self.number, self.prompt_ids, self.faithful.token_ids, self.faithful.mode)
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a bundle wrote behind a prompt that must be the target's own tokens. mode: of decoding."""
+
+    number: int
+    prompt_ids: list[int]
+    token_ids: list[int]
+    mode: str
+
+    @property
+    def where(self) -> str:
+        """How messages name it."""
+        shown = ", ".join(map(str, self.prompt_ids[:8])) + (", .." if len(self.prompt_ids) > 8 else "")
+        return f"prompt {self.number} (token ids {shown})"
+
+
+def own_prompts(vocabulary_size: int, max_length: int, chunk: int, seed: int = 0) -> list[list[int]]:
+    """Prompts for a recipe without any: random tokens; one alone, a repeated text, a little more than a chunk."""
+    random = np.random.default_rng(seed)
+    longest = max(1, max_length // 2)
+    prompts = [random.integers(0, vocabulary_size, n).tolist() for n in (1, 7, chunk + 3)]
+    prompts[1] *= 4
+    return [prompt[:longest] for prompt in prompts]
+
+
+def _groups(items: Sequence[T], size: int) -> list[Sequence[T]]:
+    return [items[start : start + size] for start in range(0, len(items), size)]
+
+
+def run(bundle: Bundle, prompts: Sequence[Prompt], max_new_tokens: int, **options: Any) -> Iterator[Case]:
+    """Continue every prompt speculatively and autoregressively, as many at once as the bundle takes.
+
+    Every round has all drafts, so that counts are the same in every run. options: of sampling, as in `Bundle.generate`.
+    """
+    yield from cases(
+        bundle, prompts, *(written(bundle, prompts, max_new_tokens, way, **options) for way in (False, True))
+    )
+
+
+def written(
+    bundle: Bundle, prompts: Sequence[Prompt], max_new_tokens: int, autoregressive: bool, **options: Any
+) -> list[Generation]:
+    """Every prompt continued in one of the two ways, as in `run`. The first begins with nothing learned."""
+    bundle.reset()
+    way: dict[str, Any] = {"max_new_tokens": max_new_tokens, "autoregressive": autoregressive, "adaptive": False}
+    found: list[Generation] = []
+    with counted(f"decoding {'alone' if autoregressive else 'with drafts'}", len(prompts), "prompts") as advance:
+        for group in _groups(prompts, bundle.manifest.batch_size):
+            found += bundle.generate_batch(group, **way, **options)
+            advance(len(group))
+    return found
+
+
+def cases(
+    bundle: Bundle, prompts: Sequence[Prompt], speculative: Sequence[Generation], autoregressive: Sequence[Generation]
+) -> Iterator[Case]:
+    """Both ways of every prompt, numbered from 1."""
+    for number, (prompt, *both) in enumerate(zip(prompts, speculative, autoregressive, strict=True), 1):
+        yield Case(number, bundle.token_ids(prompt), *both)
+
+
+def check_equal(bundle: Bundle, case: Case) -> dict[str, Any] | None:
+    """The near-tie at which the two ways part, None when they do not, or may: where the method is approximate.
+
+    Raises ProofError for a difference that the engine's own logits do not show to be a near-tie.
+    """
+    a, b = case.speculative.token_ids, case.autoregressive.token_ids
+    index = first_difference(a, b)
+    # An engine that is not exact on this processor is no excuse: what it gives is compared all the same.
+    may_differ = not case.speculative.exact and (bundle.exactness.exact or not bundle.manifest.exact)
+    if index is None or may_differ:
+        return None
+    if index == min(len(a), len(b)):
+        raise ProofError(f"{case.where}: speculative decoding gives {len(a)} new tokens, autoregressive {len(b)}")
+    logits = next_logits(bundle, case.prompt_ids + a[:index])
+    margin, best = abs(float(logits[a[index]] - logits[b[index]])), int(logits.argmax())
+    second, first = np.partition(logits, -2)[-2:]
+    precision = rounding(bundle.entry)
+    if best in (a[index], b[index]) and within_noise(margin, float(np.abs(logits).max()), precision):
+        return {"prompt": case.number, "index": index, "tokens": [a[index], b[index]], "margin": f"{margin:.0e}"}
+    raise ProofError(
+        f"{case.where}: at new token {index} speculative decoding gives {a[index]}, autoregressive {b[index]}; "
+        f"the margin between the two is {margin:.3g} (top-two margin {first - second:.3g})",
+        hint="speculation changed the output: please report it with the recipe"
+        if precision == "float32"
+        else f"{precision} rounds too coarsely for this model, or speculation changed its output: try more bits",
+    )
+
+
+def next_logits(bundle: Bundle, tokens: Sequence[int]) -> Array:
+    """float32 [V]: the engine's logits after `tokens`, computed in chunks from an empty cache."""
+    manifest, engine = bundle.manifest, bundle.engine
+    batch = (manifest.batch_size,)
+    n_given, n_total, length = (engine.array(name, batch) for name in ("n_given", "n_total", "length"))
+    n_given[:] = n_total[:] = length[:] = 0
+    logits = engine.array("logits", (*batch, 1, manifest.vocabulary_size))
+    for part in _groups(tokens, manifest.prefill_chunk):
+        verify = engine.bind("verify", {"window": len(part), "logit_rows": 1, "history": 1, "allowed": 1}, ("logits",))
+        engine.array("window", (*batch, len(part)))[0] = part
+        n_given[0] = n_total[0] = len(part)
+        verify()
+        length[0] += len(part)
+    found: Array = logits[0, 0].copy()
+    return found
+
+
+def engine_reference(bundle: Bundle) -> Reference:
+    """The engine's own logits of autoregressive decoding, and the filters in numpy."""
+
+    known: dict[tuple[int, ...], Array] = {}
+
+    def after(texts: Sequence[Sequence[int]]) -> list[Array]:
+        for text in map(tuple, texts):
+            if text not in known:
+                known[text] = next_logits(bundle, text)
+        return [known[tuple(text)] for text in texts]
+
+    return Reference("the engine's own logits", after)
+
+
+def summary(cases: Sequence[Case], ties: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """What the proof says of the token level. Counts only: equal builds give equal proofs."""
+    rounds = sum(case.speculative.rounds for case in cases)
+    new = sum(len(case.speculative.token_ids) - 1 for case in cases if case.speculative.rounds)
+    return {
+        "prompts": len(cases),
+        "new_tokens": sum(len(case.speculative.token_ids) for case in cases),
+        "rounds": rounds,
+        "mean_accepted": round(new / rounds, 3) if rounds else None,
+        "equal": sum(case.speculative.token_ids == case.autoregressive.token_ids for case in cases),
+        "near_ties": list(ties),
+    }

@@ -1,0 +1,312 @@
+"""The attention hook: every transformers decoder attends through here, and no model file is copied.
+
+transformers asks three things of a decoder layer: a mask (from the mask interface), its keys and values (put into the
+cache), and the attention itself (from the attention interface). All three lead to one `Pass`: the mask interface hands
+out a `MaskTag`, the cache keeps the in-step rows, and the attention function calls `speccompile::attend`. Layers that
+keep a state come to the same pass: see `recurrence`.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import AttentionInterface
+from transformers.cache_utils import Cache, CacheLayerMixin
+from transformers.masking_utils import AttentionMaskInterface
+
+from speccompile.compiler.step import ops
+from speccompile.compiler.step.carried import Carried, CarriedStates, steps_of
+from speccompile.compiler.step.latent import absorbed, is_latent
+from speccompile.compiler.step.repeated import grouped_heads, of_half, repeated_heads
+from speccompile.errors import UnsupportedModelError
+
+HOOK = "speccompile"
+
+# Arguments of transformers' attention functions that change nothing here: bookkeeping, or said again by the mask.
+_WITHOUT_EFFECT = {
+    "cache",
+    "cache_position",
+    "dropout",
+    "is_causal",
+    "output_attentions",
+    "output_router_logits",
+    "position_embeddings",
+    "position_ids",
+    "sliding_window",
+    "target_dtype",
+    "use_cache",
+}
+
+
+@dataclass(frozen=True)
+class LayerAttention:
+    """How one layer attends, and which states it carries beside. Found by the probe, used by the export.
+
+    key_shape, value_shape: heads and width, no heads in a layer that does not attend. window: how many of the latest
+    positions are seen, 0 for all, -n for those of the position's own chunk of n (Llama 4). source: the layer before it
+    whose keys and values it attends to, None where they are its own.
+    """
+
+    key_shape: tuple[int, int]
+    value_shape: tuple[int, int]
+    window: int
+    carried: tuple[Carried, ...] = ()
+    source: int | None = None
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> "LayerAttention":
+        """Of its fields."""
+        carried = tuple(map(Carried.from_json, data["carried"]))
+        return cls(tuple(data["key_shape"]), tuple(data["value_shape"]), data["window"], carried, data["source"])
+
+    def states(self, layer: int) -> dict[str, tuple[int, int, int]]:
+        """What this layer keeps, by name, in the order of the caches: the shape of one row of the batch, whose second
+        size is -1 where there is a row for every token."""
+        shapes = {"key": self.key_shape, "value": self.value_shape} if self.source is None else {}
+        rows = {f"{kind}.{layer}": (heads, -1, width) for kind, (heads, width) in shapes.items() if heads}
+        return rows | {each.name(layer): each.shape for each in self.carried}
+
+
+def kept_layers(layers: Sequence[LayerAttention], skipped: Collection[int]) -> list[int]:
+    """The layers of which something is kept: those that are not skipped, and those whose keys they attend to."""
+    run = {index: layer for index, layer in enumerate(layers) if index not in skipped}
+    return sorted({*run, *(layer.source for layer in run.values() if layer.source is not None)})
+
+
+@dataclass(frozen=True)
+class MaskTag:
+    """Stands where transformers would put a mask tensor: `visible(batch, head, query, key)`, on index tensors."""
+
+    visible: Callable[..., Tensor]
+
+    def __getitem__(self, parts: tuple[slice, ...]) -> "MaskTag":
+        """The same, of all queries and keys: models that could do with the last query cut there (Gemma 4)."""
+        if any(part not in (slice(None), slice(0, None)) for part in parts):
+            raise UnsupportedModelError(f"a layer attends with a part of its mask, {parts}")
+        return self
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a layer that attends asks for beside its queries.
+
+    layer: its number; source: that of the layer whose rows it attends to; tag: what the mask interface gave it; shift:
+    heads by which values stand behind their keys; the others: see `ops.attend`.
+    """
+
+    layer: int
+    source: int
+    tag: object = None
+    scale: float = 1.0
+    softcap: float = 0.0
+    sinks: Tensor | None = None
+    is_latent: bool = False
+    shift: int = 0
+
+
+class Rows(CacheLayerMixin):
+    """In-step keys and values of one layer, in the order in which they were made. n_attended: how often it has attended
+    since the last were made."""
+
+    is_compileable = True
+    is_sliding = False
+    n_seen = 0
+    """What a model is told when it asks how many tokens the cache holds. It must not matter: positions are given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_initialized = True
+        self.keys: Tensor | None = None
+        self.values: Tensor | None = None
+        self.n_attended = 0
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        """Nothing to prepare: rows are kept as they come."""
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
+    ) -> tuple[Tensor, Tensor]:
+        self.keys = key_states if self.keys is None else torch.cat([self.keys, key_states], 2)
+        self.values = value_states if self.values is None else torch.cat([self.values, value_states], 2)
+        self.n_attended = 0
+        return self.keys, self.values
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        return query_length, 0
+
+    def get_seq_length(self) -> int:
+        return self.n_seen
+
+    def get_max_length(self) -> int:
+        return -1
+
+
+class Pass(CarriedStates, Cache):
+    """One round of a decoder: in-step rows over committed caches. A drafter runs several windows in one pass."""
+
+    def __init__(
+        self,
+        caches: list[Tensor],
+        length: Tensor,
+        windows: list[int],
+        skipped: frozenset[int] = frozenset(),
+        layers: Sequence[LayerAttention] = (),
+    ) -> None:
+        """caches: key and value of each layer that is not skipped, and what else it keeps, or whose it reads, where
+        `layers` say so; length int64 [B]; windows: attention window of every layer; skipped: layers whose output is
+        thrown away."""
+        Cache.__init__(self, layers=[Rows() for _ in windows])
+        every = [layer for layer in range(len(windows)) if layer not in skipped]
+        self.kept, self.skipped = kept_layers(layers, skipped) if layers else every, skipped
+        pairs = [[f"key.{layer}", f"value.{layer}"] for layer in range(len(windows))]
+        names = [list(each.states(layer)) for layer, each in enumerate(layers)] if layers else pairs
+        self.named = dict(zip((name for layer in self.kept for name in names[layer]), caches, strict=True))
+        CarriedStates.__init__(self, self.named, [each.carried for each in layers], length)
+        self.caches, self.length, self.windows = caches, length, windows
+        self.positions = self.row_positions = length[:, None]
+        self.visible: Tensor | None = None
+        self.biases: dict[int, Tensor] = {}
+
+    def look(self, positions: Tensor, row_positions: Tensor, visible: Tensor, count: Tensor | None = None) -> None:
+        """Set what the next run of the decoder may see.
+
+        positions int64 [B, T] of the queries, row_positions int64 [B, R] of all in-step rows, visible bool [B, T, R].
+        count int64 [B]: how many of the queries' tokens are no padding, which states must know where another run of
+        this pass follows; None: all.
+        """
+        self.positions, self.row_positions, self.visible, self.biases = positions, row_positions, visible, {}
+        self.count = count
+
+    def bias(self, window: int) -> Tensor:
+        """float32 [B, 1, T, R], added to the scores of in-step rows by a layer with this attention window."""
+        if window not in self.biases:
+            visible = self.visible
+            if window:
+                reached = reach(self.positions, window)[:, :, None] - self.row_positions[:, None, :]
+                visible = visible & (reached < abs(window))
+            self.biases[window] = torch.where(visible, 0.0, ops.HIDDEN)[:, None]
+        return self.biases[window]
+
+    def attend(self, query: Tensor, asked: "Asked") -> Tensor:
+        """[B, N, T, D] -> [B, N, T, E], see `ops.attend`; the rows have just been put into this cache."""
+        rows, window = self.layers[asked.source], self.windows[asked.layer]
+        if asked.layer in self.skipped:
+            return query.new_zeros((*query.shape[:3], (rows.keys if asked.is_latent else rows.values).shape[3]))
+        keys, values = self.named[f"key.{asked.source}"], self.named[f"value.{asked.source}"]
+        own = rows.values
+        if asked.shift:
+            own, values = (each.roll(asked.shift, 1) for each in (own, values))
+        return ops.attend(
+            query, rows.keys, own, keys, values, self.length, reach(self.positions, window),
+            self.bias(window).to(query.dtype), asked.scale, asked.softcap, abs(window), asked.sinks, asked.is_latent,
+        )  # fmt: skip
+
+    def commit(self, rows: list[Tensor], count: Tensor | None = None) -> list[Tensor]:
+        """The caches with some rows [B, G, R, D] behind what is committed, in the order of the caches; states after the
+        first `count` int64 [B] of them, which must be given where there are any."""
+        left, committed = iter(rows), []
+        for name, cache in self.named.items():
+            carried = self.carried.get(name)
+            if carried is None:
+                committed.append(ops.commit(cache, next(left), self.length, 2))
+            else:
+                assert count is not None, "states move on by a number of tokens"
+                its = list(islice(left, carried.rows))
+                committed.append(steps_of(carried, cache, self.length).after(its, count))
+        return committed
+
+    def rows(self) -> list[Tensor]:
+        """The in-step rows of all caches, in their order: keys, values, and what states move on by: [B, G, R, D]."""
+        found = list[Tensor]()
+        for name in self.named:
+            if name in self.carried:
+                found += self.steps[name].rows
+            else:
+                kind, _, layer = name.partition(".")
+                rows = self.layers[int(layer)]
+                found.append(rows.keys if kind == "key" else rows.values)
+        return found
+
+
+def reach(positions: Tensor, window: int) -> Tensor:
+    """Positions of which a window of abs(window) latest ones begins where attention does: the end of each one's chunk,
+    where the window is one of chunks; else as they are."""
+    return positions - positions % -window - window - 1 if window < 0 else positions
+
+
+_current: ContextVar[Pass] = ContextVar("current_pass")
+
+
+@contextmanager
+def running(current: Pass) -> Iterator[None]:
+    """Everything that attends inside attends through `current`."""
+    token = _current.set(current)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def _attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: object,
+    scaling: float | None = None,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
+    **more: object,
+) -> tuple[Tensor, None]:
+    current = _current.get()
+    unknown = sorted(name for name, given in more.items() if given is not None and name not in _WITHOUT_EFFECT)
+    if unknown:
+        raise UnsupportedModelError(f"{type(module).__name__} passes {', '.join(unknown)} to its attention")
+    asked = _asked(current, module, key, attention_mask)
+    scale = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
+    asked = replace(asked, scale=scale, softcap=float(softcap or 0.0), sinks=s_aux)
+    rows = current.layers[asked.source]
+    groups, times = rows.keys.shape[1], key.shape[1] // rows.keys.shape[1]
+    if key is rows.keys and value is rows.values:
+        context = current.attend(query, asked)
+    elif is_latent(module, rows.keys, rows.values):
+        latent_query, outwards = absorbed(module, query)
+        context = current.attend(latent_query, replace(asked, is_latent=True)) @ outwards
+    elif key is rows.keys and value.shape == rows.values.shape:
+        other = current.attend(query, replace(asked, shift=groups // 2))
+        context = of_half(current.attend(query, asked), other, rows.n_attended % 2)
+    elif times > 1 and value.shape[1] == times * rows.values.shape[1] == times * groups:
+        context = repeated_heads(current.attend(grouped_heads(query, groups, times), asked), groups, times)
+    else:
+        raise UnsupportedModelError(f"{type(module).__name__} changes keys or values between its cache and attention")
+    rows.n_attended += 1
+    return context.transpose(1, 2).contiguous(), None
+
+
+def _asked(current: Pass, module: nn.Module, key: Tensor, tag: object) -> Asked:
+    """Which layer attends, and to whose rows.
+
+    Rows are found by the keys. They are those of a layer before it where the layer has put none into the cache (Gemma
+    3n); else the layer is the one that has, whatever its module calls itself: HRM and Zamba 2 run some several times,
+    with a cache for each.
+    """
+    owners = (index for index, rows in enumerate(current.layers) if rows.keys is key)
+    layer: int | None = getattr(module, "layer_idx", None)
+    source = next(owners, layer)
+    if source is None or current.layers[source].keys is None:
+        raise UnsupportedModelError(f"{type(module).__name__} attends without a cache of its own")
+    is_shared = layer is not None and layer > source and current.layers[layer].keys is None
+    return Asked(layer if is_shared and layer is not None else source, source, tag)
+
+
+def _mask(*args: object, mask_function: Callable[..., Tensor], **kwargs: object) -> MaskTag:
+    return MaskTag(mask_function)
+
+
+AttentionInterface.register(HOOK, _attention)
+AttentionMaskInterface.register(HOOK, _mask)

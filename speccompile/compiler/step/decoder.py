@@ -1,0 +1,121 @@
+"""A transformers causal LM as a function of tokens, positions and caches."""
+
+from collections.abc import Iterable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from speccompile.compiler.step.attention import LayerAttention, Pass, kept_layers, running
+from speccompile.compiler.step.layers import skipping
+from speccompile.compiler.step.positions import at_positions
+from speccompile.compiler.step.recurrence import recurring
+from speccompile.compiler.step.taps import Taps
+from speccompile.errors import UnsupportedModelError
+
+
+@dataclass(frozen=True)
+class CacheShape:
+    """Shapes of a decoder's caches: `rows` is the length of the static buffers, batch included in every shape."""
+
+    batch_size: int
+    rows: int
+    max_length: int
+
+
+class Decoder(nn.Module):
+    """The model behind the attention hook, with what the probe found out about its layers.
+
+    The attention of `skipped` layers is left out of its runs, and has no caches; so is the MLP of `skipped_mlps`, by
+    default the same layers. Decoders may share one model.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        layers: list[LayerAttention],
+        shape: CacheShape,
+        skipped: Iterable[int] = (),
+        skipped_mlps: Iterable[int] | None = None,
+    ) -> None:
+        super().__init__()
+        self.model, self.layers, self.shape, self.skipped = model, layers, shape, frozenset(skipped)
+        self.skipped_mlps = self.skipped if skipped_mlps is None else frozenset(skipped_mlps)
+        self._logit_index: Tensor | None = None
+        model.get_output_embeddings().register_forward_pre_hook(self._keep_rows)
+
+    def _keep_rows(self, head: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
+        """Gather the hidden states whose logits are wanted before the head: prefill needs one row, not all."""
+        if self._logit_index is None:
+            return None
+        hidden = inputs[0]
+        index = self._logit_index[:, :, None].expand(-1, -1, hidden.shape[-1])
+        return (hidden.gather(1, index), *inputs[1:])
+
+    @property
+    def skips(self) -> bool:
+        """Whether anything of the model is left out."""
+        return bool(self.skipped or self.skipped_mlps)
+
+    def cache_shapes(self) -> dict[str, tuple[int, ...]]:
+        """By name, what each layer keeps whose attention is not skipped, or which such a layer reads: `key.0`,
+        `value.0`, .. [B, G, S, D], one row a token, and its states."""
+        return {
+            name: (self.shape.batch_size, heads, self.shape.rows if size < 0 else size, width)
+            for name, (heads, size, width) in self._states().items()
+        }
+
+    def empty(self, rows: int) -> list[Tensor]:
+        """Caches of one row of a batch, of zeros, with room for so many tokens, in the order of `cache_shapes`."""
+        shapes = self._states().values()
+        return [torch.zeros(1, heads, rows if size < 0 else size, width) for heads, size, width in shapes]
+
+    def _states(self) -> dict[str, tuple[int, int, int]]:
+        kept = kept_layers(self.layers, self.skipped)
+        return {name: shape for index in kept for name, shape in self.layers[index].states(index).items()}
+
+    @property
+    def is_recurrent(self) -> bool:
+        """Whether any layer that is run carries a state."""
+        return any(layer.carried for index, layer in enumerate(self.layers) if index not in self.skipped)
+
+    def begin(self, caches: list[Tensor], length: Tensor) -> Pass:
+        """A pass over caches of which `length` int64 [B] rows are committed."""
+        return Pass(caches, length, [layer.window for layer in self.layers], self.skipped, self.layers)
+
+    def clamp(self, positions: Tensor) -> Tensor:
+        """Keep padding behind the last token of the longest sequence inside the model's positions."""
+        return positions.clamp(max=self.shape.max_length - 1)
+
+    def run(self, current: Pass, tokens: Tensor, logit_index: Tensor | None = None, taps: Taps | None = None) -> Tensor:
+        """tokens int64 [B, T], or in their place rows float32 [B, T, H] as the embedding gives them -> logits float32
+        [B, T, V], or [B, R, V] at `logit_index` int64 [B, R].
+
+        `current.look` must have been called for these tokens. Their keys and values stay in the pass. Fills `taps`.
+        """
+        self._logit_index = logit_index
+        skips = skipping(self.model, self.skipped, self.skipped_mlps) if self.skips else nullcontext()
+        with running(current), recurring(self.model, current), skips, taps.open() if taps else nullcontext():
+            output = call(self.model, tokens, current)
+        self._logit_index = None
+        return output.logits.to(torch.float32)
+
+
+def no_tree(decoder: Decoder, role: str) -> UnsupportedModelError:
+    """That a model with states is given a tree."""
+    found = next(each.name(index) for index, layer in enumerate(decoder.layers) for each in layer.carried)
+    return UnsupportedModelError(
+        f"{role}, {type(decoder.model).__name__}, carries states from token to token, the first is {found}: received a "
+        "tree, expected a chain, in which each token follows one",
+        hint="give `drafter.tokens` instead of `drafter.tree`",
+    )
+
+
+def call(model: nn.Module, tokens: Tensor, current: Pass) -> Any:
+    """What the model gives for tokens int64 [B, T], or rows [B, T, H] in their place, at the positions of a pass, which
+    is its cache."""
+    read = "inputs_embeds" if tokens.is_floating_point() else "input_ids"
+    with at_positions(model, current.positions):
+        return model(**{read: tokens}, cache=current, position_ids=current.positions, use_cache=True)

@@ -1,0 +1,154 @@
+"""Drafting a block in one pass (DFlash, Chen et al. 2026): the bonus token and masks, over the target's features.
+
+Context row p is made of the features of token p alone, whatever stands behind it: a round that commits n tokens adds n
+rows to the caches. The block's own rows, at the positions behind them, see all context and each other, and are never
+kept. Drafts are read off its slots: slot j says the token at its own position, or, where the anchor is sampled too, the
+one behind it.
+"""
+
+from abc import abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from speccompile.compiler.step.attention import Pass
+from speccompile.compiler.step.decoder import CacheShape
+from speccompile.compiler.step.draft import Accepted, State
+from speccompile.compiler.step.draft.layers import Layer, Rotary, layer_states, make_norm
+from speccompile.compiler.step.draft.reading import Reader, Reading
+from speccompile.plan.layers import LayerShape
+
+
+@dataclass(frozen=True)
+class Block:
+    """size: rows of a block, as it was trained: fewer drafts are read off a block of the same size, because a shorter
+    one is another input. first: the slot that says the first draft; drafts: how many slots are read.
+
+    causal_full, causal_sliding: in layers without and with an attention window, a slot sees no later one.
+    from_anchor: the window is counted from the bonus token, for all slots.
+    """
+
+    size: int
+    first: int
+    drafts: int
+    causal_full: bool = False
+    causal_sliding: bool = False
+    from_anchor: bool = False
+
+    def of_slots(self, blocks: Tensor) -> Tensor:
+        """What is of each of A blocks, [B, A, ..], for each of their slots: [B, A * size, ..]."""
+        if blocks.shape[1] == 1:
+            return blocks.expand(-1, self.size, *[-1] * (blocks.dim() - 2))
+        return blocks.repeat_interleave(self.size, 1)
+
+    def own(self, blocks: int, *, is_causal: bool, device: torch.device) -> Tensor:
+        """bool [A * size, A * size]: which rows of so many blocks beside each other each row sees."""
+        places = torch.arange(self.size, device=device)
+        visible = places[None, :] <= places[:, None] + (0 if is_causal else self.size)
+        if blocks == 1:
+            return visible
+        number = torch.arange(blocks * self.size, device=device) // self.size
+        return visible.repeat(blocks, blocks) & (number[:, None] == number)
+
+
+class BlockReader(Reader):
+    """The layers of such a drafter. Families say how a block is embedded and what its slots say; slots of theirs, what
+    a draft changes in the slot behind it."""
+
+    def __init__(
+        self, layers: LayerShape, shape: CacheShape, block: Block, features: int, stack: Iterable[Layer]
+    ) -> None:
+        """features: F, the width of all taps together. stack: the layers' modules."""
+        super().__init__()
+        self.shape_of_layers, self.shape, self.block = layers, shape, block
+        # A block reaches behind the longest sequence: its first slots see the last ones, which must be in their place.
+        self.rotary = Rotary(layers, shape.max_length + block.size)
+        self.fc = nn.Linear(features, layers.hidden_size, bias=False)
+        self.hidden_norm, self.norm = make_norm(layers), make_norm(layers)
+        self.layers = nn.ModuleList(stack)
+
+    def states(self) -> list[State]:
+        return layer_states(self.shape_of_layers, self.shape)
+
+    @abstractmethod
+    def embed(self, bonus: Tensor) -> Tensor:
+        """int64 [B, 1] -> the rows of the block, float32 [B, size, h]."""
+
+    @abstractmethod
+    def logits(self, hidden: Tensor) -> Tensor:
+        """What slots say by themselves: [B, N, h] -> float32 [B, N, V] over the reader's vocabulary."""
+
+    def slots(self, hidden: Tensor) -> "Slots":
+        """Those that are read, by their normed hidden states [B, N, h]."""
+        return Slots(self, hidden)
+
+    def begin(self, accepted: Accepted, states: list[Tensor]) -> "BlockReading":
+        return BlockReading(self, accepted, states)
+
+    def add_context(self, features: Tensor, positions: Tensor, current: Pass) -> None:
+        """Put the rows of committed tokens into the pass: features float32 [B, C, F], positions int64 [B, C]."""
+        context, turn = self.hidden_norm(self.fc(features)), self.rotary(positions)
+        for layer in self.layers:
+            layer.self_attn.add_rows(context, current, turn)
+
+    def run(self, x: Tensor, positions: Tensor, seen: Tensor, current: Pass, context_positions: Tensor) -> Tensor:
+        """The rows [B, A * size, h] of blocks that do not see each other, one of which a round has, at positions int64
+        [B, A * size], over context rows that are in the pass, of which each block sees those of `seen`, bool
+        [B, A, C]."""
+        block, turn = self.block, self.rotary(positions)
+        row_positions = torch.cat([context_positions, positions], 1)
+        context = block.of_slots(seen)
+        counted = block.of_slots(positions[:, :: block.size]) if block.from_anchor else positions
+        looked: bool | None = None
+        for layer, window in zip(self.layers, self.shape_of_layers.windows, strict=True):
+            is_causal = block.causal_sliding if window else block.causal_full
+            if looked != is_causal:
+                own = block.own(seen.shape[1], is_causal=is_causal, device=x.device)
+                visible = torch.cat([context, own.expand(x.shape[0], -1, -1)], 2)
+                current.look(counted, row_positions, visible)
+                looked = is_causal
+            x = layer(x, current, turn)
+        return x
+
+
+class Slots:
+    """Slots of blocks that are read: hidden float32 [B, N, h], and what each says by itself, said [B, N, V]."""
+
+    def __init__(self, reader: BlockReader, hidden: Tensor) -> None:
+        self.hidden, self.said = hidden, reader.logits(hidden)
+
+    def after(self, slot: int, before: Tensor) -> Tensor:
+        """float32 [B, 1, V]: what slot `slot` says, the token int64 [B, 1] before it known. They are asked in order."""
+        return self.said[:, slot : slot + 1]
+
+
+class BlockReading(Reading):
+    """One round. Made, it has run the block behind everything that was committed, and read its first slot."""
+
+    def __init__(self, reader: BlockReader, accepted: Accepted, states: list[Tensor]) -> None:
+        path, n_path, length, catch_up = accepted.path, accepted.n_path, accepted.length, accepted.catch_up
+        assert catch_up is not None, "a drafter with caches catches up"
+        assert accepted.features is not None, "a drafter with taps is given features"
+        self.reader, self.bonus = reader, path.gather(1, n_path[:, None])
+        features = accepted.features.index_select(1, catch_up.clamp(max=accepted.features.shape[1] - 1))
+
+        self.current = Pass(states, length, list(reader.shape_of_layers.windows))
+        positions = length[:, None] + catch_up
+        reader.add_context(features, positions, self.current)
+        self.caught_up = self.current.rows()
+
+        block, seen = reader.block, (catch_up < n_path[:, None])[:, None]  # [B, 1, C]: no padding
+        own = (length + n_path)[:, None] + torch.arange(block.size, device=path.device)
+        x = reader.run(reader.embed(self.bonus), own, seen, self.current, positions)
+        self.slots = reader.slots(reader.norm(x[:, block.first : block.first + block.drafts]))
+        self.logits = self.slots.after(0, self.bonus)
+
+    def read(self, tokens: Tensor, depth: int, ancestors: Tensor, parents: Tensor) -> Tensor:
+        """As `Reading.read`, in a chain: the pass has been run, the draft before the slot alone is new."""
+        return self.slots.after(depth, tokens)
+
+    def commit(self) -> list[Tensor]:
+        """The caches with the rows of what was committed. Padding lies behind them, where nobody reads."""
+        return self.current.commit(self.caught_up)

@@ -1,0 +1,184 @@
+"""What a lookup in the text adds to any drafter: a tail behind its chain, or drafts in the place of its own; and room
+for what the host drafts in their place.
+
+Horizontal cascade (CS Drafting, Chen et al. 2024): the drafter's first drafts are worth most, so the tokens behind them
+come from something that costs nothing. A gate (SAM decoding, Hu et al. 2024): where a long match says what comes, that
+is drafted, elsewhere what the model says. Both are of static shape: the model runs either way, in the same graph.
+"""
+
+from abc import abstractmethod
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from speccompile.compiler.step import ops
+from speccompile.compiler.step.draft import Accepted, Drafted, Drafter, State
+from speccompile.compiler.step.draft.lookup import Lookup
+from speccompile.tree import Tree, chain
+
+TEXT = "tokens"
+"""The state that holds the text: all committed tokens and the bonus token."""
+
+
+def extended(text: Tensor, end: Tensor, tokens: Tensor, count: Tensor) -> Tensor:
+    """The text int64 [B, S], whose last token stands at `end` int64 [B, 1], with the first `count` int64 [B, 1] of some
+    tokens int64 [B, T] behind it."""
+    behind = torch.arange(text.shape[1], device=text.device) - end - 1
+    is_new = (behind >= 0) & (behind < count)
+    return torch.where(is_new, tokens.gather(1, behind.clamp(0, tokens.shape[1] - 1)), text)
+
+
+def certain_rows(tokens: Tensor, candidates: int, vocabulary: int) -> tuple[Tensor, Tensor]:
+    """ids int64 and probs float32 [B, T, C] that say of tokens int64 [B, T] that they were certain: the other
+    candidates are any different ones, of probability zero."""
+    places = torch.arange(candidates, device=tokens.device)
+    ids = (tokens[:, :, None] + places) % vocabulary
+    return ids, (places == 0).float().expand(ids.shape)
+
+
+class Around(Drafter):
+    """A drafter in a window that others write to as well.
+
+    The drafter reads all that may be accepted when it catches up, and not only what it drafted itself.
+    """
+
+    shape: Tree
+
+    def __init__(self, drafter: Drafter, tree: Tree) -> None:
+        """tree: of all drafts together."""
+        super().__init__()
+        self.drafter, self.shape, self.tokens = drafter, tree, tree.drafts
+        assert not drafter.extra_rows, "the plan refuses drafters with rows behind their drafts"
+        self.taps, self.pairs, self.successors = drafter.taps, drafter.pairs, drafter.successors
+        self.candidates, self.is_recurrent = drafter.candidates, drafter.is_recurrent
+        self.reads_lines = drafter.reads_lines
+
+    def states(self) -> list[State]:
+        return self.drafter.states()
+
+    def borrowed(self) -> list[State]:
+        return self.drafter.borrowed()
+
+
+class Wider(Around):
+    """A chain, in a window that the host may fill in its place: with other tokens, and more of them."""
+
+    def __init__(self, drafter: Drafter, tokens: int) -> None:
+        """tokens: of the window, N."""
+        super().__init__(drafter, chain(tokens))
+        assert not drafter.candidates, "the plan refuses it for drafts that are drawn"
+        self.catch_up = tokens + 1 + self.is_recurrent if drafter.catch_up else 0
+
+    def forward(self, accepted: Accepted, states: list[Tensor]) -> Drafted:
+        drafted = self.drafter(accepted, states)
+        return drafted._replace(window=_padded(drafted.window, self.tokens + 1))
+
+
+class Looking(Around):
+    """A drafter, and a lookup in the text. Where the drafter has the text among its states, there is one of them."""
+
+    def __init__(self, drafter: Drafter, tree: Tree, text: tuple[int, int], vocabulary: int) -> None:
+        """tree: of all drafts together; text: shape of its state; vocabulary: the target's tokens."""
+        super().__init__(drafter, tree)
+        self.vocabulary = vocabulary
+        names = [state.name for state in drafter.states()]
+        self.place = names.index(TEXT) if TEXT in names else None
+        self.text = State(TEXT, torch.int64, text)
+
+    def states(self) -> list[State]:
+        return [*super().states(), *([self.text] if self.place is None else [])]
+
+    def forward(self, accepted: Accepted, states: list[Tensor]) -> Drafted:
+        own = len(self.drafter.states())
+        borrowed = states[len(self.states()) :]
+        given = accepted
+        if accepted.uniforms is not None:
+            given = accepted._replace(uniforms=accepted.uniforms[:, : self.drafter.tokens])
+        drafted = self.drafter(given, [*states[:own], *borrowed])
+        if self.place is None:
+            text = ops.commit(states[own], accepted.path, accepted.length, 1)  # [B, S]
+            drafted = drafted._replace(states=[*drafted.states, text])
+        else:
+            text = drafted.states[self.place]
+        end = (accepted.length + accepted.n_path)[:, None]  # [B, 1]: where the bonus token stands
+        return self.look(drafted, text, end, accepted.n_path > 0)
+
+    @abstractmethod
+    def look(self, drafted: Drafted, text: Tensor, end: Tensor, is_fed: Tensor) -> Drafted:
+        """What is drafted together. text int64 [B, S] ends at `end` int64 [B, 1]; is_fed bool [B]: rows that are not
+        idle."""
+
+
+class Tail(Looking):
+    """A chain, and behind it what a lookup finds for the text and that chain together.
+
+    Behind the drafts that there are: where the drafter stops early, the tail begins earlier. Without a match there is
+    none.
+    """
+
+    def __init__(self, drafter: Drafter, lookup: Lookup, text: tuple[int, int], vocabulary: int) -> None:
+        """lookup: of a chain."""
+        added = lookup.tree.drafts
+        super().__init__(drafter, chain(drafter.tokens + added), text, vocabulary)
+        self.lookup = lookup
+        self.catch_up = drafter.catch_up + added if drafter.catch_up else 0
+
+    def look(self, drafted: Drafted, text: Tensor, end: Tensor, is_fed: Tensor) -> Drafted:
+        own = drafted.window[:, 1:]
+        count = drafted.n_total[:, None] - 1
+        looked = self.lookup(extended(text, end, own, count), end + count)
+        n_tail = torch.where((looked.matched > 0) & is_fed, looked.tokens.shape[1], 0)
+        window = torch.cat([drafted.window[:, :1], _spliced(own, looked.tokens, count)], 1)
+        drafted = drafted._replace(window=window, n_total=drafted.n_total + n_tail)
+        if drafted.ids is None or drafted.probs is None:
+            return drafted
+        ids, probs = certain_rows(looked.tokens, self.candidates, self.vocabulary)
+        return drafted._replace(ids=_spliced(drafted.ids, ids, count), probs=_spliced(drafted.probs, probs, count))
+
+
+def _spliced(first: Tensor, behind: Tensor, count: Tensor) -> Tensor:
+    """[B, d, ..] and [B, t, ..] -> [B, d + t, ..]: the first `count` int64 [B, 1] rows, then those behind them."""
+    own, both = first.shape[1], torch.cat([first, behind], 1)
+    places = torch.arange(both.shape[1], device=first.device)
+    index = torch.where(places < count, places, places - count + own).clamp(max=both.shape[1] - 1)
+    return both.gather(1, index) if both.dim() == 2 else both.gather(1, index[..., None].expand(both.shape))
+
+
+class Gate(Looking):
+    """What a lookup copies where its match is long, and the drafter's own drafts elsewhere.
+
+    It may copy more than the drafter drafts, where both are chains, or fill the drafter's constant tree.
+    """
+
+    def __init__(self, drafter: Drafter, lookup: Lookup, match: int, text: tuple[int, int], vocabulary: int) -> None:
+        """match: how many tokens of the text's end the match must have."""
+        assert drafter.shape is not None, "the plan refuses trees that the drafter makes"
+        is_chain = drafter.shape.is_chain
+        assert is_chain or lookup.tree is drafter.shape, "a tree is filled whole"
+        tree = chain(max(drafter.tokens, lookup.tree.drafts)) if is_chain else drafter.shape
+        super().__init__(drafter, tree, text, vocabulary)
+        self.lookup, self.match = lookup, match
+        self.catch_up = tree.depth + 1 + self.is_recurrent if drafter.catch_up else 0
+
+    def look(self, drafted: Drafted, text: Tensor, end: Tensor, is_fed: Tensor) -> Drafted:
+        looked = self.lookup(text, end)
+        passes = (looked.matched >= self.match) & is_fed
+        own, copied = (_padded(each, self.tokens) for each in (drafted.window[:, 1:], looked.tokens))
+        window = torch.cat([drafted.window[:, :1], torch.where(passes[:, None], copied, own)], 1)
+        n_total = torch.where(passes, 1 + looked.tokens.shape[1], drafted.n_total)
+        drafted = drafted._replace(window=window, n_total=n_total)
+        if drafted.ids is None or drafted.probs is None:
+            return drafted
+        ids, probs = certain_rows(copied, self.candidates, self.vocabulary)
+        through = passes[:, None, None]
+        return drafted._replace(
+            ids=torch.where(through, ids, _padded(drafted.ids, self.tokens)),
+            probs=torch.where(through, probs, _padded(drafted.probs, self.tokens)),
+        )
+
+
+def _padded(rows: Tensor, size: int) -> Tensor:
+    """[B, n, ..] -> [B, size, ..], zeros behind."""
+    missing = size - rows.shape[1]
+    return pad(rows, (0, missing) if rows.dim() == 2 else (0, 0, 0, missing)) if missing else rows

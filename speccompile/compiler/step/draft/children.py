@@ -1,0 +1,137 @@
+"""From the logits after some nodes of a constant tree to their children: the best tokens, or drawn ones."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from speccompile.compiler.step.draft import Accepted
+from speccompile.compiler.step.draft.vocabulary import Vocabulary
+from speccompile.compiler.step.sampling import candidates, draw_candidate, heat
+from speccompile.tree import Tree
+
+
+@dataclass(frozen=True)
+class Level:
+    """The nodes at one depth that have children. All their children together are the next depth's nodes, in order."""
+
+    tree: Tree
+    nodes: tuple[int, ...]
+
+    @property
+    def branching(self) -> int:
+        """The most children that one of the nodes has."""
+        return max(len(self.tree.children[node]) for node in self.nodes)
+
+    def for_each(self, found: Tensor) -> Tensor:
+        """[B, T, ..], or [B, 1, ..] where it is the same for all of its nodes -> [B, T, ..]."""
+        nodes = len(self.nodes)
+        return found if found.shape[1] == nodes else found.expand(-1, nodes, *found.shape[2:])
+
+    def pick(self, ranked: Tensor) -> Tensor:
+        """ranked int64 [B, T, branching], the best token after each node first -> the children's, int64 [B, n]."""
+        width = self.branching
+        kept = [t * width + rank for t, node in enumerate(self.nodes) for rank in range(len(self.tree.children[node]))]
+        flat = ranked.flatten(1)
+        return flat if len(kept) == len(self.nodes) * width else flat.index_select(1, torch.tensor(kept))
+
+
+def levels(tree: Tree) -> list[Level]:
+    """The nodes that have children, depth by depth, the root first."""
+    inner = [node for node, children in enumerate(tree.children) if children]
+    return [Level(tree, tuple(n for n in inner if tree.depths[n] == depth)) for depth in range(tree.depth)]
+
+
+class Best:
+    """Children are the tokens with the highest logits: certain drafts."""
+
+    def __init__(self, vocabulary: Vocabulary | None = None) -> None:
+        """vocabulary: over which the logits are, None for the target's own."""
+        self.vocabulary = vocabulary
+
+    def choose(self, logits: Tensor, level: Level, drafts: list[Tensor]) -> Tensor:
+        """logits float32 [B, T, V] after the level's nodes -> their children int64 [B, n], as the target's tokens.
+        [B, 1, V] where they are the same after all of them.
+
+        drafts: int64 [B, n] at depth 1, 2, .., as far as they are chosen.
+        """
+        width = level.branching
+        if width == 1:
+            chosen = level.for_each(logits.argmax(-1))
+        else:
+            chosen = level.pick(level.for_each(logits.topk(width, dim=2).indices))
+        return chosen if self.vocabulary is None else self.vocabulary.of_target(chosen)
+
+
+class Drawn:
+    """Children are drawn without replacement among the `count` best tokens after a node, by the host's settings.
+
+    Where temperature is 0 they are the best ones. Where nothing is left to draw, the best token stands again: it was
+    drawn before, and whoever refused it refuses it again.
+    """
+
+    def __init__(self, accepted: Accepted, count: int, vocabulary: Vocabulary | None = None) -> None:
+        """vocabulary: as in `Best`. What was seen is penalized where the drafter has it."""
+        assert accepted.settings is not None, "a drafter that samples is told how"
+        assert accepted.uniforms is not None, "a drafter that samples is given random numbers"
+        self.settings, self.uniforms, self.count = accepted.settings, accepted.uniforms, count
+        self.vocabulary = vocabulary
+        # Behind the bonus token the path means nothing: the bonus token stands there instead.
+        places = accepted.n_path[:, None].minimum(torch.arange(accepted.path.shape[1], device=accepted.path.device))
+        self.seen = torch.cat([accepted.settings.history, accepted.path.gather(1, places)], 1)
+        self.nodes: list[int] = []
+        self.ids: list[Tensor] = []
+        self.probs: list[Tensor] = []
+
+    def choose(self, logits: Tensor, level: Level, drafts: list[Tensor]) -> Tensor:
+        """As `Best.choose`."""
+        heated = self._heated(level.for_each(logits), self._seen(level, drafts))
+        ids, probs = candidates(heated, self.count, self.settings)
+        if self.vocabulary is not None:
+            ids = self.vocabulary.of_target(ids)
+        self.nodes += level.nodes
+        self.ids.append(ids)
+        self.probs.append(probs)
+        return level.pick(ids.gather(2, self._draw(probs, level)))
+
+    def _heated(self, logits: Tensor, seen: Tensor) -> Tensor:
+        """As `heat`, of logits over the drafter's vocabulary."""
+        if self.vocabulary is None:
+            return heat(logits, self.settings, seen)
+        # One column more takes the penalties of tokens that the drafter does not have.
+        return heat(pad(logits, (0, 1)), self.settings, self.vocabulary.of_drafts(seen))[:, :, :-1]
+
+    def _seen(self, level: Level, drafts: list[Tensor]) -> Tensor:
+        """int64 [B, T, H]: the tokens before the children of each node."""
+        seen = self.seen[:, None, :].expand(-1, len(level.nodes), -1)
+        if not drafts:
+            return seen
+        before = [node - 1 for parent in level.nodes for node in level.tree.lineages[parent][1:]]
+        own = torch.cat(drafts, 1).index_select(1, torch.tensor(before))
+        return torch.cat([seen, own.view(own.shape[0], len(level.nodes), -1)], 2)
+
+    def _draw(self, weights: Tensor, level: Level) -> Tensor:
+        """weights float32 [B, T, C] -> int64 [B, T, branching]: which candidate each child is."""
+        greedy = self.settings.temperature[:, None] <= 0
+        chosen = []
+        for rank in range(level.branching):
+            children = [level.tree.children[node] for node in level.nodes]
+            # A node that has no such child draws as well: its draw is not picked.
+            source = torch.tensor([its[rank] - 1 if rank < len(its) else 0 for its in children])
+            index = draw_candidate(weights, self.uniforms.index_select(1, source))
+            chosen.append(torch.where(greedy, rank, index))
+            if rank + 1 < level.branching:
+                places = torch.arange(self.count, device=weights.device)
+                weights = torch.where(places == chosen[-1][:, :, None], 0.0, weights)
+        return torch.stack(chosen, 2)
+
+    def table(self, drafts: int) -> tuple[Tensor, Tensor]:
+        """ids int64 and probs float32 [B, N, C] of nodes 0 .. N - 1; zeros where a node has no children."""
+        ids, probs = torch.cat(self.ids, 1), torch.cat(self.probs, 1)
+        if len(self.nodes) == drafts:
+            return ids, probs
+        places = {node: index for index, node in enumerate(self.nodes)}
+        index = torch.tensor([places.get(node, len(places)) for node in range(drafts)])
+        ids, probs = (torch.cat([x, torch.zeros_like(x[:, :1])], 1).index_select(1, index) for x in (ids, probs))
+        return ids, probs

@@ -1,0 +1,80 @@
+"""A tree that grows where the drafter is sure: EAGLE-2's (Li et al. 2024), here for any reader."""
+
+import torch
+from torch import Tensor
+
+from speccompile.compiler.step.draft import Accepted, Drafted, Drafter, State
+from speccompile.compiler.step.draft.reading import Reader, Reading
+from speccompile.tree import ROOT
+
+LEAST_LOSS = 1e-6
+"""What a token's logarithmic probability costs at least, beside one and the sum so far: more than float32 rounds off.
+So a child always ranks behind its parent, even where its probability is one, and no tie can lose a parent."""
+
+LOWEST = -1e4
+"""What stands for the logarithm of a probability that is zero: sums stay numbers."""
+
+
+class DynamicDrafter(Drafter):
+    """Expands the best `top_k` nodes of each depth by their `top_k` best tokens, and keeps the best N of all depths.
+
+    A node's rank is its joint probability: how likely the drafter thinks it that everything up to it is accepted. The
+    tree differs from round to round; the number of nodes does not. No row of a draft is kept, as in a constant tree.
+    """
+
+    shape = None
+
+    def __init__(self, reader: Reader, depth: int, top_k: int, tokens: int) -> None:
+        super().__init__()
+        self.reader, self.depth, self.top_k, self.tokens = reader, depth, top_k, tokens
+        self.taps, self.pairs = reader.taps, reader.pairs
+        self.catch_up = depth + 1 if reader.catches_up else 0
+
+    def states(self) -> list[State]:
+        return self.reader.states()
+
+    def borrowed(self) -> list[State]:
+        return self.reader.borrowed()
+
+    def forward(self, accepted: Accepted, states: list[Tensor]) -> Drafted:
+        reading = self.reader.begin(accepted, states)
+        tokens, scores, parents = self._grow(reading)
+        # Best first: with that, every node comes after its parent.
+        best = scores.topk(self.tokens, dim=1).indices  # [B, N]: nodes 1, 2, ..
+        is_parent = best[:, None, :] == parents.gather(1, best)[:, :, None]  # [B, N, N]; nowhere below the root
+        numbers = torch.arange(1, self.tokens + 1, device=best.device)
+        below = torch.where(is_parent, numbers, 0).sum(2)
+        return Drafted(
+            torch.cat([reading.bonus, tokens.gather(1, best)], 1),
+            torch.where(accepted.n_path > 0, 1 + self.tokens, 1),
+            reading.commit(),
+            parents=torch.cat([torch.full_like(reading.bonus, ROOT), below], 1),
+        )
+
+    def _grow(self, reading: Reading) -> tuple[Tensor, Tensor, Tensor]:
+        """All nodes that were considered, in the order in which they came up, M = k + (depth - 1) k * k.
+
+        tokens int64, scores float32 (joint logarithmic probability), parents int64 (among the M, -1 for the root),
+        [B, M] each.
+        """
+        k, logits, vocabulary = self.top_k, reading.logits, self.reader.vocabulary
+        front, front_scores = torch.full_like(reading.bonus, ROOT), torch.zeros_like(reading.logits[:, :, 0])
+        own = torch.eye(k, dtype=torch.int64)[None].expand(reading.bonus.shape[0], -1, -1)
+        ancestors = own[:, :, :0]
+        tokens, scores, parents, total = [], [], [], 0
+        for depth in range(1, self.depth + 1):
+            values, ids = torch.log_softmax(logits, 2).topk(k, dim=2)  # [B, T, k]
+            ids = ids if vocabulary is None else vocabulary.of_target(ids)
+            loss = torch.minimum(values.clamp(min=LOWEST), LEAST_LOSS * (front_scores - 1)[:, :, None])
+            tokens.append(ids.flatten(1))
+            scores.append((front_scores[:, :, None] + loss).flatten(1))
+            parents.append(front[:, :, None].expand(ids.shape).flatten(1))
+            if depth < self.depth:
+                front_scores, slots = scores[-1].topk(k, dim=1)  # [B, k]
+                parent = slots // k  # in the front before
+                if depth > 1:
+                    ancestors = ancestors.gather(1, parent[:, :, None].expand(-1, -1, ancestors.shape[2]))
+                ancestors = torch.cat([ancestors, own], 2)
+                front, total = total + slots, total + tokens[-1].shape[1]
+                logits = reading.read(tokens[-1].gather(1, slots), depth, ancestors > 0, parent)
+        return torch.cat(tokens, 1), torch.cat(scores, 1), torch.cat(parents, 1)

@@ -1,0 +1,131 @@
+"""A language model that drafts: it catches up on the accepted path, then reads drafts."""
+
+import torch
+from torch import Tensor
+
+from speccompile.compiler.step.attention import Pass
+from speccompile.compiler.step.decoder import Decoder, no_tree
+from speccompile.compiler.step.draft import Accepted, State
+from speccompile.compiler.step.draft.reading import Reader, Reading
+from speccompile.compiler.step.draft.vocabulary import FirstTokens
+
+
+def cache_states(decoder: Decoder, prefix: str, first: int = 0) -> list[State]:
+    """The decoder's caches as states: `<prefix>.key.0`, `<prefix>.value.0`, .. of its first layer, then of the second,
+    without those that it skips or whose keys and values are another's. first: the number of the first layer."""
+    numbered = ((name.rpartition("."), shape) for name, shape in decoder.cache_shapes().items())
+    return [
+        State(f"{prefix}.{kind}.{first + int(layer)}", torch.float32, shape) for (kind, _, layer), shape in numbered
+    ]
+
+
+class DecoderReader(Reader):
+    """A decoder with caches of its own, which lag the target's.
+
+    After a round with a chain its caches hold every token but the last draft, where they keep drafts: rows that turn
+    out wrong lie behind the length and are overwritten. Of a tree nobody knows yet which branch will be accepted.
+
+    Its vocabulary and the target's may end in more or less padding. It drafts among the tokens that both have: what it
+    says of others is cut off before anything is chosen or drawn, so its probabilities add up to one over these alone.
+    A token that it lacks is read as its last one. Text holds none of them; where a target chooses one all the same,
+    what is drafted behind it is a worse guess, of which the target accepts as much as is right.
+    """
+
+    def __init__(self, decoder: Decoder, prefix: str = "drafter", target_size: int | None = None) -> None:
+        """target_size: tokens of the target's vocabulary, by default as many as the decoder's own."""
+        super().__init__()
+        self.decoder, self.prefix, self.rows = decoder, prefix, decoder.model.config.vocab_size
+        self.is_recurrent = decoder.is_recurrent
+        self.keeps_drafts = not self.is_recurrent  # a state that has read a draft cannot go back
+        self.size = min(self.rows, target_size or self.rows)
+        self.vocabulary = FirstTokens(self.rows) if target_size and target_size > self.rows else None
+
+    def states(self) -> list[State]:
+        return cache_states(self.decoder, self.prefix)
+
+    def begin(self, accepted: Accepted, states: list[Tensor]) -> "DecoderReading":
+        return DecoderReading(self, accepted, states)
+
+    def run(self, current: Pass, tokens: Tensor, logit_index: Tensor | None = None) -> Tensor:
+        """As `Decoder.run`, of any token of the target; logits over the common tokens."""
+        known = tokens if self.vocabulary is None else tokens.clamp(max=self.rows - 1)
+        logits = self.decoder.run(current, known, logit_index)
+        return logits if self.size == self.rows else logits[:, :, : self.size]
+
+
+class DecoderReading(Reading):
+    """One round of a decoder that drafts. Made, it has read the path's last tokens, of which the last is the bonus."""
+
+    def __init__(self, reader: DecoderReader, accepted: Accepted, states: list[Tensor]) -> None:
+        path, n_path, length, catch_up = accepted.path, accepted.n_path, accepted.length, accepted.catch_up
+        assert catch_up is not None, "a drafter with caches catches up"
+        self.reader, self.decoder = reader, reader.decoder
+        self.width, self.end = catch_up.shape[0], length + n_path
+        start = (n_path - (self.width - 1)).clamp(min=0)  # [B]: where in the path the catch-up begins
+        self.last = n_path - start  # [B]: where in the catch-up the bonus token stands
+        tokens = path.gather(1, (start[:, None] + catch_up).clamp(max=path.shape[1] - 1))  # [B, C]
+        self.bonus = path.gather(1, n_path[:, None])
+
+        self.current = self.decoder.begin(states, length + start)
+        self.row_positions = self.decoder.clamp((length + start)[:, None] + catch_up)
+        self.seen = catch_up <= self.last[:, None]  # [B, C]: without the padding
+        self._read_path(tokens, (catch_up[None, :] <= catch_up[:, None]).expand(path.shape[0], -1, -1))
+
+    def _read_path(self, tokens: Tensor, causal: Tensor) -> None:
+        """Read the path's last tokens int64 [B, C]; causal bool [B, C, C]."""
+        self.current.look(self.row_positions, self.row_positions, causal, self.last + 1)
+        self.logits = self.reader.run(self.current, tokens, self.last[:, None])
+        self.caught_up = self.current.rows()
+
+    def read(self, tokens: Tensor, depth: int, ancestors: Tensor, parents: Tensor) -> Tensor:
+        """As `Reading.read`; a token's parent is among its ancestors, which is all that counts.
+
+        Raises UnsupportedModelError where several tokens follow one of a model with states.
+        """
+        if self.reader.is_recurrent and (tokens.shape[1] > 1 or ancestors.shape[2] != depth):
+            raise no_tree(self.decoder, "the drafter")
+        positions = self.decoder.clamp((self.end + depth)[:, None])
+        return self._read_at(tokens, positions.expand(tokens.shape) if tokens.shape[1] > 1 else positions, ancestors)
+
+    def read_on(self, tokens: Tensor, depths: Tensor, ancestors: Tensor) -> Tensor:
+        """Read drafts int64 [B, T] of depths int64 [B, T] behind the bonus token, which may differ from row to row;
+        otherwise as `Reading.read`."""
+        return self._read_at(tokens, self.decoder.clamp(self.end[:, None] + depths), ancestors)
+
+    def _read_at(self, tokens: Tensor, positions: Tensor, ancestors: Tensor) -> Tensor:
+        seen = self.seen[:, None, :]
+        if tokens.shape[1] > 1:
+            seen = seen.expand(-1, tokens.shape[1], -1)
+        self.row_positions = torch.cat([self.row_positions, positions], 1)
+        self.current.look(positions, self.row_positions, torch.cat([seen, ancestors], 2))
+        return self.reader.run(self.current, tokens)
+
+    def commit(self) -> list[Tensor]:
+        """The caches with the rows of the catch-up. Its padding lies behind the bonus token, where nobody reads; states
+        are left before that token, with which the next path begins."""
+        return self.current.commit(self.caught_up, self.last)
+
+    def commit_drafts(self) -> list[Tensor]:
+        """The caches with all rows in the order in which they were read, without the padding (last + 1 .. C - 1)."""
+        places = torch.arange(self.current.rows()[0].shape[2], device=self.last.device)
+        padding = (self.width - 1 - self.last)[:, None]
+        return self._commit_rows(torch.where(places <= self.last[:, None], places, places + padding))
+
+    def commit_kept(self, kept: Tensor) -> list[Tensor]:
+        """The caches with the path's last tokens, and behind them the drafts that are kept, bool [B, R] of the R that
+        were read, in the order in which they were read."""
+        ranks = torch.arange(kept.shape[1], device=kept.device)
+        # Of the kept draft of each rank the place: so many rows have no more than `rank` kept ones up to them.
+        found = (kept.long().cumsum(1)[:, None, :] <= ranks[:, None]).long().sum(2)
+        places = torch.arange(self.width + kept.shape[1], device=kept.device)
+        behind = places - self.last[:, None] - 1
+        drafts = self.width + found.gather(1, behind.clamp(0, kept.shape[1] - 1))
+        return self._commit_rows(torch.where(behind < 0, places, drafts))
+
+    def _commit_rows(self, order: Tensor) -> list[Tensor]:
+        """The caches with the rows int64 [B, n] of all that were read; those beyond the last lie behind the length."""
+        rows = self.current.rows()
+        order = order.clamp(max=rows[0].shape[2] - 1)
+        return self.current.commit(
+            [row.gather(2, order[:, None, :, None].expand(-1, row.shape[1], -1, row.shape[3])) for row in rows]
+        )

@@ -1,0 +1,117 @@
+"""Transformer layers of heads, behind the attention hook: of Llama's form, with parts of transformers."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import LlamaConfig
+from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRMSNorm, LlamaRotaryEmbedding, apply_rotary_pos_emb
+
+from speccompile.compiler.step.attention import Asked, Pass
+from speccompile.compiler.step.decoder import CacheShape
+from speccompile.compiler.step.draft import State
+from speccompile.compiler.step.frequencies import freeze_positions
+from speccompile.plan.layers import LayerShape
+
+Turn = tuple[Tensor, Tensor]
+"""Cosines and sines of some positions, each [B, T, D]."""
+
+
+class Rotary(nn.Module):
+    """Rotary position embeddings as a head's own config says, for at most `max_length` positions."""
+
+    def __init__(self, layers: LayerShape, max_length: int) -> None:
+        super().__init__()
+        self.embedding = LlamaRotaryEmbedding(_config(layers))
+        freeze_positions(self, max_length)
+        for buffer in ("inv_freq", "original_inv_freq"):  # constants: no part of a checkpoint
+            self.embedding.register_buffer(buffer, getattr(self.embedding, buffer), persistent=False)
+
+    def forward(self, positions: Tensor) -> Turn:
+        """positions int64 [B, T]."""
+        cosines, sines = self.embedding(torch.zeros(1, dtype=torch.float32, device=positions.device), positions)
+        return cosines, sines
+
+
+class Attention(nn.Module):
+    """Attention of one layer; its rows stay in the pass. `index`: of the layer among those of the pass."""
+
+    def __init__(self, layers: LayerShape, index: int, inputs: int | None = None) -> None:
+        """inputs: width of the rows that it reads, by default of the hidden size."""
+        super().__init__()
+        width, inputs = layers.hidden_size, inputs or layers.hidden_size
+        self.index, self.head_dim = index, layers.head_dim
+        queries, keys = layers.heads * layers.head_dim, layers.kv_heads * layers.head_dim
+        self.q_proj = nn.Linear(inputs, queries, bias=layers.qkv_bias)
+        self.k_proj = nn.Linear(inputs, keys, bias=layers.qkv_bias)
+        self.v_proj = nn.Linear(inputs, keys, bias=layers.qkv_bias)
+        self.o_proj = nn.Linear(queries, width, bias=layers.output_bias)
+        if layers.qk_norm:
+            self.q_norm = LlamaRMSNorm(layers.head_dim, layers.eps)
+            self.k_norm = LlamaRMSNorm(layers.head_dim, layers.eps)
+        self.has_norms = layers.qk_norm
+
+    def add_rows(self, x: Tensor, current: Pass, turn: Turn) -> None:
+        """Put the keys and values of rows [B, T, ..] into the pass, without asking anything."""
+        keys = self._heads(self.k_proj(x))
+        keys = (self.k_norm(keys) if self.has_norms else keys).transpose(1, 2)
+        _, keys = apply_rotary_pos_emb(keys, keys, *turn)
+        current.update(keys, self._heads(self.v_proj(x)).transpose(1, 2), self.index)
+
+    def forward(self, x: Tensor, current: Pass, turn: Turn) -> Tensor:
+        """[B, T, ..] -> [B, T, h]; its rows are put into the pass, which says what each of them sees."""
+        self.add_rows(x, current, turn)
+        queries = self._heads(self.q_proj(x))
+        queries = (self.q_norm(queries) if self.has_norms else queries).transpose(1, 2)
+        queries, _ = apply_rotary_pos_emb(queries, queries, *turn)
+        context = current.attend(queries, Asked(self.index, self.index, scale=self.head_dim**-0.5))
+        return self.o_proj(context.transpose(1, 2).flatten(2))
+
+    def _heads(self, x: Tensor) -> Tensor:
+        return x.unflatten(-1, (-1, self.head_dim))
+
+
+class Layer(nn.Module):
+    """A decoder layer. has_input_norm: EAGLE's first has none."""
+
+    def __init__(self, layers: LayerShape, index: int, *, has_input_norm: bool = True) -> None:
+        super().__init__()
+        self.self_attn = Attention(layers, index)
+        self.mlp = make_mlp(layers)
+        self.input_layernorm = make_norm(layers) if has_input_norm else nn.Identity()
+        self.post_attention_layernorm = make_norm(layers)
+
+    def forward(self, x: Tensor, current: Pass, turn: Turn) -> Tensor:
+        """The residual stream [B, T, h] before -> after."""
+        x = x + self.self_attn(self.input_layernorm(x), current, turn)
+        return x + self.mlp(self.post_attention_layernorm(x))
+
+
+def make_norm(layers: LayerShape, width: int | None = None) -> LlamaRMSNorm:
+    return LlamaRMSNorm(width or layers.hidden_size, layers.eps)
+
+
+def make_mlp(layers: LayerShape) -> LlamaMLP:
+    return LlamaMLP(
+        SimpleNamespace(
+            hidden_size=layers.hidden_size,
+            intermediate_size=layers.intermediate_size,
+            mlp_bias=layers.mlp_bias,
+            hidden_act=layers.activation,
+        )
+    )
+
+
+def layer_states(layers: LayerShape, shape: CacheShape, prefix: str = "drafter") -> list[State]:
+    """The caches of the layers: `<prefix>.key.0`, `<prefix>.value.0`, `<prefix>.key.1`, .."""
+    size = (shape.batch_size, layers.kv_heads, shape.rows, layers.head_dim)
+    names = (f"{prefix}.{kind}.{index}" for index in range(layers.count) for kind in ("key", "value"))
+    return [State(name, torch.float32, size) for name in names]
+
+
+def _config(layers: LayerShape) -> Any:
+    return LlamaConfig(
+        hidden_size=layers.hidden_size, num_attention_heads=layers.heads, num_key_value_heads=layers.kv_heads,
+        head_dim=layers.head_dim, max_position_embeddings=layers.positions, rope_parameters=dict(layers.rope),
+    )  # fmt: skip

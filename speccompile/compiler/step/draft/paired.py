@@ -1,0 +1,105 @@
+"""Drafting from features: a row holds what the target computed at a token, and the next token (EAGLE, Li et al. 2024).
+
+Row p is (feature of token p, token p + 1), at position p: a round that commits n tokens completes n rows, the bonus
+token the last of them. A recycled row holds the drafter's own output in the place of a feature, and the draft that it
+made of it; none of them is kept, because the true feature will be known by the next round.
+"""
+
+from abc import abstractmethod
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from speccompile.compiler.step.attention import Pass
+from speccompile.compiler.step.decoder import CacheShape
+from speccompile.compiler.step.draft import Accepted, State
+from speccompile.compiler.step.draft.layers import Rotary, Turn, layer_states
+from speccompile.compiler.step.draft.reading import Reader, Reading
+from speccompile.plan.layers import LayerShape
+
+
+class Output(NamedTuple):
+    """Of some rows. hidden float32 [B, T, h]: what the head reads; feedback [B, T, h]: what stands for a feature in the
+    rows that follow."""
+
+    hidden: Tensor
+    feedback: Tensor
+
+
+class PairedReader(Reader):
+    """A network over such rows. Families say how features become rows, what the layers compute, and the head."""
+
+    pairs = True
+
+    def __init__(self, layers: LayerShape, shape: CacheShape) -> None:
+        super().__init__()
+        self.shape_of_layers, self.shape = layers, shape
+        self.rotary = Rotary(layers, shape.max_length)
+
+    def states(self) -> list[State]:
+        return layer_states(self.shape_of_layers, self.shape)
+
+    @abstractmethod
+    def fuse(self, features: Tensor) -> Tensor:
+        """Features float32 [B, T, F] -> [B, T, h], once for every true row."""
+
+    @abstractmethod
+    def run(self, x: Tensor, tokens: Tensor, current: Pass, turn: Turn) -> Output:
+        """The layers over rows of x [B, T, h] and the tokens int64 [B, T] after them, in a pass that has looked."""
+
+    @abstractmethod
+    def logits(self, hidden: Tensor) -> Tensor:
+        """[B, T, h] -> float32 [B, T, V] over the reader's vocabulary."""
+
+    def begin(self, accepted: Accepted, states: list[Tensor]) -> "PairedReading":
+        return PairedReading(self, accepted, states)
+
+    def clamp(self, positions: Tensor) -> Tensor:
+        """Keep padding inside the positions that there are."""
+        return positions.clamp(max=self.shape.max_length - 1)
+
+
+class PairedReading(Reading):
+    """One round. Made, it has read a row for every token that was committed."""
+
+    def __init__(self, reader: PairedReader, accepted: Accepted, states: list[Tensor]) -> None:
+        path, n_path, length, catch_up = accepted.path, accepted.n_path, accepted.length, accepted.catch_up
+        assert catch_up is not None, "a drafter with caches catches up"
+        assert accepted.features is not None, "a drafter with taps is given features"
+        self.reader, self.end = reader, length + n_path
+        self.bonus = path.gather(1, n_path[:, None])
+        tokens = path.index_select(1, (catch_up + 1).clamp(max=path.shape[1] - 1))  # [B, C]
+        features = accepted.features.index_select(1, catch_up.clamp(max=accepted.features.shape[1] - 1))
+
+        self.current = Pass(states, length, list(reader.shape_of_layers.windows))
+        self.row_positions = reader.clamp(length[:, None] + catch_up)
+        self.seen = catch_up < n_path[:, None]  # [B, C]: without the padding
+        self.last = (n_path - 1).clamp(min=0)[:, None]  # [B, 1]: the row of the bonus token
+        causal = (catch_up[None, :] <= catch_up[:, None]).expand(path.shape[0], -1, -1)
+        self._read_path(reader.fuse(features), tokens, causal)
+
+    def _read_path(self, x: Tensor, tokens: Tensor, causal: Tensor) -> None:
+        """Read the true rows x [B, C, h], with the tokens int64 [B, C] after them; causal bool [B, C, C]."""
+        self.current.look(self.row_positions, self.row_positions, causal)
+        output = self.reader.run(x, tokens, self.current, self.reader.rotary(self.row_positions))
+        last = self.last[:, :, None].expand(-1, -1, output.hidden.shape[2])
+        self.logits = self.reader.logits(output.hidden.gather(1, last))
+        self.feedback = output.feedback.gather(1, last)  # [B, 1, h]
+        self.caught_up = self.current.rows()
+
+    def read(self, tokens: Tensor, depth: int, ancestors: Tensor, parents: Tensor) -> Tensor:
+        """As `Reading.read`. A draft's row holds its parent's output, at the position behind its parent's row."""
+        x = self.feedback.gather(1, parents[:, :, None].expand(-1, -1, self.feedback.shape[2]))
+        positions, seen = self.reader.clamp((self.end + depth - 1)[:, None]), self.seen[:, None, :]
+        if tokens.shape[1] > 1:
+            positions, seen = positions.expand(tokens.shape), seen.expand(-1, tokens.shape[1], -1)
+        self.row_positions = torch.cat([self.row_positions, positions], 1)
+        self.current.look(positions, self.row_positions, torch.cat([seen, ancestors], 2))
+        output = self.reader.run(x, tokens, self.current, self.reader.rotary(positions))
+        self.feedback = output.feedback
+        return self.reader.logits(output.hidden)
+
+    def commit(self) -> list[Tensor]:
+        """The caches with the rows of what was committed. Padding lies behind them, where nobody reads."""
+        return self.current.commit(self.caught_up)

@@ -1,0 +1,87 @@
+"""Some of the target's layers over the target's own caches: Draft & Verify (Zhang et al. 2024), SWIFT (Xia et al.
+2024), and early exit where they are its first ones (LayerSkip, Elhoushi et al. 2024).
+
+What a round commits is in those caches when the drafter reads: it catches up on nothing and keeps nothing. It reads the
+bonus token, whose row the target has not computed yet, then its drafts; the target computes the rows of both anew when
+it verifies them. Behind a layer that is skipped, the target's rows of what was committed are not those that the drafter
+itself would have made; they guess better (on the demo, layers 0, 1 and 3: 3.2 tokens a round, 2.0 with its own rows).
+"""
+
+import torch
+from torch import Tensor
+
+from speccompile.compiler.step.decoder import Decoder
+from speccompile.compiler.step.draft import Accepted, State
+from speccompile.compiler.step.draft.language import cache_states
+from speccompile.compiler.step.draft.reading import Reader, Reading
+from speccompile.compiler.step.taps import Taps
+from speccompile.contract import PARTS
+
+
+def borrowed_states(decoder: Decoder) -> list[State]:
+    """The target's caches of the layers that attend in the decoder."""
+    return cache_states(decoder, PARTS[0])
+
+
+class TargetLayers:
+    """One round of the target without some of its layers: it reads the bonus token, then drafts.
+
+    decoder: of the other layers alone; caches: the target's of these layers, after the round's commit. positions int64
+    [B, T]: of the tokens that were read last.
+    """
+
+    def __init__(self, decoder: Decoder, accepted: Accepted, caches: list[Tensor], taps: Taps | None = None) -> None:
+        self.decoder, self.taps, self.end = decoder, taps, accepted.length + accepted.n_path
+        self.current = decoder.begin(caches, self.end)
+        self.positions = self.row_positions = self.end[:, None][:, :0]
+
+    def run(self, tokens: Tensor, depth: int, visible: Tensor) -> Tensor:
+        """Read tokens int64 [B, T], `depth` tokens behind the bonus token, depth by depth; returns logits float32
+        [B, T, V], or features [B, T, F] where there are taps.
+
+        visible bool [B, T, R]: which of the R tokens that were read, the bonus token first and these last, each sees.
+        """
+        self.positions = self.decoder.clamp((self.end + depth)[:, None]).expand(tokens.shape)
+        self.row_positions = torch.cat([self.row_positions, self.positions], 1)
+        self.current.look(self.positions, self.row_positions, visible)
+        logits = self.decoder.run(self.current, tokens, taps=self.taps)
+        return logits if self.taps is None else self.taps.features()
+
+
+class LayersReader(Reader):
+    """Some of the target's layers and its head."""
+
+    catches_up = False
+
+    def __init__(self, decoder: Decoder) -> None:
+        """decoder: of these layers alone."""
+        super().__init__()
+        self.decoder, self.size = decoder, decoder.model.config.vocab_size
+
+    def states(self) -> list[State]:
+        return []
+
+    def borrowed(self) -> list[State]:
+        return borrowed_states(self.decoder)
+
+    def begin(self, accepted: Accepted, states: list[Tensor]) -> "LayersReading":
+        return LayersReading(self.decoder, accepted, states)
+
+
+class LayersReading(Reading):
+    """One round. Made, it has read the bonus token."""
+
+    def __init__(self, decoder: Decoder, accepted: Accepted, caches: list[Tensor]) -> None:
+        self.layers = TargetLayers(decoder, accepted, caches)
+        self.bonus = accepted.path.gather(1, accepted.n_path[:, None])
+        self.seen = torch.ones_like(self.bonus, dtype=torch.bool)[:, None]  # [B, 1, 1]
+        self.logits = self.layers.run(self.bonus, 0, self.seen)
+
+    def read(self, tokens: Tensor, depth: int, ancestors: Tensor, parents: Tensor) -> Tensor:
+        """As `Reading.read`; a token's parent is among its ancestors, which is all that counts."""
+        seen = self.seen.expand(-1, tokens.shape[1], -1)
+        return self.layers.run(tokens, depth, torch.cat([seen, ancestors], 2))
+
+    def commit(self) -> list[Tensor]:
+        """Nothing is kept."""
+        return []

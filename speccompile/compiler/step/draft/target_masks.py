@@ -1,0 +1,92 @@
+"""The target itself over trained mask rows behind the bonus token, a draft each (PaSS, Monea et al. 2023; BiTA, Lin et
+al. 2024). It reads the target's caches, as `target_layers` does, and keeps nothing: its rows are computed anew in every
+round.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from speccompile.compiler.step.attention import Pass
+from speccompile.compiler.step.decoder import Decoder
+from speccompile.compiler.step.draft import Accepted, State
+from speccompile.compiler.step.draft.masked import OnePass
+from speccompile.compiler.step.draft.reading import Reader, Reading
+from speccompile.compiler.step.draft.target_layers import borrowed_states
+
+
+class MaskReader(Reader):
+    """The whole target, with mask rows whose embeddings were trained, and rows that these alone see."""
+
+    catches_up = False
+
+    def __init__(self, decoder: Decoder, masks: Tensor, prefix: Sequence[Tensor] = ()) -> None:
+        """masks float32 [L, H]: what stands in the place of embeddings; prefix float32 [G, P, D]: keys and values of P
+        rows before the text, those of the first layer, of the second, .., none by default."""
+        super().__init__()
+        self.decoder, self.size = decoder, decoder.model.config.vocab_size
+        self.register_buffer("masks", masks.detach(), persistent=False)
+        self.n_prefix = len(prefix)
+        for index, rows in enumerate(prefix):
+            self.register_buffer(f"prefix_{index}", rows.detach(), persistent=False)
+
+    def states(self) -> list[State]:
+        return []
+
+    def borrowed(self) -> list[State]:
+        return borrowed_states(self.decoder)
+
+    def begin(self, accepted: Accepted, states: list[Tensor]) -> Reading:
+        return MaskReading(self, accepted, states)
+
+    @property
+    def prefix(self) -> list[Tensor]:
+        """As it was given."""
+        return [getattr(self, f"prefix_{index}") for index in range(self.n_prefix)]
+
+
+def put_prefix(current: Pass, prefix: Sequence[Tensor], batch: int) -> int:
+    """Put a prefix, as of `MaskReader`, behind the rows of a pass, in every layer. Returns how many rows it has."""
+    rows = [each.expand(batch, -1, -1, -1) for each in prefix]
+    for layer, keys, values in zip(current.layers, rows[::2], rows[1::2], strict=False):
+        layer.update(keys, values)
+    return int(rows[0].shape[2]) if rows else 0
+
+
+class MaskReading(OnePass, Reading):
+    """One round. Made, it has read the bonus token and all mask rows."""
+
+    def __init__(self, reader: MaskReader, accepted: Accepted, caches: list[Tensor]) -> None:
+        decoder, end, masks = reader.decoder, accepted.length + accepted.n_path, reader.masks
+        self.bonus = accepted.path.gather(1, accepted.n_path[:, None])
+        batch, width = self.bonus.shape[0], 1 + masks.shape[0]
+        current = decoder.begin(caches, end)
+        places = torch.arange(width, device=end.device)
+        positions = row_positions = decoder.clamp(end[:, None] + places)
+        visible = places <= places[:, None]
+        before = put_prefix(current, reader.prefix, batch)
+        if before:
+            row_positions = torch.cat([positions[:, :1].expand(-1, before), positions], 1)
+            visible = torch.cat([(places > 0)[:, None].expand(-1, before), visible], 1)
+        current.look(positions, row_positions, visible.expand(batch, -1, -1))
+        tokens = self.bonus.expand(-1, width)  # the mask rows' embeddings are replaced
+        with embedded(decoder.model, masks, 1):
+            self.depths = decoder.run(current, tokens)
+        self.logits = self.depths[:, :1]
+
+    def commit(self) -> list[Tensor]:
+        """Nothing is kept."""
+        return []
+
+
+@contextmanager
+def embedded(model: nn.Module, masks: Tensor, known: int) -> Iterator[None]:
+    """Inside, the model's embedding gives `masks` [L, H] for all tokens but the first `known` ones."""
+
+    def replaced(module: nn.Module, given: tuple[Tensor, ...], output: Tensor) -> Tensor:
+        return torch.cat([output[:, :known], masks.to(output.dtype).expand(output.shape[0], -1, -1)], 1)
+
+    with model.get_input_embeddings().register_forward_hook(replaced):
+        yield

@@ -1,0 +1,65 @@
+"""Taps: what a drafter reads inside the target, taken by hooks on the traced model.
+
+`layers.3.input`, `layers.3.output`: the residual stream that enters or leaves a layer. `norm.output`: what the final
+norm gives, which the head reads.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from speccompile.compiler.step.layers import check_layers, find_layers, find_norm, hidden_input, hidden_output
+from speccompile.errors import UnsupportedModelError
+
+_LAYER = re.compile(r"layers\.(\d+)\.(input|output)")
+_NORM = "norm.output"
+_DIMENSIONS = 3
+"""Of what is tapped: [B, T, H]."""
+
+
+class Taps:
+    """What one run of a model leaves at some places. Raises UnsupportedModelError for a name that has no place."""
+
+    def __init__(self, model: nn.Module, names: Sequence[str]) -> None:
+        self.model, self.names = model, tuple(names)
+        self.values: dict[str, Tensor] = {}
+        for name in names:
+            match = _LAYER.fullmatch(name)
+            if match is None and name != _NORM:
+                raise UnsupportedModelError(
+                    f"received the tap {name!r} of {type(model).__name__}, expected layers.<number>.input, "
+                    f"layers.<number>.output or {_NORM}"
+                )
+            check_layers(model, [int(match[1])] if match else [])
+
+    @contextmanager
+    def open(self) -> Iterator[None]:
+        """Inside, the model's run fills the taps."""
+        with ExitStack() as hooks:
+            for name in self.names:
+                match = _LAYER.fullmatch(name)
+                module = find_layers(self.model)[int(match[1])] if match else find_norm(self.model)
+                hooks.enter_context(self._tap(name, module, is_input=match is not None and match[2] == "input"))
+            yield
+
+    def _tap(self, name: str, module: nn.Module, *, is_input: bool) -> Any:
+        def keep(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any = None) -> None:
+            hidden = hidden_input(args, kwargs) if is_input else hidden_output(output)
+            if hidden.dim() != _DIMENSIONS:
+                raise UnsupportedModelError(
+                    f"received the tap {name!r} of {type(self.model).__name__}, where {hidden.shape[0]} streams go "
+                    "through its layers beside each other, expected one",
+                    hint=f"use a drafter that reads {_NORM}, or nothing, of the target",
+                )
+            self.values[name] = hidden
+
+        register = module.register_forward_pre_hook if is_input else module.register_forward_hook
+        return register(keep, with_kwargs=True)
+
+    def features(self) -> Tensor:
+        """float32 [B, T, F]: the taps of the last run beside each other, in the order of their names."""
+        return torch.cat([self.values[name].to(torch.float32) for name in self.names], 2)

@@ -1,0 +1,38 @@
+"""Verification methods by the names that a recipe gives them."""
+
+from collections.abc import Mapping
+
+from speccompile.compiler.step.verify import Acceptance
+from speccompile.compiler.step.verify.rules import Exact, Lenient, Rollback, Rule, TopK, Typical
+from speccompile.compiler.step.verify.sampled import Speculative
+from speccompile.tree import Tree
+
+
+def make_acceptance(
+    method: str, parameters: Mapping[str, float], *, tree: Tree | None, is_sampling: bool, draws: bool
+) -> Acceptance:
+    """The acceptance of a method with its parameters, as `plan.VerifyPlan` has them.
+
+    tree: of the drafts, None where they make it or there are none. is_sampling: the graph can sample; draws: the
+    drafts are drawn.
+    """
+    rule, lenience = _rule(method, parameters), parameters.get("lenience", 1.0)
+    if is_sampling and tree is not None and (draws or method == "lenience"):
+        return Acceptance(rule, Speculative(tree, lenience))
+    return Acceptance(rule)
+
+
+def _rule(method: str, parameters: Mapping[str, float]) -> Rule:
+    match method:
+        case "exact":
+            return Exact()
+        case "typical":
+            return Typical(parameters["epsilon"], parameters["delta"])
+        case "lenience":
+            return Lenient(parameters["lenience"])
+        case "top_k":
+            return TopK(int(parameters["k"]), parameters["gap"])
+        case "bild":
+            return Rollback(parameters["rollback"])
+        case _:
+            raise AssertionError(f"the plan knows no method {method!r}")

@@ -1,0 +1,79 @@
+"""What the target says at the rows of a round: its distribution as the settings shape it, and its own choice."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from speccompile.compiler.step import ops
+from speccompile.compiler.step.sampling import Settings, heat
+
+
+class Target(NamedTuple):
+    """Row r is that of node r, in R rows; V tokens.
+
+    logits float32 [B, R, V], penalized and divided by the temperature where it is above zero, hidden where a token is
+    not allowed; best int64 [B, R], their
+    argmax in rows that are not sampled. The rest is None in greedy graphs: is_sampled bool [B, 1]; probs float32
+    [B, R, V]; threshold and mass float32 [B, R], as `ops.nucleus` gives them; uniforms float32 [B, R], one for each
+    depth.
+    """
+
+    logits: Tensor
+    best: Tensor
+    is_sampled: Tensor | None = None
+    probs: Tensor | None = None
+    threshold: Tensor | None = None
+    mass: Tensor | None = None
+    uniforms: Tensor | None = None
+
+
+def greedy_target(logits: Tensor, allowed: Tensor | None = None) -> Target:
+    """logits float32 [B, R, V]; allowed: see `ops.allow`."""
+    if allowed is not None:
+        logits = ops.allow(logits, allowed)
+    return Target(logits, logits.argmax(-1))
+
+
+def sampling_target(
+    logits: Tensor, settings: Settings, seen: Tensor, uniforms: Tensor, allowed: Tensor | None = None
+) -> Target:
+    """seen int64 [B, R, H]: the tokens before each row; uniforms float32 [B, R]; allowed: see `ops.allow`."""
+    heated = heat(logits, settings, seen)
+    if allowed is not None:  # behind the temperature, which might raise what is hidden to the others
+        heated = ops.allow(heated, allowed)
+    probs = torch.softmax(heated, -1)
+    threshold, mass = ops.nucleus(probs, settings.top_k, settings.top_p, settings.min_p)
+    is_sampled = (settings.temperature > 0)[:, None]
+    best = torch.where(is_sampled, 0, heated.argmax(-1))  # nobody asks for it there: lowerings leave it out
+    return Target(heated, best, is_sampled, probs, threshold, mass, uniforms)
+
+
+def choices(target: Target, depths: Tensor | None) -> Tensor:
+    """int64 [B, R]: the target's token after every node, drawn or, without a temperature, the best.
+
+    depths int64 [B, M] of the nodes; None for a chain. Nodes of one depth share its uniform: one of them at most lies
+    on the path.
+    """
+    uniforms = target.uniforms
+    if uniforms is None:
+        return target.best
+    if depths is not None:
+        rows = torch.arange(uniforms.shape[1], device=uniforms.device)
+        depth = depths.gather(1, rows.clamp(max=depths.shape[1] - 1).expand(depths.shape[0], -1))
+        uniforms = uniforms.gather(1, torch.minimum(depth, rows[-1:]))
+    drawn = ops.draw(target.probs, target.threshold, uniforms)
+    return torch.where(target.is_sampled, drawn, target.best)
+
+
+def at_row(values: Tensor, rows: Tensor) -> Tensor:
+    """values [B, R] at rows int64 [B, P], those beyond the last at the last."""
+    return values.gather(1, rows.clamp(max=values.shape[1] - 1))
+
+
+def at_token(values: Tensor, rows: Tensor, tokens: Tensor) -> Tensor:
+    """values [B, R, V] at rows int64 [B, P], those beyond the last at the last, and tokens int64 [B, P, ..]."""
+    n_rows, size = values.shape[1:]
+    row = rows.clamp(max=n_rows - 1).reshape(*rows.shape, *[1] * (tokens.dim() - rows.dim()))
+    flat = values.reshape(values.shape[0], -1).gather(1, (row * size + tokens).flatten(1))
+    return flat.reshape(tokens.shape)

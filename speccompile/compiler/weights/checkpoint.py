@@ -1,0 +1,58 @@
+"""The weights of a folder in Hugging Face layout, by their names there. Headers are read, no numbers."""
+
+from collections.abc import Callable
+from functools import cache, partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from speccompile.bundle.contents import content_hash
+from speccompile.compiler.checkpoints.quantization import read_quantization
+from speccompile.compiler.checkpoints.weights import StoredTensor, stored_tensors
+from speccompile.compiler.weights.quantized import dequantized
+from speccompile.compiler.weights.quantized.packed import Packed
+from speccompile.compiler.weights.source import Held, OpenFile, Source, Stored, opened
+
+_DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+
+
+class Checkpoint(NamedTuple):
+    """What lies in a checkpoint, by name. others: tensors of integers, which are no weights."""
+
+    weights: dict[str, Source]
+    others: dict[str, StoredTensor]
+
+
+def checkpoint_sources(folder: Path) -> Checkpoint:
+    """Weights that config.json says are quantized have the names and shapes of the model in floats; what they are made
+    of is left out.
+
+    Raises CheckpointError for files that are missing or not what they should be, UnsupportedModelError for weights that
+    are quantized by a method that is not read.
+    """
+    tensors = stored_tensors(folder)
+    files = {name: opened(folder / name) for name in sorted({tensor.file for tensor in tensors.values()})}
+    contents = {name: cache(partial(content_hash, file.path)) for name, file in files.items()}
+    found = {name: _source(each, files[each.file], contents[each.file]) for name, each in tensors.items()}
+    weights = {name: source for name, source in found.items() if source is not None}
+    others = {name: tensor for name, tensor in tensors.items() if name not in weights}
+    quantization = read_quantization(folder)
+    if quantization is not None:
+        packed = {
+            name: Packed(files[each.file], each.offset, each.shape, each.dtype, contents[each.file])
+            for name, each in others.items()
+        }
+        made, taken = dequantized(folder, quantization, weights, packed)
+        weights = {name: source for name, source in weights.items() if name not in taken} | made
+        others = {name: tensor for name, tensor in others.items() if name not in taken}
+    return Checkpoint(weights, others)
+
+
+def _source(tensor: StoredTensor, file: OpenFile, content: Callable[[], str]) -> Source | None:
+    if tensor.dtype in _DTYPES:
+        return Stored(file, tensor.offset, tensor.shape, _DTYPES[tensor.dtype], content)
+    if tensor.dtype == "F64":
+        numbers = np.frombuffer(file.read(tensor.offset, tensor.size), np.float64)
+        return Held(numbers.reshape(tensor.shape).astype(np.float32))
+    return None

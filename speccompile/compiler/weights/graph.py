@@ -1,0 +1,236 @@
+"""A weight as a constant of an ONNX graph: read when it is written. On disk the graph names the checkpoint's own file.
+
+    in memory     weight, float32                   Gather(weight, ids)
+    on disk       weight = Cast(weight.stored)      Cast(Gather(weight.stored, ids))
+
+where weight.stored lies in the checkpoint, in its dtype; `quantized.constant` says what lies there of one that is
+quantized.
+
+A graph on disk names files beside it. So a link lies there for each file of a checkpoint, by the digest of its content:
+equal graphs are equal files, wherever the checkpoint is.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+from blake3 import blake3
+
+from speccompile.bundle.contents import content_hash
+from speccompile.compiler.weights.quantized import constant
+from speccompile.compiler.weights.source import DTYPES, Held, Source, Stored, Turned, opened
+
+LINK = ".safetensors"
+"""How the links of a folder end: the digest of the content stands before."""
+
+STORED = ".stored"
+
+_TYPES = {"float32": ir.DataType.FLOAT, "float16": ir.DataType.FLOAT16, "bfloat16": ir.DataType.BFLOAT16}
+_NAMES = {kind: name for name, kind in _TYPES.items()}
+_MATRIX = 2
+"""Axes from which on a constant stays in the checkpoint; others are short, and written as float32."""
+
+
+class Weight(ir.LazyTensor):
+    """A constant float32 that is read when somebody asks for numbers, and not kept."""
+
+    def __init__(self, source: Source, name: str | None = None) -> None:
+        shape = ir.Shape(source.shape)
+        super().__init__(lambda: ir.Tensor(source.whole()), dtype=ir.DataType.FLOAT, shape=shape, name=name)
+        self.source = source
+
+
+class Made(ir.LazyTensor):
+    """A constant that is made of weights when it is written. recipe: what decides its numbers, as JSON."""
+
+    def __init__(
+        self, make: Callable[[], ir.TensorProtocol], dtype: ir.DataType, shape: Sequence[int], name: str, recipe: Any
+    ) -> None:
+        super().__init__(make, dtype=dtype, shape=ir.Shape(shape), name=name)
+        self.recipe = recipe
+
+
+def identity(tensor: ir.TensorProtocol) -> Any:
+    """What decides the numbers of a constant, as JSON: of one that is made of weights, nothing is read."""
+    if isinstance(tensor, Weight):
+        return tensor.source.identity()
+    if isinstance(tensor, Made):
+        return tensor.recipe
+    if tensor.nbytes == 0:
+        return ""
+    return blake3(tensor.tobytes()).hexdigest()
+
+
+Spot = tuple[str, int]
+"""A file beside a graph, and the first byte there."""
+
+
+def spot(tensor: ir.TensorProtocol | None) -> Spot | None:
+    """Where a constant lies, or what it was turned from; None for one that was made of several, or lies in a graph."""
+    if isinstance(tensor, ir.ExternalTensor):
+        return str(tensor.location), tensor.offset or 0
+    source = tensor.source if isinstance(tensor, Weight) else None
+    while isinstance(source, Turned):
+        (source,) = source.sources
+    if isinstance(source, Stored):
+        return f"{source.content()}{LINK}", source.offset
+    return spot(source.tensor) if isinstance(source, _Low | constant.Copy | constant.CopiedStack) else None
+
+
+def source_of(tensor: ir.TensorProtocol) -> Source:
+    """Any float constant as a weight."""
+    return tensor.source if isinstance(tensor, Weight) else Held(tensor.numpy())
+
+
+def put_weights(model: ir.Model, sources: Mapping[str, Source]) -> None:
+    """Give the constants of a trace that had none their numbers, by the names of the modules' weights."""
+    for name, value in model.graph.initializers.items():
+        if name in sources:
+            value.const_value = Weight(sources[name], name)
+
+
+def store(model: ir.Model, folder: Path) -> None:
+    """Let the graph read its weights where they lie: the form on disk, for a file in `folder`. Links are made there."""
+    for name, value in list(model.graph.initializers.items()):
+        weight = value.const_value
+        if not isinstance(weight, Weight) or len(weight.source.shape) < _MATRIX:
+            continue
+        node = constant.dequantize(weight.source, f"{name}{STORED}", Made)
+        if node is not None:
+            constant.put(model.graph, value, node)
+            continue
+        stored = _stored(weight.source, f"{name}{STORED}", folder)
+        if stored.dtype == ir.DataType.FLOAT:
+            stored.name, value.const_value = name, stored
+        else:
+            _narrow(model.graph, value, stored)
+
+
+def _narrow(graph: ir.Graph, value: ir.Value, stored: ir.TensorProtocol) -> None:
+    """Cast what was looked up, and for all other readers the weight."""
+    low = ir.Value(name=stored.name, shape=value.shape, type=ir.TensorType(stored.dtype), const_value=stored)
+    for node, place in list(value.uses()):
+        if _looks_up(node, place):
+            rows = node.outputs[0]
+            found = ir.node("Gather", [low, node.inputs[1]], dict(node.attributes))
+            cast = _cast(found.outputs[0], rows)
+            ir.convenience.replace_nodes_and_values(graph, node, [node], [found, cast], [rows], cast.outputs)
+    if value.uses():
+        cast = _cast(low, value)
+        graph.insert_before(graph[0], cast)
+        ir.convenience.replace_all_uses_with(value, cast.outputs[0], replace_graph_outputs=True)
+    del graph.initializers[str(value.name)]
+    graph.register_initializer(low)
+
+
+def _cast(low: ir.Value, like: ir.Value) -> ir.Node:
+    node = ir.node("Cast", [low], {"to": int(ir.DataType.FLOAT)})
+    wide = node.outputs[0]
+    wide.name, wide.shape, wide.type = like.name, like.shape, ir.TensorType(ir.DataType.FLOAT)
+    return node
+
+
+def _looks_up(node: ir.Node, place: int) -> bool:
+    return (node.domain, node.op_type, place) == ("", "Gather", 0)
+
+
+def _stored(source: Source, name: str, folder: Path) -> "ir.ExternalTensor | ir.LazyTensor":
+    """Of what is made of several weights a copy is written, in their dtype, with the graph's other constants."""
+    if isinstance(source, Stored):
+        file, shape = _link(source.content(), source.place.path, folder), ir.Shape(source.shape)
+        place = source.place
+        return ir.ExternalTensor(
+            file, place.offset, place.length, _TYPES[source.dtype], shape=shape, name=name, base_dir=folder
+        )
+    kind = DTYPES[source.dtype]
+    return ir.LazyTensor(
+        lambda: ir.Tensor(source.whole().astype(kind, copy=False)),
+        dtype=_TYPES[source.dtype], shape=ir.Shape(source.shape), name=name,
+    )  # fmt: skip
+
+
+def link_file(path: Path, folder: Path, advance: Callable[[int], object] = int) -> None:
+    """Let graphs in `folder` name a file of a checkpoint. advance: is told how many bytes were read for it."""
+    _link(content_hash(path, advance), path, folder)
+
+
+def _link(content: str, path: Path, folder: Path) -> str:
+    """The name in `folder` of a file with this content."""
+    name = f"{content}{LINK}"
+    if not (folder / name).is_symlink():
+        (folder / name).symlink_to(path.resolve())
+    return name
+
+
+def load(path: Path) -> ir.Model:
+    """A graph from disk in the form that it has in memory."""
+    model = ir.load(path)
+    for node, copy in constant.take(model.graph, STORED):
+        (wide,) = node.outputs
+        _stand_in(model.graph, wide, Weight(copy, wide.name))
+    for name, value in list(model.graph.initializers.items()):
+        tensor = value.const_value
+        if tensor is not None and (stored := stored_in(tensor)) is not None:
+            weight = Weight(stored, str(name).removesuffix(STORED))
+            if tensor.dtype == ir.DataType.FLOAT:
+                value.const_value = weight
+            else:
+                _widen(model.graph, value, weight)
+        elif str(name).endswith(STORED) and tensor is not None:
+            _widen(model.graph, value, Weight(_Low(tensor), str(name).removesuffix(STORED)))
+    return model
+
+
+def _stand_in(graph: ir.Graph, wide: ir.Value, weight: Weight) -> None:
+    value = ir.Value(name=weight.name, shape=wide.shape, type=wide.type, const_value=weight)
+    ir.convenience.replace_all_uses_with(wide, value, replace_graph_outputs=True)
+    wide.name = None
+    graph.register_initializer(value)
+
+
+def stored_in(tensor: ir.TensorProtocol) -> Stored | None:
+    """The weight that a constant of a graph on disk is; None for one that lies in no checkpoint."""
+    if not isinstance(tensor, ir.ExternalTensor) or not str(tensor.location).endswith(LINK):
+        return None
+    location = str(tensor.location)
+    content = location.removesuffix(LINK)
+    shape = tuple(tensor.shape.numpy())
+    path = Path(tensor.base_dir) / location
+    return Stored(opened(path.resolve()), tensor.offset or 0, shape, _NAMES[tensor.dtype], lambda: content)
+
+
+class _Low(Source):
+    """A constant in a smaller dtype."""
+
+    def __init__(self, tensor: ir.TensorProtocol) -> None:
+        self.shape, self.dtype, self.tensor = tuple(tensor.shape.numpy()), _NAMES[tensor.dtype], tensor
+
+    def rows(self, part: slice) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+        return self.tensor.numpy()[part].astype(np.float32)
+
+    def identity(self) -> object:
+        return Held(self.tensor.numpy()).identity()
+
+
+def _widen(graph: ir.Graph, low: ir.Value, weight: Weight) -> None:
+    """In the place of the Casts of a stored weight, and of what was looked up in it: the weight."""
+    kind = ir.TensorType(ir.DataType.FLOAT)
+    value = ir.Value(name=weight.name, shape=low.shape, type=kind, const_value=weight)
+    for node, place in list(low.uses()):
+        if _looks_up(node, place):
+            (cast,) = node.outputs[0].consumers()
+            rows, wide = node.outputs[0], cast.outputs[0]
+            node.replace_input_with(0, value)
+            rows.type, wide_name = kind, wide.name
+        else:
+            cast, rows, wide_name = node, value, None
+            wide = cast.outputs[0]
+        ir.convenience.replace_all_uses_with(wide, rows, replace_graph_outputs=True)
+        graph.remove(cast, safe=True)
+        wide.name = None
+        if wide_name is not None:
+            rows.name = wide_name
+    del graph.initializers[str(low.name)]
+    graph.register_initializer(value)

@@ -1,0 +1,38 @@
+"""Weights that a checkpoint stores in fewer bits, under the names and shapes of the model in floats.
+
+One file a format, with its layout and formula; all of them are `Scaled` sources, which read the packed numbers of the
+outputs that are asked for. Those of 4 bits say what they are in 4 bits too: `Source.int4`.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from speccompile.compiler.checkpoints.quantization import Quantization, lacking
+from speccompile.compiler.weights.quantized import awq, compressed, fp8, gptq, mxfp4
+from speccompile.compiler.weights.quantized.packed import Packed
+from speccompile.compiler.weights.quantized.stock import Stock
+from speccompile.compiler.weights.source import Source
+
+_FORMATS: dict[str, Callable[[Stock], dict[str, Source]]] = {
+    "gptq": gptq.find,
+    "awq": awq.find,
+    "compressed-tensors": compressed.find,
+    "fp8": fp8.find,
+    "mxfp4": mxfp4.find,
+}
+"""Method, as in `checkpoints.quantization.METHODS` -> the weights of a checkpoint."""
+
+
+def dequantized(
+    folder: Path, said: Quantization, weights: Mapping[str, Source], others: Mapping[str, Packed]
+) -> tuple[dict[str, Source], set[str]]:
+    """The weights that are made of several tensors of a checkpoint, and the names of those tensors.
+
+    weights and others: all of its tensors, those of floats and the rest. Raises CheckpointError, naming tensor and
+    shape, where they are not what the config says.
+    """
+    stock = Stock(folder, said, weights, others)
+    found = _FORMATS[said.method](stock)
+    if not found:
+        raise lacking(folder, said, "no tensor of that kind", f"weights as {said.text}")
+    return found, stock.taken

@@ -1,0 +1,39 @@
+"""fp8: a float8 weight [N, K], or [E, N, K] of experts, beside its scales; see `tiled`.
+
+The scales of `X.weight` are `X.weight_scale_inv` as in DeepSeek and Qwen, `X.weight_scale`, or under the names that
+transformers' FineGrainedFP8HfQuantizer renames to the first.
+"""
+
+from speccompile.compiler.weights.quantized.packed import Packed
+from speccompile.compiler.weights.quantized.stock import FLOATS8, Stock
+from speccompile.compiler.weights.quantized.tiled import tiled
+from speccompile.compiler.weights.source import Source
+
+ACTIVATIONS = (
+    "activation_scale", "input_scale", "output_scale", "qscale_act", "k_scale", "v_scale", "q_scale",
+)  # fmt: skip
+"""Of activations and caches, which stay floats."""
+
+
+def find(stock: Stock) -> dict[str, Source]:
+    found = {name: _weight(stock, name) for name in stock.floats8()}
+    for name in ACTIVATIONS:
+        for joint in (".", "_"):
+            for before in stock.ending(f"{joint}{name}"):
+                stock.take(f"{before}{joint}{name}")
+    return found
+
+
+def _weight(stock: Stock, name: str) -> Source:
+    numbers, module = stock.packed(name, *FLOATS8), name.removesuffix(".weight")
+    names = (f"{name}_scale_inv", f"{name}_scale", f"{module}.scale", f"{module}.qscale_weight")
+    scales, chosen = _first(stock, names)
+    return tiled(stock, chosen, numbers, scales)
+
+
+def _first(stock: Stock, names: tuple[str, ...]) -> tuple[Source | Packed | None, str]:
+    for name in names:
+        tensor = stock.take(name)
+        if tensor is not None:
+            return tensor, name
+    return None, names[0]

@@ -1,0 +1,43 @@
+"""MXFP4, as in GPT-OSS: X_blocks uint8 [E, N, groups, 16], X_scales uint8 [E, N, groups], for the weight X [E, K, N].
+
+    weight[e, k, n] = e2m1(four bits of blocks[e, n, g]) * 2 ** (scales[e, n, g] - 127)       g = k // 32
+
+The low half of a byte comes first. transformers.integrations.mxfp4, `convert_moe_packed_tensors`; e2m1: OCP
+Microscaling Formats, section 5.3.3.
+"""
+
+from math import prod
+
+from speccompile.compiler.weights.quantized.packed import E2M1, Packed, nibbles
+from speccompile.compiler.weights.quantized.scaled import Codes, Groups, Scaled
+from speccompile.compiler.weights.quantized.stock import Stock, scales_of
+from speccompile.compiler.weights.source import Source, Stacked
+
+_MARK, _SCALES = "_blocks", "_scales"
+_GROUP, _AXES = 32, 4
+
+
+def find(stock: Stock) -> dict[str, Source]:
+    return {name: _weight(stock, name) for name in stock.ending(_MARK)}
+
+
+def _weight(stock: Stock, name: str) -> Source:
+    blocks, scales = stock.packed(f"{name}{_MARK}", "U8"), stock.packed(f"{name}{_SCALES}", "U8", "F8_E8M0")
+    if len(blocks.shape) != _AXES or blocks.shape[-1] * 2 != _GROUP:
+        raise stock.wrong(f"{name}{_MARK}", blocks, "U8 [experts, outputs, groups, 16]")
+    stock.check(f"{name}{_SCALES}", scales, blocks.shape[:-1])
+    experts = [_Mxfp4(blocks.picked(index), scales.picked(index)) for index in range(blocks.shape[0])]
+    return Stacked([expert.turned((1, 0)) for expert in experts])
+
+
+class _Mxfp4(Scaled):
+    """One expert [N, K]. Two bits behind the point and an exponent: bfloat16 holds all of its numbers."""
+
+    def __init__(self, blocks: Packed, scales: Packed) -> None:
+        shape = (blocks.shape[0], prod(blocks.shape[1:]) * 2)
+        super().__init__(shape, Groups(_GROUP), {"blocks": blocks, "scales": scales}, "bfloat16")
+
+    def codes(self, part: slice) -> Codes:
+        blocks = self._made_of["blocks"].rows(part)
+        numbers = E2M1[nibbles(blocks.reshape(len(blocks), -1))]
+        return Codes(numbers.T, scales_of(self._made_of["scales"], part).T, None)

@@ -1,0 +1,18 @@
+"""The assistant that comes with a Gemma 4: layers without keys and values, over those of the target's last layers."""
+
+from speccompile.drafters.assistant.dialects import DIALECTS
+from speccompile.drafters.assistant.reading import read
+from speccompile.drafters.family import GROWING, HEAD, Family
+
+FAMILY = Family(
+    "assistant",
+    "Gemma 4's assistant: layers without caches of their own, over those of the target's last layers",
+    ("model", "revision", "tokens", "sample", "tree"),
+    GROWING,
+    weights=HEAD,
+    needs={"model": ("the folder of the assistant", "demo/assistant")},
+    graphs="fused",
+    reads_caches=True,
+    dialects=DIALECTS,
+    read=read,
+)

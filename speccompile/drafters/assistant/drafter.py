@@ -1,0 +1,131 @@
+"""Gemma 4's assistant: it reads the target's caches, and keeps nothing. Whatever it drafts stands at one position."""
+
+import torch
+from torch import Tensor, nn
+
+from speccompile.compiler.step.attention import HOOK, LayerAttention, Pass, running
+from speccompile.compiler.step.decoder import Decoder
+from speccompile.compiler.step.draft import Accepted, Drafter, State
+from speccompile.compiler.step.draft.reading import Reader, Reading
+from speccompile.contract import PARTS
+from speccompile.drafters.assistant.network import Assistant, load_assistant
+from speccompile.drafters.assistant.reading import SLIDING, borrowed_layers
+from speccompile.drafters.site import Site, token_by_token
+from speccompile.errors import CheckpointError
+from speccompile.plan.head import HeadPlan
+
+
+def make(site: Site) -> Drafter:
+    """Drafts token by token, in any shape."""
+    return token_by_token(site, AssistantReader(site.head, site.target(), load_assistant(site.head)))
+
+
+class AssistantReader(Reader):
+    """h' = layers(pre_projection([embedding of the token ; h])), with queries alone, over the target's keys and values
+    of what was committed; logits = head(h'), and what stands for h behind the next token is post_projection(h').
+
+    The first h is what the target's final norm gives at the last committed token. Every draft stands where the bonus
+    token does. A layer of a window sees one row more than that many: so does transformers.
+    """
+
+    catches_up = False
+
+    def __init__(self, head: HeadPlan, target: Decoder, network: Assistant) -> None:
+        super().__init__()
+        self.taps, self.size, self.network = head.taps, head.vocabulary_size, network
+        self.embed: nn.Module = target.model.get_input_embeddings()  # with the scale that it may have
+        self.clamp, self.layers, self.borrows = target.clamp, target.layers, borrowed_layers(head)
+        batch, rows = target.shape.batch_size, target.shape.rows
+        network.model.set_attn_implementation(HOOK)
+        config = network.model.config
+        self.kinds = list(config.layer_types)
+        # The last window + 1 rows before the bonus token, whose own is not there: distances 1 to window + 1.
+        self.windows = [config.sliding_window + 2 if kind == SLIDING else 0 for kind in self.kinds]
+        self.places = {kind: self.kinds.index(kind) for kind in self.kinds}  # the first layer of each kind, in order
+        self.shapes = {kind: _cache_shapes(self.layers[self.borrows[kind]], batch, rows) for kind in self.places}
+        self._check(head)
+
+    def _check(self, head: HeadPlan) -> None:
+        """Raises CheckpointError where the target's keys are none that the assistant's queries can read."""
+        for layer in self.network.model.layers:
+            attention = layer.self_attn
+            heads, width = self.layers[self.borrows[attention.layer_type]].key_shape
+            own = self.network.model.config.num_attention_heads // attention.num_key_value_groups
+            if (heads, width) != (own, attention.head_dim):
+                raise CheckpointError(
+                    f"{head.folder}: received an assistant whose layer {attention.layer_idx} reads {own} heads of "
+                    f"width {attention.head_dim}, expected {heads} of width {width}, which the target has",
+                    hint="use the assistant that was trained for this target",
+                )
+
+    def attentions(self) -> list[LayerAttention]:
+        """Of its own layers: the first of each kind stands for the cache that all of them read."""
+        found = []
+        for index, (kind, window) in enumerate(zip(self.kinds, self.windows, strict=True)):
+            theirs, place = self.layers[self.borrows[kind]], self.places[kind]
+            source = None if place == index else place
+            found.append(LayerAttention(theirs.key_shape, theirs.value_shape, window, source=source))
+        return found
+
+    def states(self) -> list[State]:
+        return []
+
+    def borrowed(self) -> list[State]:
+        return [
+            State(f"{PARTS[0]}.{name}.{self.borrows[kind]}", torch.float32, shape)
+            for kind, shapes in self.shapes.items()
+            for name, shape in zip(("key", "value"), shapes, strict=True)
+        ]
+
+    def begin(self, accepted: Accepted, states: list[Tensor]) -> "AssistantReading":
+        return AssistantReading(self, accepted, states)
+
+
+class AssistantReading(Reading):
+    """One round. Made, it has read the bonus token."""
+
+    def __init__(self, reader: AssistantReader, accepted: Accepted, caches: list[Tensor]) -> None:
+        assert accepted.features is not None, "a drafter with taps is given features"
+        self.reader, self.caches, self.end = reader, caches, accepted.length + accepted.n_path
+        self.position = reader.clamp(self.end)[:, None]  # [B, 1]: of the bonus token
+        self.bonus = accepted.path.gather(1, accepted.n_path[:, None])
+        last = (accepted.n_path - 1).clamp(min=0)[:, None, None].expand(-1, -1, accepted.features.shape[2])
+        self.logits = self._run(self.bonus, accepted.features.gather(1, last))
+
+    def read(self, tokens: Tensor, depth: int, ancestors: Tensor, parents: Tensor) -> Tensor:
+        """As `Reading.read`; of what was drafted before, a draft knows its parent's output alone."""
+        return self._run(tokens, self.hidden.gather(1, parents[:, :, None].expand(-1, -1, self.hidden.shape[2])))
+
+    def _run(self, tokens: Tensor, hidden: Tensor) -> Tensor:
+        """tokens int64 [B, T], hidden [B, T, H] -> logits float32 [B, T, V]."""
+        network, reader = self.reader.network, self.reader
+        current, shared = self._begin(tokens)
+        read = network.pre_projection(torch.cat([reader.embed(tokens), hidden], -1))
+        with running(current):
+            found = network.model(
+                inputs_embeds=read, position_ids=self.position.expand(tokens.shape), use_cache=False,
+                attention_mask=dict.fromkeys(reader.kinds), shared_kv_states=shared,
+                logits_to_keep=None,  # all: another number lets transformers cut rows off, and fail
+            )  # fmt: skip
+        self.hidden = network.post_projection(found.last_hidden_state)
+        return network.logits(found.last_hidden_state).to(torch.float32)
+
+    def _begin(self, tokens: Tensor) -> tuple[Pass, dict[str, tuple[Tensor, Tensor]]]:
+        """A pass over the borrowed caches, and what transformers calls the shared states: one row a cache that nobody
+        sees."""
+        reader, shared = self.reader, {}
+        current = Pass(self.caches, self.end, reader.windows, layers=reader.attentions())
+        position = self.position.expand(tokens.shape)
+        current.look(position, self.position, torch.zeros_like(position, dtype=torch.bool)[:, :, None])
+        for kind, place in reader.places.items():
+            rows = (torch.zeros(tokens.shape[0], shape[1], 1, shape[3]) for shape in reader.shapes[kind])
+            shared[kind] = current.layers[place].update(*rows)
+        return current, shared
+
+    def commit(self) -> list[Tensor]:
+        """Nothing is kept."""
+        return []
+
+
+def _cache_shapes(layer: LayerAttention, batch: int, rows: int) -> list[tuple[int, ...]]:
+    return [(batch, heads, rows, width) for heads, width in (layer.key_shape, layer.value_shape)]

@@ -1,0 +1,87 @@
+"""transformers' own assistant over what its target leaves when it has read the whole text: the loop of its candidate
+generator (`SinglePositionMultiTokenCandidateGenerator`) behind a prefill of everything that is known.
+
+Its `generate` shows the assistant more where drafts were refused: rows of them stay in what it hands over.
+"""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+
+from speccompile.compiler.checkpoints.objects import CONFIG, read_object
+from speccompile.compiler.prove.drafts import Fed, Teacher
+from speccompile.compiler.prove.reference import Logits, whole_caches
+from speccompile.drafters.assistant.network import Assistant, every_layer_shares
+from speccompile.drafters.assistant.reading import FULL, KINDS, TEXT, borrowed_layers
+from speccompile.drafters.probe import before_norm
+from speccompile.drafters.site import Site
+from speccompile.drafters.small import write_small
+from speccompile.drafters.weights import read_tensors
+from speccompile.plan.head import HeadPlan
+
+
+def teachers(site: Site) -> list[Teacher]:
+    """The assistant alone, and the target's eager caches."""
+    model, assistant, borrowed = site.eager(), _assistant(site.head), borrowed_layers(site.head)
+    model.set_attn_implementation("eager")
+    embed = model.get_input_embeddings()
+
+    @torch.no_grad()
+    def logits(fed: Fed, drafts: list[int]) -> Logits:
+        *committed, bonus = fed.known
+        caches = whole_caches(model)
+        model(input_ids=torch.tensor([committed]), cache=caches)
+        shared = {kind: (caches.layers[each].keys, caches.layers[each].values) for kind, each in borrowed.items()}
+        shared = dict.fromkeys(KINDS, next(iter(shared.values()))) | shared  # its masks ask for both
+        assert fed.features is not None
+        hidden, position, found = torch.tensor(fed.features[None, -1:]), torch.tensor([[len(committed)]]), []
+        for token in [bonus, *drafts]:
+            read = torch.cat([embed(torch.tensor([[token]])), hidden], -1)
+            output = assistant(inputs_embeds=read, position_ids=position, shared_kv_states=shared)
+            found.append(output.logits[0, 0])
+            hidden = output.last_hidden_state
+        return torch.stack(found).float().numpy()
+
+    return [logits]
+
+
+def _assistant(head: HeadPlan) -> PreTrainedModel:
+    """transformers' class, with the weights of the folder."""
+    config = AutoConfig.for_model(**(read_object(head.folder / CONFIG) or {}))
+    with every_layer_shares(config.get_text_config()):
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager")
+    tensors = read_tensors(head)
+    model.load_state_dict(tensors | {"lm_head.weight": tensors["model.embed_tokens.weight"]})
+    return model.eval().requires_grad_(False)
+
+
+def small(head: HeadPlan, hidden_size: int, vocabulary_size: int, target_layers: int, folder: Path) -> HeadPlan:
+    """As many layers, all over the keys and values of a small target's last, and a sparse head where there is one."""
+    written = read_object(head.folder / CONFIG) or {}
+    layers, centroids = written[TEXT]["num_hidden_layers"], vocabulary_size // 2
+    text = {
+        "model_type": written[TEXT]["model_type"], "vocab_size": vocabulary_size, "hidden_size": hidden_size,
+        "intermediate_size": 48, "num_hidden_layers": layers, "layer_types": [FULL] * layers,
+        "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16, "global_head_dim": 16,
+        "hidden_size_per_layer_input": 0, "vocab_size_per_layer_input": 0,
+    }  # fmt: skip
+    is_sparse = head.switches["centroids"] is not None
+    sparse = {"centroids": centroids, "top_k": centroids // 2} if is_sparse else dict.fromkeys(("centroids", "top_k"))
+    made = replace(
+        head, folder=folder, files=(), hidden_size=hidden_size, vocabulary_size=vocabulary_size,
+        switches={**dict.fromkeys(KINDS), FULL: target_layers - 1, **sparse},
+    )  # fmt: skip
+    folder.mkdir(parents=True)
+    (folder / CONFIG).write_text(json.dumps({"model_type": written["model_type"], TEXT: text}))
+    shapes = {name: tuple(tensor.shape) for name, tensor in Assistant(made).state_dict().items()}
+    scalars = {name: torch.ones(1) for name in shapes if name.endswith("layer_scalar")}
+    order = {name: torch.arange(vocabulary_size).flip(0) for name in shapes if name.endswith("token_ordering")}
+    return replace(made, tensors=write_small(shapes, folder, vocabulary_size, scalars | order))
+
+
+def readings(head: HeadPlan, layers: int) -> dict[str, HeadPlan]:
+    """What is mistaken most often: the last residual for what its norm gives."""
+    return before_norm(head, layers)

@@ -1,0 +1,66 @@
+"""BiTA: the target reads the bonus token and mask tokens behind it; the mask tokens also see a prefix of their own."""
+
+import torch
+from torch import Tensor, nn
+
+from speccompile.compiler.step.decoder import Decoder
+from speccompile.compiler.step.draft import Drafter
+from speccompile.compiler.step.draft.target_masks import MaskReader
+from speccompile.drafters.bita.dialects import INNER, MASKS, OUTER, PREFIX
+from speccompile.drafters.site import Site, token_by_token
+from speccompile.drafters.weights import load_head
+from speccompile.errors import UnsupportedModelError
+from speccompile.plan.head import HeadPlan
+
+
+def make(site: Site) -> Drafter:
+    """Drafts a chain. Raises UnsupportedModelError for a target with windows of attention."""
+    masks, prefix = parts(site.head)
+    target = check_windows(site.target(), site.plan.target.reference)
+    return token_by_token(site, MaskReader(target, masks[: site.plan.drafter.tokens - 1], prefix))
+
+
+def check_windows(target: Decoder, reference: str) -> Decoder:
+    """The target, if it has none. Raises UnsupportedModelError."""
+    if not any(layer.window for layer in target.layers):
+        return target
+    raise UnsupportedModelError(
+        f"received the target '{reference}', whose attention has a window, expected one without: BiTA does not say "
+        "whether its prefix is seen from beyond",
+        hint="use another drafter for this target",
+    )
+
+
+class Trained(nn.Module):
+    """What the file holds."""
+
+    def __init__(self, head: HeadPlan) -> None:
+        super().__init__()
+        self.count, self.heads, self.width = (
+            int(head.switches[name] or 0) for name in ("mask_num", "key_heads", "head_dim")
+        )
+        shapes = {name: source.shape for name, source in head.tensors.items()}
+        self.mask_tokens = nn.Embedding(*shapes[MASKS])
+        self.prefix_encoder = nn.ModuleDict({"embedding": nn.Embedding(*shapes[PREFIX])})
+        if f"{INNER}.weight" in shapes:
+            (inner, hidden), (rows, _) = shapes[f"{INNER}.weight"], shapes[f"{OUTER}.weight"]
+            self.prefix_encoder["trans"] = nn.Sequential(nn.Linear(hidden, inner), nn.Tanh(), nn.Linear(inner, rows))
+
+    def masks(self) -> Tensor:
+        """The embeddings of the mask tokens, float32 [L, H]."""
+        return self.mask_tokens.weight.expand(self.count, -1)
+
+    def prefix(self) -> list[Tensor]:
+        """Key and value float32 [G, P, D] of the first layer, of the second, .. (P-tuning v2, Liu et al. 2021)."""
+        rows = self.prefix_encoder["embedding"].weight
+        if "trans" in self.prefix_encoder:
+            rows = self.prefix_encoder["trans"](rows)
+        prefix = rows.view(len(rows), -1, self.heads, self.width).permute(1, 2, 0, 3)
+        return [each.contiguous() for each in prefix]
+
+
+@torch.no_grad()
+def parts(head: HeadPlan) -> tuple[Tensor, list[Tensor]]:
+    """Mask tokens and prefix. What a projection makes of the prefix is always the same."""
+    trained = load_head(Trained(head), head)
+    return trained.masks(), trained.prefix()

@@ -1,0 +1,57 @@
+"""transformers' own forward over the embeddings of the whole text and the mask tokens, behind a cache that holds the
+prefix, which the text does not see."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from transformers import DynamicCache
+
+from speccompile.compiler.prove.drafts import Fed, Teacher
+from speccompile.compiler.prove.reference import Logits
+from speccompile.drafters.bita.dialects import MASKS, PREFIX
+from speccompile.drafters.bita.drafter import parts
+from speccompile.drafters.pass_.reference import embedded
+from speccompile.drafters.site import Site
+from speccompile.drafters.small import write_small
+from speccompile.plan.head import HeadPlan
+
+
+def teachers(site: Site) -> list[Teacher]:
+    """The target alone. Of the drafts only their number matters."""
+    (masks, prefix), model = parts(site.head), site.eager()
+    n_prefix = prefix[0].shape[1]
+
+    @torch.no_grad()
+    def logits(fed: Fed, drafts: list[int]) -> Logits:
+        model.set_attn_implementation("eager")
+        read, known = embedded(model, fed.known, masks[: len(drafts)]), len(fed.known)
+        cache = DynamicCache()
+        for layer in range(len(prefix) // 2):
+            cache.update(prefix[2 * layer][None], prefix[2 * layer + 1][None], layer)
+        places = torch.arange(read.shape[1])
+        visible = torch.cat([(places >= known)[:, None].expand(-1, n_prefix), places <= places[:, None]], 1)
+        hidden = torch.where(visible, 0.0, torch.finfo(torch.float32).min)[None, None]
+        found: Logits = (
+            model(inputs_embeds=read, attention_mask=hidden, position_ids=places[None], cache=cache)
+            .logits[0, -1 - len(drafts) :]
+            .float()
+            .numpy()
+        )
+        return found
+
+    return [logits]
+
+
+def small(head: HeadPlan, hidden_size: int, vocabulary_size: int, target_layers: int, folder: Path) -> HeadPlan:
+    """As many mask tokens and rows of a prefix, for a small target with keys of one head of sixteen."""
+    key_heads, width = 1, 16
+    shapes = {
+        MASKS: (head.tensors[MASKS].shape[0], hidden_size),
+        PREFIX: (head.tensors[PREFIX].shape[0], 2 * target_layers * key_heads * width),
+    }
+    return replace(
+        head, folder=folder, files=(), hidden_size=hidden_size, vocabulary_size=vocabulary_size,
+        switches={**head.switches, "key_heads": key_heads, "head_dim": width},
+        tensors=write_small(shapes, folder, vocabulary_size),
+    )  # fmt: skip

@@ -1,0 +1,54 @@
+"""BiTA while it learns: mask tokens and the prefix that they see; the target stays as it is. And new ones, as the
+published code writes them."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from speccompile.drafters.beginning import target_sizes, write_head
+from speccompile.drafters.bita.dialects import MASKS, PREFIX
+from speccompile.drafters.bita.drafter import Trained, check_windows
+from speccompile.drafters.learning import Wanted
+from speccompile.drafters.pass_.training import MaskLearner, mask_rows
+from speccompile.drafters.site import Site
+from speccompile.drafters.sizes import HEADS, LAYERS, said
+from speccompile.drafters.weights import load_head
+
+
+def learner(site: Site, depth: int) -> "BitaLearner":
+    """Raises UnsupportedModelError for a target with windows of attention."""
+    target = check_windows(site.target(), site.plan.target.reference)
+    return BitaLearner(site.head, load_head(Trained(site.head), site.head), target, depth)
+
+
+class BitaLearner(MaskLearner):
+    """With a prefix."""
+
+    network: Trained
+
+    def rows(self) -> tuple[Tensor, Sequence[Tensor]]:
+        return self.network.masks(), self.network.prefix()
+
+
+_INSIDE = "model."
+_SCALE = 0.02
+"""Of the numbers of a new prefix: hardly any of what a mask token sees, at first."""
+
+
+def new(folder: Path, wanted: Wanted) -> None:
+    """Raises RecipeError where no mask token is wanted."""
+    (hidden, vocabulary), config, prompts = target_sizes(wanted), wanted.config, int(wanted.sizes["prompts"])
+    masks, heads, layers = mask_rows(wanted), said(config, *HEADS), said(config, *LAYERS)
+    key_heads = said(config, "num_key_value_heads", default=heads)
+    width = said(config, "head_dim", default=hidden // heads)
+    random = torch.Generator().manual_seed(wanted.seed + 1)
+    prefix = _SCALE * torch.randn(prompts, 2 * layers * key_heads * width, generator=random)
+    words = {
+        "hidden_size": hidden, "num_hidden_layers": layers, "num_attention_heads": heads,
+        "num_key_value_heads": key_heads, "head_dim": width, "vocab_size": vocabulary, "mask_num": len(masks),
+        "mask_diff": True, "prompt_num": prompts, "prefix_projection": False,
+        "base_model_name_or_path": wanted.reference,
+    }  # fmt: skip
+    write_head(folder, words, {_INSIDE + MASKS: masks, _INSIDE + PREFIX: prefix})

@@ -1,0 +1,42 @@
+"""From the plan to the modules that look up beside a drafter, or for it."""
+
+from speccompile.compiler.step.decoder import CacheShape
+from speccompile.compiler.step.draft import Drafter
+from speccompile.compiler.step.draft.cascade import Gate, Tail, Wider
+from speccompile.compiler.step.draft.language import DecoderReader
+from speccompile.compiler.step.draft.lookup import Lookup
+from speccompile.compiler.step.draft.reading import Reader
+from speccompile.compiler.step.draft.vertical import DraftedFor
+from speccompile.plan.plan import InnerPlan, LookupPlan, Plan
+from speccompile.tree import Tree, chain
+
+
+def make_lookup(plan: LookupPlan | InnerPlan, tree: Tree | None = None) -> Lookup:
+    """Fills a tree, by default a chain of its own."""
+    return Lookup(tree or chain(plan.tokens), plan.ngram)
+
+
+def cascaded(drafter: Drafter, plan: Plan, shape: CacheShape) -> Drafter:
+    """A drafter with all that the plan has beside it."""
+    cascade, text, vocabulary = plan.drafter.cascade, _text(shape), plan.target.facts.vocabulary_size
+    if cascade is None:
+        return drafter
+    if cascade.then is not None:
+        drafter = Tail(drafter, make_lookup(cascade.then), text, vocabulary)
+    if cascade.gate is not None and cascade.gate.by_host:
+        return Wider(drafter, plan.drafter.tokens)
+    if cascade.gate is not None:
+        assert drafter.shape is not None, "the plan refuses gates beside trees that the drafter makes"
+        lookup = make_lookup(cascade.gate, None if drafter.shape.is_chain else drafter.shape)
+        drafter = Gate(drafter, lookup, cascade.gate.match, text, vocabulary)
+    return drafter
+
+
+def drafted_for(reader: Reader, tokens: int, inner: InnerPlan, shape: CacheShape) -> Drafter:
+    """A chain by a language model for which a lookup drafts."""
+    assert isinstance(reader, DecoderReader), "the plan refuses it for others"
+    return DraftedFor(reader, tokens, make_lookup(inner), inner.passes, _text(shape), inner.lenience)
+
+
+def _text(shape: CacheShape) -> tuple[int, int]:
+    return shape.batch_size, shape.rows

@@ -1,0 +1,81 @@
+"""A config in the words of transformers' Llama and Qwen 3 -> the description of its layers."""
+
+from collections.abc import Collection
+from typing import Any
+
+from speccompile.drafters.dialects import Keys
+from speccompile.plan.head import TensorSource
+from speccompile.plan.layers import LayerShape
+
+ROPE_TYPES = ("default", "linear", "dynamic", "llama3", "yarn", "longrope", "proportional")
+_NO_LAYER = "only dense decoder layers of Llama's and Qwen's form are compiled"
+_FOREIGN = (
+    "kv_lora_rank", "q_lora_rank", "num_experts", "num_local_experts", "n_routed_experts", "attention_sinks",
+    "final_logit_softcapping", "attn_logit_softcapping", "query_pre_attn_scalar", "partial_rotary_factor",
+)  # fmt: skip
+"""Keys of layers that compute something else."""
+
+
+def read_layers(
+    keys: Keys, tensors: dict[str, TensorSource], count: int | None = None, first: int = 0, known: Collection[str] = ()
+) -> LayerShape:
+    """The decoder layers that a config describes; a bias is there where the config says so or the file has one.
+
+    tensors: by our names. count: of the layers, where the config does not say it. first: the number of the first layer.
+    known: keys of other layers that say something else here.
+    """
+    for key in _FOREIGN:
+        if key not in known:
+            keys.expect(key, reason=_NO_LAYER)
+    heads = keys.count("num_attention_heads")
+    hidden = keys.count("hidden_size")
+    layers = count or keys.count("num_hidden_layers", default=1)
+    model_type = str(keys.values.get("model_type") or "llama")
+    bias = keys.flag("attention_bias", "qkv_bias", default=False)
+    own = f"layers.{first}.self_attn."
+    keys.ignore("num_hidden_layers", "vocab_size", "max_seq_len")
+    return LayerShape(
+        hidden_size=hidden,
+        intermediate_size=keys.count("intermediate_size"),
+        heads=heads,
+        kv_heads=keys.count("num_key_value_heads", default=heads),
+        head_dim=keys.count("head_dim", default=max(1, hidden // heads)),
+        eps=keys.number("rms_norm_eps", default=1e-6),
+        activation=keys.word("hidden_act", "hidden_activation", default="silu"),
+        rope=_rope(keys),
+        positions=keys.count("max_position_embeddings", default=2048),
+        windows=_windows(keys, layers),
+        qk_norm=f"{own}q_norm.weight" in tensors or model_type == "qwen3",
+        qkv_bias=bias or f"{own}q_proj.bias" in tensors,
+        output_bias=(bias and model_type == "llama") or f"{own}o_proj.bias" in tensors,
+        mlp_bias=keys.flag("mlp_bias", default=False),
+    )
+
+
+def _rope(keys: Keys) -> dict[str, Any]:
+    """transformers' `rope_parameters`; older configs say `rope_theta` and `rope_scaling`. By default 10000."""
+    theta = keys.number("rope_theta", default=10000.0)
+    written = keys.get("rope_parameters", "rope_scaling", default={})
+    if not isinstance(written, dict):
+        raise keys.wrong("rope_scaling", written, "a mapping or null")
+    rope = {"rope_theta": theta} | {name: value for name, value in written.items() if value is not None}
+    kind = rope.pop("type", None)
+    rope.setdefault("rope_type", kind or "default")
+    if rope["rope_type"] not in ROPE_TYPES:
+        raise keys.wrong("rope_scaling", rope["rope_type"], f"one of {', '.join(ROPE_TYPES)}")
+    original = keys.get("original_max_position_embeddings")
+    if original is not None:
+        rope.setdefault("original_max_position_embeddings", original)
+    return rope
+
+
+def _windows(keys: Keys, layers: int) -> tuple[int, ...]:
+    """The attention window of every layer, 0 for none."""
+    window = keys.get("sliding_window", default=0)
+    kinds = keys.get("layer_types")
+    uses = keys.get("use_sliding_window", default=kinds is not None)
+    if kinds is None:
+        return (window if uses else 0,) * layers
+    if not isinstance(kinds, list) or len(kinds) != layers or set(kinds) - {"full_attention", "sliding_attention"}:
+        raise keys.wrong("layer_types", kinds, f"{layers} times full_attention or sliding_attention")
+    return tuple(window if kind == "sliding_attention" else 0 for kind in kinds)

@@ -1,0 +1,28 @@
+"""DFlash (Chen et al. 2026) and DFlash2: a block of drafts in one pass over the target's features."""
+
+from speccompile.drafters.dflash.dialects import DIALECTS, ZLAB, ZLAB_2
+from speccompile.drafters.dflash.reading import read
+from speccompile.drafters.dflash.sizes import SIZES, default_taps, refused
+from speccompile.drafters.family import HEAD, IN_BLOCKS, Family, Training
+
+FAMILY = Family(
+    "dflash",
+    "DFlash and DFlash2: a block of drafts in one pass over the target's features",
+    ("model", "revision", "tokens", "sample", "tree", "taps", "switches"),
+    IN_BLOCKS,
+    weights=HEAD,
+    needs={"model": ("the folder of the head", "demo/head")},
+    graphs="fused",
+    dialects=DIALECTS,
+    read=read,
+    training=Training(
+        sizes=SIZES,
+        dialects=(ZLAB,),
+        depth=7,
+        taps=default_taps,
+        anchors=512,
+        bounded=True,
+        refusal=refused,
+        unwritable={ZLAB_2: "tokens that its selector leaves out have no probability to learn from"},
+    ),
+)

@@ -1,0 +1,52 @@
+"""DFlash2's layers: what goes into attention and MLP, and what comes out, is mixed with the slots before it."""
+
+import torch
+from torch import Tensor, nn
+
+from speccompile.compiler.step.attention import Pass
+from speccompile.compiler.step.draft.layers import Layer, Turn
+from speccompile.plan.layers import LayerShape
+
+
+class Convolution(nn.Module):
+    """Causal convolutions of the slots of a block, in groups of channels, around a part of a layer. Each slot's kernels
+    are those of the module and what its own hidden state adds to them, the same for all channels of a group."""
+
+    def __init__(self, width: int, kernel: int, group: int) -> None:
+        super().__init__()
+        self.kernel, self.group = kernel, group
+        self.base_kernel = nn.Parameter(torch.zeros(2, kernel, width))
+        self.kernel_projection = nn.Linear(width, 2 * kernel * (width // group), bias=False)
+
+    def before(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """What the part reads [B, S, h], and what its slots add to the kernels behind it."""
+        added = self.kernel_projection(x).unflatten(-1, (2, self.kernel, -1))
+        return self._mixed(x, added[:, :, 0], self.base_kernel[0]), added[:, :, 1]
+
+    def behind(self, x: Tensor, added: Tensor) -> Tensor:
+        """What comes out of the part, mixed."""
+        return self._mixed(x, added, self.base_kernel[1])
+
+    def _mixed(self, x: Tensor, added: Tensor, base: Tensor) -> Tensor:
+        """x [B, S, h], added [B, S, kernel, groups], base [kernel, h]."""
+        mixed = torch.zeros_like(x)
+        for back in range(self.kernel):
+            shifted = x if back == 0 else torch.cat([torch.zeros_like(x[:, :back]), x[:, :-back]], 1)
+            factors = base[back] + added[:, :, back].repeat_interleave(self.group, -1)
+            mixed = mixed + shifted * factors
+        return mixed
+
+
+class ConvolvedLayer(Layer):
+    """A decoder layer with such convolutions; its context is as it is."""
+
+    def __init__(self, layers: LayerShape, index: int, kernel: int, group: int) -> None:
+        super().__init__(layers, index)
+        self.attention_conv = Convolution(layers.hidden_size, kernel, group)
+        self.mlp_conv = Convolution(layers.hidden_size, kernel, group)
+
+    def forward(self, x: Tensor, current: Pass, turn: Turn) -> Tensor:
+        read, added = self.attention_conv.before(self.input_layernorm(x))
+        x = x + self.attention_conv.behind(self.self_attn(read, current, turn), added)
+        read, added = self.mlp_conv.before(self.post_attention_layernorm(x))
+        return x + self.mlp_conv.behind(self.mlp(read), added)

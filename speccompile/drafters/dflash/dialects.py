@@ -1,0 +1,66 @@
+"""Who publishes DFlash heads, and how they write them."""
+
+from speccompile.drafters.dialects import Dialect
+
+SPECULATORS, DEEPSPEC, TRANSFORMERS = "speculators", "DeepSpec", "transformers"
+ZLAB, ZLAB_2 = "z-lab", "z-lab DFlash2"
+
+BACKBONE = {
+    r"(fc|hidden_norm|norm|embed_tokens|lm_head)\.weight": r"\1.weight",
+    r"layers\.(\d+)\.((?:self_attn|mlp|input_layernorm|post_attention_layernorm)\..+)": r"layers.\1.\2",
+    r"mask_embedding(?:\.weight)?": "mask_embedding",
+    r"d2t": "d2t",
+    r"t2d|verifier_(?:lm_head|norm)\.weight": None,  # of training
+    r".*rotary_emb\.inv_freq": None,  # the config says it
+}
+_SELECTING = BACKBONE | {
+    r"layers\.(\d+)\.((?:attention|mlp)_conv\..+)": r"layers.\1.\2",
+    r"candidate_selector\.(predecessor|successor)_codebook(?:\.weight)?": r"candidate_selector.\1_codebook.weight",
+    r"candidate_selector\.hidden_projection\.weight": "candidate_selector.hidden_projection.weight",
+}
+_MUSE = BACKBONE | {r"encoder\.fc\.weight": "fc.weight", r"encoder\.output_norm_enc\.weight": "hidden_norm.weight"}
+
+_SPECULATOR = "speculators_model_type"
+_DFLASH = ("*DFlash*", "*DSpark*")
+
+REFUSED = (
+    Dialect("Domino", keys=("dflash_config.projector_type=domino",), refused="its GRU head is not compiled"),
+    Dialect(
+        "DFlash with attention sinks",
+        _DFLASH,
+        tensors=("*.sinks",),
+        refused="attention sinks of a drafter are not compiled",
+    ),
+    Dialect(
+        "DFlash with fused projections",
+        _DFLASH,
+        tensors=("*.self_attn.qkv_proj.*",),
+        refused="fused projections (qkv_proj) are not compiled",
+    ),
+    Dialect("DFlash with gates", _DFLASH, tensors=("*.g_proj.*",), refused="gated attention (g_proj) is not compiled"),
+    Dialect(
+        "DeepSpec for Gemma 4",
+        ("Gemma4DSpark*",),
+        refused="its layers have norms and scales of Gemma's, which are not compiled",
+    ),
+)
+"""What comes before both kinds of block drafters."""
+
+DIALECTS = (
+    *REFUSED,
+    Dialect(SPECULATORS, keys=("speculators_model_type=dflash",), names=BACKBONE),
+    Dialect(SPECULATORS, keys=("speculators_model_type=dflash2",), names=_SELECTING),
+    # The very name of DSpark, without what DSpark adds.
+    Dialect(
+        DEEPSPEC,
+        ("Qwen3DSparkModel",),
+        keys=("markov_rank=0",),
+        lacks=("enable_confidence_head=true",),
+        names=BACKBONE,
+    ),
+    Dialect(TRANSFORMERS, ("MuseGlimmerAssistant*",), names=_MUSE),
+    Dialect(ZLAB_2, ("*DFlash2*",), lacks=(_SPECULATOR,), names=_SELECTING),
+    # SpecForge writes the same.
+    Dialect(ZLAB, ("*DFlash*",), lacks=("dflash_config.projector_type=dspark", _SPECULATOR), names=BACKBONE),
+)
+"""Sections 5.1 and 5.2 of the families' facts: recognised in this order."""

@@ -1,0 +1,274 @@
+"""The folder of a block drafter -> its description. What DFlash and DSpark have in common is read here."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from speccompile.drafters.config import read_layers
+from speccompile.drafters.dflash.dialects import DEEPSPEC, SPECULATORS, TRANSFORMERS
+from speccompile.drafters.dflash.sections import Sections
+from speccompile.drafters.dialects import Dialect, check_tensors
+from speccompile.drafters.proposal import read_proposal
+from speccompile.drafters.target import (
+    base_note,
+    check_sizes,
+    chosen_taps,
+    inputs,
+    outputs,
+    switches,
+    target_hidden_size,
+    target_layers,
+)
+from speccompile.errors import CheckpointError
+from speccompile.plan.head import HeadFolder, HeadPlan, HeadRequest, Switch, TensorSource
+from speccompile.plan.layers import LayerShape, Shapes
+from speccompile.tree import MOST_DEPTH
+
+Switches = dict[str, Switch]
+Tensors = Mapping[str, TensorSource]
+
+SELECTING = ("conv_kernel_size", "conv_group_size", "selector_rank", "selector_top_k")
+"""Switches of DFlash2 alone."""
+SLIDING = "sliding_attention"
+_MASK_FILE = "mask_embedding.pt"
+
+
+def read(folder: HeadFolder, request: HeadRequest, dialect: Dialect, evidence: str) -> HeadPlan:
+    """Raises CheckpointError for what is wrong with the folder, RecipeError for a head of another target."""
+    plan = read_block(folder, request, dialect, evidence, _own_switches, own_shapes)
+    if "selector_rank" in plan.switches and plan.draft_vocabulary_size != plan.vocabulary_size:
+        raise CheckpointError(
+            f"{folder.path}: received a DFlash2 head over {plan.draft_vocabulary_size} tokens, expected all of the "
+            f"target's {plan.vocabulary_size}: its selector is not defined for a part of them",
+            hint="report the dialect with its config.json",
+        )
+    return plan
+
+
+def read_block(
+    folder: HeadFolder,
+    request: HeadRequest,
+    dialect: Dialect,
+    evidence: str,
+    own_switches: Callable[[Sections, Tensors], Switches],
+    own: Callable[[LayerShape, Mapping[str, Switch], tuple[int, int]], Shapes],
+) -> HeadPlan:
+    """own_switches: those of the family alone. own: its tensors, by the layers, all switches, and the sizes of the
+    target's vocabulary and of its own."""
+    _check_files(folder)
+    found, sections = dialect.rename(folder), Sections(folder, dialect)
+    hidden = sections.top.count("target_hidden_size", default=target_hidden_size(request))
+    check_sizes(sections.layers, request, hidden, sections.layers.get("vocab_size"))
+    _check_depth(sections, request)
+    taps = chosen_taps(folder, request, _taps(sections, request, dialect), _parts(folder, found, hidden))
+    layers = _layers(sections, found, dialect)
+    chosen = switches(request, _switches(sections, layers, request.kind, dialect) | own_switches(sections, found))
+    _check_switches(sections, chosen, layers, request.target.vocabulary_size)
+    tokens, base = read_proposal(sections.top)
+    sections.top.ignore("draft_vocab_size", "embed_requires_grad", "tie_weights", "num_anchors", "is_causal")
+    sections.nested.expect("shift_label", False, reason="only Domino's heads shift their labels")
+    sections.nested.expect("pure_draft_prefix_len", 0, reason="prefixes of Domino's heads are not compiled")
+    sections.nested.expect("projector_type", request.kind, reason=f"drafter.kind is {request.kind}")
+    sections.refuse_unknown()
+    vocabulary = request.target.vocabulary_size
+    size = found["lm_head.weight"].shape[0] if "lm_head.weight" in found else vocabulary
+    expected = block_shapes(layers, len(taps), hidden, (vocabulary, size)) | own(layers, chosen, (vocabulary, size))
+    ends = () if hidden != layers.hidden_size else ("embed_tokens.weight", "lm_head.weight")
+    found = check_tensors(folder, found, expected, optional=(*ends, "d2t", "mask_embedding"))
+    _check_vocabulary(folder, found, vocabulary)
+    most = int(chosen["block_size"] or 0) - first_slot(chosen)
+    proposed = tokens if tokens and tokens <= most else min(most, MOST_DEPTH)
+    return HeadPlan(
+        request.kind, dialect.name, evidence, folder.path, folder.files, taps, hidden, vocabulary, layers, chosen,
+        found, tokens=most, default_tokens=proposed, base=base,
+        notes=base_note(base, request),
+    )  # fmt: skip
+
+
+def first_slot(said: Mapping[str, Switch]) -> int:
+    """The slot that says the first draft: the anchor's own, or the first mask's."""
+    return 0 if said["sample_from_anchor"] else 1
+
+
+def block_shapes(layers: LayerShape, taps: int, hidden: int, sizes: tuple[int, int]) -> Shapes:
+    """What all block drafters read. hidden: H of the target; sizes: of the target's vocabulary, and of their own."""
+    width = layers.hidden_size
+    expected: Shapes = {
+        "fc.weight": (width, taps * hidden), "hidden_norm.weight": (width,), "norm.weight": (width,),
+        "embed_tokens.weight": (sizes[0], width), "lm_head.weight": (sizes[1], width), "d2t": (sizes[1],),
+        "mask_embedding": (width,),
+    }  # fmt: skip
+    for index in range(layers.count):
+        expected |= layers.tensors(index)
+    return expected
+
+
+def own_shapes(layers: LayerShape, said: Mapping[str, Switch], sizes: tuple[int, int]) -> Shapes:
+    """What DFlash2 adds, nothing for DFlash."""
+    if "selector_rank" not in said:
+        return {}
+    kernel, group, rank = (int(said[name] or 0) for name in SELECTING[:3])
+    width = layers.hidden_size
+    expected: Shapes = {
+        "candidate_selector.predecessor_codebook.weight": (sizes[0], rank),
+        "candidate_selector.successor_codebook.weight": (sizes[0], rank),
+        "candidate_selector.hidden_projection.weight": (rank, width),
+    }
+    for index in range(layers.count):
+        for place in ("attention", "mlp"):
+            expected[f"layers.{index}.{place}_conv.base_kernel"] = (2, kernel, width)
+            expected[f"layers.{index}.{place}_conv.kernel_projection.weight"] = (2 * kernel * (width // group), width)
+    return expected
+
+
+def _own_switches(sections: Sections, found: Tensors) -> Switches:
+    """DFlash2's, where the file has a selector."""
+    sections.top.expect("markov_rank", 0, reason="a Markov head makes it DSpark")
+    sections.top.expect("enable_confidence_head", False, reason="a confidence head makes it DSpark")
+    if not any(name.startswith("candidate_selector.") for name in found):
+        return {}
+    defaults = dict(zip(SELECTING, (2, 16, 256, 16), strict=True))  # of speculators' config; others say all of them
+    said: Switches = {name: sections.of(name).count(name, default=value) for name, value in defaults.items()}
+    return said
+
+
+def _switches(sections: Sections, layers: LayerShape, kind: str, dialect: Dialect) -> Switches:
+    """What changes the formula, whoever says it; see section 5 of the facts."""
+    top, of = sections.top, sections.of
+    is_speculators, model = dialect.name == SPECULATORS, top.values.get("speculators_model_type")
+    # DSpark's heads are trained so by everybody, whatever SpecForge's own sampling does; DeepSpec's DFlash as well.
+    default = kind == "dspark" or dialect.name == DEEPSPEC
+    soft = of("final_logit_softcapping").get("final_logit_softcapping", default=0.0)
+    if not isinstance(soft, int | float):
+        raise top.wrong("final_logit_softcapping", soft, "a number or null")
+    full, sliding = _causal(sections, layers, dialect)
+    if is_speculators:
+        full, sliding = False, not top.flag("sliding_window_non_causal", default=model == "dflash2")
+    return {
+        "block_size": of("block_size").count("block_size"),
+        "mask_token_id": of("mask_token_id").count("mask_token_id", least=0),
+        "sample_from_anchor": of("sample_from_anchor").flag("sample_from_anchor", default=default),
+        "causal": full,
+        "causal_sliding": sliding,
+        "window_from_anchor": is_speculators,
+        "input_embedding_scale": of("input_embedding_scale").number("input_embedding_scale", default=1.0),
+        "output_multiplier": of("output_multiplier").number("output_multiplier", default=1.0),
+        "final_logit_softcapping": max(0.0, float(soft)),
+    }
+
+
+def _causal(sections: Sections, layers: LayerShape, dialect: Dialect) -> tuple[bool, bool]:
+    """Whether full and sliding layers are causal inside a block: by default those that the config calls sliding."""
+    said = sections.top.get("is_causal")
+    said = sections.nested.get("is_causal", "causal") if said is None else said
+    if said is None:
+        is_forced = bool(sections.nested.values.get("use_swa")) and SLIDING not in (
+            sections.layers.values.get("layer_types") or ()
+        )
+        return False, not is_forced and dialect.name != TRANSFORMERS
+    if not isinstance(said, bool):
+        raise sections.top.wrong("is_causal", said, "true, false or null")
+    return said, said
+
+
+def _layers(sections: Sections, found: dict[str, TensorSource], dialect: Dialect) -> LayerShape:
+    """The layers, with their windows as z-lab counts them: a slot sees what lies fewer tokens behind it."""
+    keys = sections.layers
+    if dialect.name == TRANSFORMERS:
+        for key in ("rope_parameters", "layer_types"):  # whose defaults are not what others mean by silence
+            if keys.values.get(key) is None:
+                raise keys.wrong(key, None, "what transformers writes there")
+    known = ("final_logit_softcapping",) if keys is sections.top else ()
+    layers = read_layers(keys, found, known=known)
+    kinds = _kinds(sections, layers.count)
+    window = sections.nested.get("swa_window_size", default=keys.values.get("sliding_window"))
+    if SLIDING not in kinds:
+        return replace(layers, windows=(0,) * layers.count)
+    if not isinstance(window, int) or window < 1:
+        raise keys.wrong("sliding_window", window, "a whole number of tokens, the window of the sliding layers")
+    window += dialect.name in (SPECULATORS, TRANSFORMERS)  # which count the distance, both ends included
+    return replace(layers, windows=tuple(window if kind == SLIDING else 0 for kind in kinds))
+
+
+def _kinds(sections: Sections, count: int) -> list[str]:
+    """What each layer is: as it says, or all sliding where `use_swa` says so (vLLM), or as transformers' Qwen 3."""
+    values = sections.layers.values
+    kinds: list[str] | None = values.get("layer_types")
+    if sections.nested.get("use_swa", default=False) and SLIDING not in (kinds or ()):
+        return [SLIDING] * count
+    uses = values.get("use_sliding_window")
+    if kinds is None:
+        first = values.get("max_window_layers", 28) if uses and values.get("sliding_window") else count
+        return [SLIDING if index >= first else "full_attention" for index in range(count)]
+    if uses is False and SLIDING in kinds:
+        raise sections.layers.wrong("use_sliding_window", False, "true where layer_types names sliding layers")
+    return kinds
+
+
+def _taps(sections: Sections, request: HeadRequest, dialect: Dialect) -> tuple[str, ...]:
+    """Which ids mean which tap: speculators count boundaries, all others the layer whose output it is."""
+    layers = target_layers(request)
+    name = "aux_hidden_state_layer_ids" if dialect.name == SPECULATORS else "target_layer_ids"
+    keys = sections.of(name)
+    ids = keys.counts(name, least=-1)
+    where = f"{keys.folder.config_file}: {keys.path(name)}"
+    if ids is None and not request.taps:
+        raise CheckpointError(
+            f"{where}: received nothing, expected the layers that the head reads: no default fits all heads",
+            hint="add them as the head was trained, or set drafter.taps in the recipe",
+        )
+    return (inputs if dialect.name == SPECULATORS else outputs)(ids or (), layers, where)
+
+
+def _parts(folder: HeadFolder, found: Tensors, hidden: int) -> int | None:
+    """How many taps fc reads, None where the tensors' check will say what is wrong."""
+    source = found.get("fc.weight")
+    return source.shape[-1] // hidden if source and source.shape[-1] % hidden == 0 else None
+
+
+def _check_files(folder: HeadFolder) -> None:
+    if (folder.path / _MASK_FILE).is_file():
+        raise CheckpointError(
+            f"{folder.path / _MASK_FILE}: received the masks' embedding in a file of its own, expected it among the "
+            "tensors: without it the head drafts badly",
+            hint="store it as the tensor 'mask_embedding' in the safetensors file, and remove this one",
+        )
+
+
+def _check_depth(sections: Sections, request: HeadRequest) -> None:
+    said, layers = sections.of("num_target_layers").get("num_target_layers"), target_layers(request)
+    if said is not None and said != layers:
+        raise request.origin.refusal(
+            "drafter.model", f"a head for a target with {said} layers (says {sections.top.folder.config_file})",
+            f"one for {layers}, the layers of the target '{request.target.reference}'",
+            "use the head that was trained for this target, or the target that this head was trained for",
+        )  # fmt: skip
+
+
+def _check_switches(sections: Sections, said: Mapping[str, Switch], layers: LayerShape, vocabulary: int) -> None:
+    size, mask = int(said["block_size"] or 0), int(said["mask_token_id"] or 0)
+    least = 1 + first_slot(said)
+    if size < least:
+        raise sections.top.wrong("block_size", size, f"a whole number from {least} on")
+    if mask >= vocabulary:
+        raise sections.top.wrong("mask_token_id", mask, f"a token from 0 to {vocabulary - 1}, the target's")
+    shortest = min((window for window in layers.windows if window), default=size)
+    if shortest < size:
+        raise sections.layers.wrong("sliding_window", shortest, f"one that holds a block of {size}")
+    for name, most in (("conv_kernel_size", size), ("selector_top_k", vocabulary)):
+        if not 1 <= int(said.get(name) or 1) <= most:
+            raise sections.top.wrong(name, said[name], f"a whole number from 1 to {most}")
+    group = int(said.get("conv_group_size") or 1)
+    if layers.hidden_size % group:
+        raise sections.top.wrong("conv_group_size", group, f"a divisor of {layers.hidden_size}, the hidden size")
+
+
+def _check_vocabulary(folder: HeadFolder, found: dict[str, TensorSource], vocabulary: int) -> None:
+    head = found.get("lm_head.weight")
+    if head is None or head.shape[0] == vocabulary:
+        found.pop("d2t", None)  # the vocabularies are one, whatever the file says
+    elif "d2t" not in found:
+        raise CheckpointError(
+            f"{folder.path / head.file}: received '{head.name}' over {head.shape[0]} tokens and no 'd2t', expected the "
+            f"offsets that lead to the target's {vocabulary} tokens",
+            hint="copy or download the folder again",
+        )

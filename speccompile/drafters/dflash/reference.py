@@ -1,0 +1,161 @@
+"""DFlash's formula over the whole text, every time anew (Chen et al. 2026; z-lab's code for DFlash2)."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from math import gcd
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from speccompile.compiler.prove.drafts import Fed, Teacher
+from speccompile.compiler.prove.reference import Logits
+from speccompile.drafters.dflash.reading import block_shapes, first_slot, own_shapes
+from speccompile.drafters.formula import Weights, attention, linear, mlp, over_target, rms, weights_of
+from speccompile.drafters.probe import flipped, neighbouring_taps
+from speccompile.drafters.site import Site
+from speccompile.drafters.small import small_layers, small_taps, write_small
+from speccompile.drafters.weights import Ends
+from speccompile.plan.head import HeadPlan, Switch
+from speccompile.plan.layers import LayerShape, Shapes
+
+OPTIONAL = ("embed_tokens.weight", "lm_head.weight", "d2t", "mask_embedding")
+
+
+def teachers(site: Site) -> list[Teacher]:
+    """The head alone; the target's embedding and its head where it has none."""
+    head, weights = site.head, with_ends(site.head, site.ends())
+
+    @torch.no_grad()
+    def logits(fed: Fed, drafts: list[int]) -> Logits:
+        hidden, said = slots(fed, head, weights)
+        before = [fed.known[-1], *drafts][: len(said)]  # another reading may have a slot less
+        rows = [_selected(hidden[i], said[i], token, head, weights) for i, token in enumerate(before)]
+        return over_target(torch.stack(rows), head, weights).numpy()
+
+    return [logits]
+
+
+def with_ends(head: HeadPlan, ends: Ends) -> Weights:
+    """The head's weights and those that it takes from the target."""
+    weights = weights_of(head)
+    if "embed_tokens.weight" not in weights:
+        weights["embed_tokens.weight"] = ends.embed.table
+    if "lm_head.weight" not in weights:
+        weights["lm_head.weight"] = ends.head.weight
+        if ends.head.bias is not None:
+            weights["lm_head.bias"] = ends.head.bias
+    return weights
+
+
+def slots(fed: Fed, head: HeadPlan, weights: Weights) -> tuple[Tensor, Tensor]:
+    """Of every slot that says a draft: its hidden state, normed, [S, h], and its logits [S, Vd]."""
+    layers, said = head.layers, head.switches
+    assert layers is not None
+    assert fed.features is not None
+    context = rms(linear(torch.tensor(fed.features), weights, "fc"), weights["hidden_norm.weight"], layers.eps)
+    size, start = int(said["block_size"] or 0), len(context)
+    tokens = torch.tensor([fed.known[-1], *[said["mask_token_id"]] * (size - 1)])
+    x = functional.embedding(tokens, weights["embed_tokens.weight"])
+    if "mask_embedding" in weights:
+        x = torch.cat([x[:1], weights["mask_embedding"].expand(size - 1, -1)])
+    x = x * said["input_embedding_scale"]
+    for index in range(layers.count):
+        x = _layer(x, context, index, head, weights)
+    hidden = rms(x, weights["norm.weight"], layers.eps)[first_slot(said) :]
+    logits = linear(hidden, weights, "lm_head") * said["output_multiplier"]
+    cap = said["final_logit_softcapping"]
+    assert start == len(fed.known) - 1, "a feature for every committed token"
+    return hidden, cap * torch.tanh(logits / cap) if cap else logits
+
+
+def _layer(x: Tensor, context: Tensor, index: int, head: HeadPlan, weights: Weights) -> Tensor:
+    """The block's rows [size, h] over those of the context [n, h] and each other."""
+    layers, said, name = head.layers, head.switches, f"layers.{index}"
+    assert layers is not None
+    start, size = len(context), len(x)
+    places, window = torch.arange(start + size), layers.windows[index]
+    own = places[start:]
+    counted = torch.full_like(own, start) if said["window_from_anchor"] else own
+    visible = (places < start) & (counted[:, None] - places < window) if window else (places < start).expand(size, -1)
+    is_causal = said["causal_sliding"] if window else said["causal"]
+    visible = visible | (places >= start) & ((places <= own[:, None]) if is_causal else (places >= start))
+
+    def attend(read: Tensor) -> Tensor:
+        rows = torch.cat([context, read])
+        return attention(read, rows, (own, places), visible, weights, f"{name}.self_attn", layers)
+
+    normed = rms(x, weights[f"{name}.input_layernorm.weight"], layers.eps)
+    x = x + _convolved(normed, attend, f"{name}.attention_conv", weights)
+    normed = rms(x, weights[f"{name}.post_attention_layernorm.weight"], layers.eps)
+    return x + _convolved(normed, lambda read: mlp(read, weights, f"{name}.mlp", layers), f"{name}.mlp_conv", weights)
+
+
+def _convolved(x: Tensor, part: Callable[[Tensor], Tensor], name: str, weights: Weights) -> Tensor:
+    """A part of a layer between DFlash2's convolutions; as it is where the head has none."""
+    base = weights.get(f"{name}.base_kernel")
+    if base is None:
+        return part(x)
+    _, kernel, width = base.shape
+    added = linear(x, weights, f"{name}.kernel_projection").view(len(x), 2, kernel, -1)
+    kernels = base + added.repeat_interleave(width // added.shape[-1], -1)  # [S, 2, kernel, h]
+
+    def mixed(rows: Tensor, side: int) -> Tensor:
+        return torch.stack([
+            torch.stack([kernels[slot, side, back] * rows[slot - back] for back in range(min(slot + 1, kernel))]).sum(0)
+            for slot in range(len(rows))
+        ])  # fmt: skip
+
+    return mixed(part(mixed(x, 0)), 1)
+
+
+def _selected(hidden: Tensor, logits: Tensor, before: int, head: HeadPlan, weights: Weights) -> Tensor:
+    """[V]: the best tokens of a slot by how they follow the token before, -inf for all others (DFlash2)."""
+    if "selector_top_k" not in head.switches:
+        return logits
+    best = torch.topk(logits, int(head.switches["selector_top_k"] or 0)).indices
+    projected = linear(hidden, weights, "candidate_selector.hidden_projection")
+    follows = weights["candidate_selector.successor_codebook.weight"][best] @ (
+        projected * weights["candidate_selector.predecessor_codebook.weight"][before]
+    )
+    return torch.full_like(logits, -torch.inf).index_put((best,), logits[best] + follows)
+
+
+def small(head: HeadPlan, hidden_size: int, vocabulary_size: int, target_layers: int, folder: Path) -> HeadPlan:
+    """The same switches, as many taps and layers, for a small target."""
+    return small_block(head, hidden_size, vocabulary_size, target_layers, folder, own_shapes)
+
+
+def small_block(
+    head: HeadPlan,
+    hidden_size: int,
+    vocabulary_size: int,
+    target_layers: int,
+    folder: Path,
+    own: Callable[[LayerShape, Mapping[str, Switch], tuple[int, int]], Shapes],
+) -> HeadPlan:
+    """own: the tensors of the family alone, as for `read_block`."""
+    assert head.layers is not None
+    layers, taps = small_layers(head.layers, hidden_size), small_taps(head, target_layers)
+    said = dict(head.switches) | {"mask_token_id": min(int(head.switches["mask_token_id"] or 0), vocabulary_size - 1)}
+    for name, most in (("conv_group_size", hidden_size), ("selector_rank", 8), ("selector_top_k", vocabulary_size)):
+        if name in said:
+            value = int(said[name] or 0)
+            said[name] = gcd(value, most) if name == "conv_group_size" else min(value, most)
+    if said.get("markov_rank"):
+        said["markov_rank"] = 8
+    size = vocabulary_size * 3 // 4 if "d2t" in head.tensors else vocabulary_size
+    shapes = block_shapes(layers, len(taps), hidden_size, (vocabulary_size, size))
+    shapes |= own(layers, said, (vocabulary_size, size))
+    shapes = {name: shape for name, shape in shapes.items() if name not in OPTIONAL or name in head.tensors}
+    tensors = write_small(shapes, folder, vocabulary_size)
+    return replace(
+        head, folder=folder, files=(), taps=taps, hidden_size=hidden_size, vocabulary_size=vocabulary_size,
+        layers=layers, switches=said, tensors=tensors,
+    )  # fmt: skip
+
+
+def readings(head: HeadPlan, layers: int) -> dict[str, HeadPlan]:
+    """Which ids mean which tap, and whether the anchor's own slot says the first draft."""
+    return {**neighbouring_taps(head, layers), **flipped(head, "sample_from_anchor")}

@@ -1,0 +1,114 @@
+"""DSpark's head: the block of DFlash, a correction by the draft before (Markov head), and how sure it is of each draft
+(confidence head)."""
+
+import torch
+from torch import Tensor, nn
+
+from speccompile.compiler.step.decoder import CacheShape
+from speccompile.compiler.step.draft import Drafter
+from speccompile.compiler.step.draft.block import BlockReading, Slots
+from speccompile.compiler.step.draft.reading import Reading
+from speccompile.drafters.dflash.drafter import DFlashReader
+from speccompile.drafters.site import Site, token_by_token
+from speccompile.drafters.weights import Ends, load_head
+from speccompile.plan.head import HeadPlan
+
+
+def make(site: Site) -> Drafter:
+    """A chain of drafts, all from one pass; it ends before a draft of which the head is less sure than the threshold.
+    Without one it never ends early, as in DeepSpec: a window that is compiled costs the same either way."""
+    drafter = site.plan.drafter
+    reader = DSparkReader(site.head, site.shape, site.ends(), drafter.tokens)
+    return token_by_token(site, load_head(reader, site.head), drafter.threshold)
+
+
+class MarkovHead(nn.Module):
+    """What the token before adds to a slot's logits: w2 z, where z is its row e of w1 (vanilla), sigmoid(gate) * e
+    (gated), or what a recurrent cell makes of the drafts so far (rnn)."""
+
+    def __init__(self, vocabulary: int, size: int, rank: int, width: int, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+        self.markov_w1, self.markov_w2 = nn.Embedding(vocabulary, rank), nn.Linear(rank, size, bias=False)
+        if kind == "gated":
+            self.gate_proj = nn.Linear(width + rank, rank)
+        if kind == "rnn":
+            self.joint_proj = nn.Linear(2 * rank + width, 3 * rank)
+
+    def forward(self, embedding: Tensor, hidden: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """e [B, 1, r], hidden [B, 1, h] and the memory of the slot before [B, 1, r] -> [B, 1, V], its own memory."""
+        if self.kind == "vanilla":
+            return self.markov_w2(embedding), None
+        if self.kind == "gated":
+            gate = torch.sigmoid(self.gate_proj(torch.cat([hidden, embedding], -1)))
+            return self.markov_w2(gate * embedding), None
+        memory = torch.zeros_like(embedding) if memory is None else memory
+        gate, candidate, output = self.joint_proj(torch.cat([memory, embedding, hidden], -1)).chunk(3, -1)
+        gate = torch.sigmoid(gate)
+        return self.markov_w2(torch.tanh(output)), gate * memory + (1 - gate) * torch.tanh(candidate)
+
+
+class ConfidenceHead(nn.Module):
+    """The logit of how probable it is that a slot's draft is accepted."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.proj = nn.Linear(width, 1)
+
+    def forward(self, read: Tensor) -> Tensor:
+        return self.proj(read).squeeze(-1)
+
+
+class DSparkReader(DFlashReader):
+    """DFlash with both heads, each where there is one."""
+
+    def __init__(self, head: HeadPlan, shape: CacheShape, ends: Ends, drafts: int) -> None:
+        super().__init__(head, shape, ends, drafts)
+        layers, said = head.layers, head.switches
+        assert layers is not None, "DSpark has layers"
+        rank, width = int(said["markov_rank"] or 0), layers.hidden_size
+        self.markov_head = (
+            MarkovHead(head.vocabulary_size, self.size, rank, width, str(said["markov_head_type"])) if rank else None
+        )
+        self.with_markov = bool(said["confidence_head_with_markov"])
+        self.confidence_head = (
+            ConfidenceHead(width + (rank if self.with_markov else 0)) if said["confidence_head"] else None
+        )
+
+    def slots(self, hidden: Tensor) -> "DSparkSlots":
+        return DSparkSlots(self, hidden)
+
+    def confidence(self, reading: Reading, logits: Tensor) -> Tensor:
+        """Of the slot that was read last; the token that is drawn there changes nothing of it."""
+        assert isinstance(reading, BlockReading)
+        assert isinstance(reading.slots, DSparkSlots)
+        if self.confidence_head is None:
+            return super().confidence(reading, logits)
+        return torch.sigmoid(self.confidence_head(reading.slots.judged()))
+
+
+class DSparkSlots(Slots):
+    """Slot after slot, each corrected by the token before it."""
+
+    memory: Tensor | None = None
+
+    def __init__(self, reader: DSparkReader, hidden: Tensor) -> None:
+        super().__init__(reader, hidden)
+        self.head, self.with_markov = reader.markov_head, reader.with_markov
+
+    def after(self, slot: int, before: Tensor) -> Tensor:
+        logits, head = super().after(slot, before), self.head
+        self.slot, self.embedding = slot, None if head is None else head.markov_w1(before)
+        if head is None:
+            return logits
+        added, self.memory = head(self.embedding, self.hidden[:, slot : slot + 1], self.memory)
+        return logits + added
+
+    def judged(self) -> Tensor:
+        """What the confidence head reads of the slot that was read last, float32 [B, 1, h] or with the Markov head's
+        row behind it."""
+        read = self.hidden[:, self.slot : self.slot + 1]
+        if not self.with_markov:
+            return read
+        assert self.embedding is not None, "a Markov head is there, as the plan has checked"
+        return torch.cat([read, self.embedding], -1)

@@ -1,0 +1,89 @@
+"""DSpark's formula over the whole text, every time anew (section 3 of DeepSeek's paper, and its code)."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from speccompile.compiler.prove.drafts import Confidence, Fed, Teacher
+from speccompile.compiler.prove.reference import Logits
+from speccompile.drafters.dflash import reference as dflash
+from speccompile.drafters.dflash.reference import slots, small_block, with_ends
+from speccompile.drafters.dspark.reading import own_shapes
+from speccompile.drafters.formula import Weights, linear, over_target
+from speccompile.drafters.site import Site
+from speccompile.plan.head import HeadPlan
+from speccompile.runtime.devices.engine import Array
+
+
+def teachers(site: Site) -> list[Teacher]:
+    """The head alone; the target's embedding and its head where it has none."""
+    head, weights = site.head, with_ends(site.head, site.ends())
+
+    @torch.no_grad()
+    def logits(fed: Fed, drafts: list[int]) -> Logits:
+        hidden, said = slots(fed, head, weights)
+        before = [fed.known[-1], *drafts][: len(said)]  # another reading may have a slot less
+        corrected = said[: len(before)] + _corrections(hidden, before, head, weights)
+        return over_target(corrected, head, weights).numpy()
+
+    return [logits]
+
+
+def confidences(site: Site) -> Confidence | None:
+    """How sure the head is of the draft after each token; None where it has no confidence head."""
+    if not site.head.switches["confidence_head"]:
+        return None
+    head, weights = site.head, with_ends(site.head, site.ends())
+
+    @torch.no_grad()
+    def sure(fed: Fed, drafts: list[int]) -> Array:
+        hidden, _ = slots(fed, head, weights)
+        before = [fed.known[-1], *drafts]
+        read = hidden[: len(before)]
+        if head.switches["confidence_head_with_markov"]:
+            read = torch.cat([read, weights["markov_head.markov_w1.weight"][before]], -1)
+        return linear(read, weights, "confidence_head.proj").sigmoid()[:, 0].numpy()
+
+    return sure
+
+
+def _corrections(hidden: Tensor, before: list[int], head: HeadPlan, weights: Weights) -> Tensor:
+    """[n, Vd]: what the Markov head adds to the first slots, each behind one of these tokens."""
+    if not head.switches["markov_rank"]:
+        return torch.zeros(1)
+    embedded = functional.embedding(torch.tensor(before), weights["markov_head.markov_w1.weight"])
+    hidden, kind, read = hidden[: len(before)], head.switches["markov_head_type"], embedded
+    if kind == "gated":
+        gates = linear(torch.cat([hidden, embedded], -1), weights, "markov_head.gate_proj").sigmoid()
+        read = gates * embedded
+    if kind == "rnn":
+        read = _recurrent(embedded, hidden, lambda x: linear(x, weights, "markov_head.joint_proj"))
+    return linear(read, weights, "markov_head.markov_w2")
+
+
+def _recurrent(embedded: Tensor, hidden: Tensor, joint: Callable[[Tensor], Tensor]) -> Tensor:
+    """The recurrent cell's outputs over the slots, from an empty memory on."""
+    rank = embedded.shape[1]
+    memory, found = torch.zeros(rank), []
+    for e, h in zip(embedded, hidden, strict=True):
+        parts = joint(torch.cat([memory, e, h]))
+        gate = parts[:rank].sigmoid()
+        memory = gate * memory + (1 - gate) * parts[rank : 2 * rank].tanh()
+        found.append(parts[2 * rank :].tanh())
+    return torch.stack(found)
+
+
+def small(head: HeadPlan, hidden_size: int, vocabulary_size: int, target_layers: int, folder: Path) -> HeadPlan:
+    """The same switches, as many taps and layers, for a small target."""
+    return small_block(head, hidden_size, vocabulary_size, target_layers, folder, own_shapes)
+
+
+def readings(head: HeadPlan, layers: int) -> dict[str, HeadPlan]:
+    """As DFlash's; a recurrent Markov head has a memory that begins at the anchor."""
+    found = dflash.readings(head, layers)
+    if head.switches["markov_head_type"] == "rnn":
+        found = {words: each for words, each in found.items() if not words.startswith("sample_from_anchor")}
+    return found

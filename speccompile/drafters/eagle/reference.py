@@ -1,0 +1,65 @@
+"""EAGLE's formula over the whole text, every time anew (section 4.1 of the paper; its code has no first norm)."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from speccompile.compiler.prove.drafts import Fed, Teacher
+from speccompile.compiler.prove.reference import Logits
+from speccompile.drafters.eagle.reading import head_shapes
+from speccompile.drafters.formula import Weights, attention, causal, decoder_layer, linear, mlp, rms, weights_of
+from speccompile.drafters.probe import before_norm
+from speccompile.drafters.site import Site
+from speccompile.drafters.small import small_layers, small_taps, write_small
+from speccompile.plan.head import HeadPlan
+from speccompile.plan.layers import LayerShape
+
+
+def teachers(site: Site) -> list[Teacher]:
+    """The head alone, between the target's embedding and its head."""
+    weights, ends, layers = weights_of(site.head), site.ends(), site.head.layers
+    assert layers is not None
+
+    @torch.no_grad()
+    def logits(fed: Fed, drafts: list[int]) -> Logits:
+        assert fed.features is not None
+        x, tokens, found = torch.tensor(fed.features), list(fed.following), list[Tensor]()
+        for draft in [*drafts, None]:
+            hidden = rows(x, functional.embedding(torch.tensor(tokens), ends.embed.table), layers, weights)[-1:]
+            found.append(functional.linear(hidden[0], ends.head.weight, ends.head.bias))
+            if draft is not None:
+                x, tokens = torch.cat([x, hidden]), [*tokens, draft]
+        return torch.stack(found).numpy()
+
+    return [logits]
+
+
+def rows(x: Tensor, embedded: Tensor, layers: LayerShape, weights: Weights) -> Tensor:
+    """Features, or what stands for them, and the embeddings of the tokens after them -> hidden states, [n, H] each."""
+    x = linear(torch.cat([embedded, x], -1), weights, "fc")
+    places, visible = torch.arange(len(x)), causal(len(x), layers.windows[0])
+    x = x + attention(x, x, (places, places), visible, weights, "layers.0.self_attn", layers)
+    normed = rms(x, weights["layers.0.post_attention_layernorm.weight"], layers.eps)
+    x = x + mlp(normed, weights, "layers.0.mlp", layers)
+    for index in range(1, layers.count):
+        x = decoder_layer(x, weights, index, layers)
+    return x
+
+
+def small(head: HeadPlan, hidden_size: int, vocabulary_size: int, target_layers: int, folder: Path) -> HeadPlan:
+    """As many layers and the same biases, for a small target."""
+    assert head.layers is not None
+    layers = small_layers(head.layers, hidden_size)
+    tensors = write_small(head_shapes(layers, has_bias="fc.bias" in head.tensors), folder, vocabulary_size)
+    return replace(
+        head, folder=folder, files=(), taps=small_taps(head, target_layers), hidden_size=hidden_size,
+        vocabulary_size=vocabulary_size, layers=layers, tensors=tensors,
+    )  # fmt: skip
+
+
+def readings(head: HeadPlan, layers: int) -> dict[str, HeadPlan]:
+    """What is mistaken most often: the last residual for what its norm gives."""
+    return before_norm(head, layers)

@@ -1,0 +1,28 @@
+"""EAGLE-3 and 3.1 (Li et al. 2025): layers over three taps, an own head over an own vocabulary."""
+
+from speccompile.drafters.eagle3.dialects import DIALECTS, SPECFORGE, SPECULATORS
+from speccompile.drafters.eagle3.reading import read
+from speccompile.drafters.eagle3.taps import default_taps, refused
+from speccompile.drafters.family import GROWING, HEAD, Family, Training
+from speccompile.drafters.sizes import layer_sizes
+
+FAMILY = Family(
+    "eagle3",
+    "EAGLE-3 and 3.1: layers over three taps of the target, an own head and vocabulary",
+    ("model", "revision", "tokens", "sample", "tree", "taps", "switches"),
+    GROWING,
+    weights=HEAD,
+    pairs=True,
+    needs={"model": ("the folder of the head", "demo/head")},
+    graphs="fused",
+    dialects=DIALECTS,
+    read=read,
+    training=Training(
+        sizes=layer_sizes(1, narrow=True),
+        dialects=(SPECFORGE, SPECULATORS),
+        depth=3,
+        taps=default_taps,
+        vocabulary=True,
+        refusal=refused,
+    ),
+)

@@ -1,0 +1,132 @@
+"""The folder of an EAGLE-3 head -> its description."""
+
+from collections.abc import Mapping
+
+from speccompile.drafters.config import read_layers
+from speccompile.drafters.dialects import Dialect, Keys, check_tensors
+from speccompile.drafters.eagle3.dialects import SPECULATORS
+from speccompile.drafters.eagle3.taps import IDS
+from speccompile.drafters.proposal import read_proposal
+from speccompile.drafters.target import (
+    NORM,
+    base_note,
+    check_sizes,
+    chosen_taps,
+    inputs,
+    outputs,
+    switches,
+    target_layers,
+)
+from speccompile.errors import CheckpointError
+from speccompile.plan.head import HeadFolder, HeadPlan, HeadRequest, Switch, TensorSource
+from speccompile.plan.layers import LayerShape, Shapes
+
+
+def read(folder: HeadFolder, request: HeadRequest, dialect: Dialect, evidence: str) -> HeadPlan:
+    """Raises CheckpointError for what is wrong with the folder, RecipeError for a head of another target."""
+    keys = Keys(folder)
+    nested = Keys(folder, "eagle_config")
+    found = dialect.rename(folder)
+    of_layers = Keys(folder, "transformer_layer_config") if dialect.name == SPECULATORS else keys
+    # A head that is not as wide as its target says so.
+    hidden = keys.count("target_hidden_size", default=of_layers.count("hidden_size"))
+    check_sizes(keys, request, hidden, of_layers.get("vocab_size"))
+    layers = read_layers(of_layers, found)
+    keys.ignore("draft_vocab_size", "truncated_vocab_size", "speculators_model_type", "transformer_layer_config",
+                "eagle_config", "embed_requires_grad", "speculators_version", "tie_weights")  # fmt: skip
+    said = _switches(keys, nested, found, dialect)
+    default = (NORM,) if said.pop("one tap") else _taps(folder, keys, nested, request, dialect)
+    wanted, rest = divmod(found["fc.weight"].shape[-1], hidden) if "fc.weight" in found else (1, 0)
+    if rest:
+        source = found["fc.weight"]
+        raise request.origin.refusal(
+            "drafter.model", f"a head whose '{source.name}' in {folder.path / source.file} reads rows of width "
+            f"{source.shape[-1]}", f"a multiple of {hidden}, the hidden size of the target",
+            "use the head that was trained for this target",
+        )  # fmt: skip
+    taps = chosen_taps(folder, request, default, wanted)
+    chosen = switches(request, said)
+    tokens, base = read_proposal(keys)
+    for each in (keys, nested, *((of_layers,) if of_layers is not keys else ())):
+        each.refuse_unknown()
+    sizes = (hidden, request.target.vocabulary_size)
+    size = found["lm_head.weight"].shape[0] if "lm_head.weight" in found else sizes[1]
+    expected = head_shapes(layers, len(taps), sizes, size, found, chosen)
+    found = check_tensors(folder, found, expected, optional=("embed_tokens.weight", "d2t", "fc.weight"))
+    _check_vocabulary(folder, found, request.target.vocabulary_size)
+    return HeadPlan(
+        request.kind, dialect.name, evidence, folder.path, folder.files, taps, *sizes, layers, chosen, found,
+        default_tokens=tokens, base=base, notes=base_note(base, request),
+    )  # fmt: skip
+
+
+def _switches(keys: Keys, nested: Keys, found: dict[str, TensorSource], dialect: Dialect) -> dict[str, Switch]:
+    """What changes the formula; see section 3.2 of the facts. The presence of a norm is what its tensor says."""
+    nested.ignore(IDS, "parallel_draft_step", "num_hidden_layers")
+    said: dict[str, Switch] = {
+        "norm_before_residual": keys.flag("norm_before_residual", default=dialect.name == SPECULATORS),
+        "norm_output": keys.flag("norm_output", default=False),
+        "norm_before_fc": keys.flag("norm_before_fc", default="input_norm.weight" in found),
+        "fc_norm": keys.flag("fc_norm", default="fc_norm.0.weight" in found),
+        "use_input_layernorm_in_first_layer": nested.flag("use_input_layernorm_in_first_layer", default=True),
+        "use_last_layernorm": nested.flag("use_last_layernorm", default=True),
+    }
+    nested.expect("use_mtp_layernorm", False, reason="heads with norms of MTP are not compiled")
+    return said | {"one tap": not nested.flag("use_aux_hidden_state", default=True)}
+
+
+def _taps(folder: HeadFolder, keys: Keys, nested: Keys, request: HeadRequest, dialect: Dialect) -> tuple[str, ...]:
+    """Which ids mean which tap: speculators count boundaries, all others the layer whose output it is."""
+    layers = target_layers(request)
+    flat, below, deep = keys.counts(IDS), nested.counts(IDS), keys.counts("target_layer_ids", least=-1)
+    where = str(folder.config_file)
+    if flat is not None:
+        return inputs(flat, layers, f"{where}: {IDS}")
+    if deep is not None:
+        return outputs(deep, layers, f"{where}: target_layer_ids")
+    if below is None:
+        return inputs((2, layers // 2, layers - 3), layers, f"{where}: no {IDS}, whose default needs a deeper target")
+    # Nobody can mean the output of a layer that there is not: heads of gpt-oss write boundaries.
+    return (inputs if max(below) == layers else outputs)(below, layers, f"{where}: {nested.path(IDS)}")
+
+
+def head_shapes(
+    layers: LayerShape,
+    taps: int,
+    sizes: tuple[int, int],
+    size: int,
+    found: Mapping[str, TensorSource],
+    said: Mapping[str, Switch],
+) -> Shapes:
+    """What the formula reads. sizes: hidden size and vocabulary of the target; size: of the head's own vocabulary;
+    found: of which only the presence is asked."""
+    width, (hidden, vocabulary) = layers.hidden_size, sizes
+    expected: Shapes = {"lm_head.weight": (size, width), "embed_tokens.weight": (vocabulary, width), "d2t": (size,)}
+    if taps > 1 or "fc.weight" in found or hidden != width:
+        expected["fc.weight"] = (width, taps * hidden)
+    for index in range(layers.count):
+        expected |= layers.tensors(index, 2 * width if index == 0 else None)
+    expected["layers.0.hidden_norm.weight"] = (width,)
+    if "fc.bias" in found:
+        expected["fc.bias"] = (width,)
+    if said["use_last_layernorm"]:
+        expected["norm.weight"] = (width,)
+    if not said["use_input_layernorm_in_first_layer"]:
+        del expected["layers.0.input_layernorm.weight"]
+    if said["norm_before_fc"]:
+        expected["input_norm.weight"] = (taps * hidden,)
+    if said["fc_norm"]:
+        expected |= {f"fc_norm.{index}.weight": (hidden,) for index in range(taps)}
+    return expected
+
+
+def _check_vocabulary(folder: HeadFolder, found: dict[str, TensorSource], vocabulary: int) -> None:
+    head = found["lm_head.weight"]
+    if head.shape[0] == vocabulary:
+        found.pop("d2t", None)  # the vocabularies are one, whatever the file says
+    elif "d2t" not in found:
+        raise CheckpointError(
+            f"{folder.path / head.file}: received '{head.name}' over {head.shape[0]} tokens and no 'd2t', expected the "
+            f"offsets that lead to the target's {vocabulary} tokens",
+            hint="copy or download the folder again",
+        )

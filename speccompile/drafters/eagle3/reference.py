@@ -1,0 +1,112 @@
+"""EAGLE-3's formula over the whole text, every time anew (section 3 of the paper, and 3.1's switches)."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from speccompile.compiler.prove.drafts import Fed, Teacher
+from speccompile.compiler.prove.reference import Logits
+from speccompile.drafters.eagle3.reading import head_shapes
+from speccompile.drafters.formula import (
+    Weights,
+    attention,
+    causal,
+    decoder_layer,
+    linear,
+    mlp,
+    over_target,
+    rms,
+    weights_of,
+)
+from speccompile.drafters.probe import flipped, neighbouring_taps
+from speccompile.drafters.site import Site
+from speccompile.drafters.small import small_layers, small_taps, write_small
+from speccompile.plan.head import HeadPlan
+
+
+def teachers(site: Site) -> list[Teacher]:
+    """The head alone; its embedding is the target's where it has none."""
+    head, weights = site.head, weights_of(site.head)
+    if "embed_tokens.weight" not in weights:
+        weights["embed_tokens.weight"] = site.ends().embed.table
+
+    @torch.no_grad()
+    def logits(fed: Fed, drafts: list[int]) -> Logits:
+        assert fed.features is not None
+        x = fuse(torch.tensor(fed.features), head, weights)
+        tokens, found = list(fed.following), []
+        for draft in [*drafts, None]:
+            hidden, feedback = rows(x, torch.tensor(tokens), head, weights)
+            found.append(over_target(linear(hidden[-1], weights, "lm_head"), head, weights))
+            if draft is not None:
+                x, tokens = torch.cat([x, feedback[-1:]]), [*tokens, draft]
+        return torch.stack(found).numpy()
+
+    return [logits]
+
+
+def fuse(features: Tensor, head: HeadPlan, weights: Weights) -> Tensor:
+    """[n, F] -> [n, h]."""
+    assert head.layers is not None
+    eps = head.layers.eps
+    if head.switches["fc_norm"]:
+        parts = features.chunk(len(head.taps), -1)
+        features = torch.cat([rms(part, weights[f"fc_norm.{i}.weight"], eps) for i, part in enumerate(parts)], -1)
+    if head.switches["norm_before_fc"]:
+        features = rms(features, weights["input_norm.weight"], eps)
+    return linear(features, weights, "fc") if "fc.weight" in weights else features
+
+
+def rows(x: Tensor, tokens: Tensor, head: HeadPlan, weights: Weights) -> tuple[Tensor, Tensor]:
+    """Rows [n, h] and the tokens [n] after them -> what the head reads and what is fed back, [n, h] each."""
+    layers, switches = head.layers, head.switches
+    assert layers is not None
+    embedded = functional.embedding(tokens, weights["embed_tokens.weight"])
+    if switches["use_input_layernorm_in_first_layer"]:
+        embedded = rms(embedded, weights["layers.0.input_layernorm.weight"], layers.eps)
+    normed = rms(x, weights["layers.0.hidden_norm.weight"], layers.eps)
+    read, places = torch.cat([embedded, normed], -1), torch.arange(len(x))
+    visible = causal(len(x), layers.windows[0])
+    context = attention(read, read, (places, places), visible, weights, "layers.0.self_attn", layers)
+    x = (normed if switches["norm_before_residual"] else x) + context
+    x = x + mlp(
+        rms(x, weights["layers.0.post_attention_layernorm.weight"], layers.eps), weights, "layers.0.mlp", layers
+    )
+    for index in range(1, layers.count):
+        x = decoder_layer(x, weights, index, layers)
+    hidden = rms(x, weights["norm.weight"], layers.eps) if switches["use_last_layernorm"] else x
+    return hidden, hidden if switches["norm_output"] else x
+
+
+def small(
+    head: HeadPlan,
+    hidden_size: int,
+    vocabulary_size: int,
+    target_layers: int,
+    folder: Path,
+    more: Mapping[str, tuple[int, ...]] | None = None,
+) -> HeadPlan:
+    """The same switches, as many taps and layers, for a small target; an own vocabulary where the head has one. more:
+    tensors beside EAGLE-3's."""
+    assert head.layers is not None
+    layers, taps = small_layers(head.layers, hidden_size), small_taps(head, target_layers)
+    own = "d2t" in head.tensors
+    size = vocabulary_size * 3 // 4 if own else vocabulary_size
+    kept = {"embed_tokens.weight", "fc.weight", "fc.bias", *(["d2t"] if own else [])}
+    given = {name: source for name, source in head.tensors.items() if name in kept}
+    shapes = head_shapes(layers, len(taps), (hidden_size, vocabulary_size), size, given, head.switches)
+    shapes = {name: shape for name, shape in shapes.items() if name not in kept or name in given}
+    tensors = write_small({**shapes, **(more or {})}, folder, vocabulary_size)
+    return replace(
+        head, folder=folder, files=(), taps=taps, hidden_size=hidden_size, vocabulary_size=vocabulary_size,
+        layers=layers, tensors=tensors,
+    )  # fmt: skip
+
+
+def readings(head: HeadPlan, layers: int) -> dict[str, HeadPlan]:
+    """Conventions that files are known to say wrong: which ids mean which tap, and the norms of 3.1."""
+    return {**neighbouring_taps(head, layers), **flipped(head, "norm_output", "norm_before_residual")}

@@ -1,0 +1,110 @@
+"""EAGLE-3 while it learns, and new heads in the dialects of SpecForge and speculators (section 3.3 of the facts)."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from speccompile.drafters.beginning import (
+    llama_words,
+    proposal,
+    random_tensors,
+    renamed,
+    shape_of,
+    target_sizes,
+    vocabulary_maps,
+    write_head,
+)
+from speccompile.drafters.eagle3.dialects import SPECULATORS
+from speccompile.drafters.eagle3.drafter import load_reader
+from speccompile.drafters.eagle3.reading import head_shapes
+from speccompile.drafters.eagle3.taps import IDS, boundaries, with_ids
+from speccompile.drafters.learning import Wanted
+from speccompile.drafters.learning_paired import PairedLearner
+from speccompile.drafters.site import Site
+from speccompile.plan.layers import LayerShape
+
+_SWITCHES = ("norm_before_residual", "norm_output", "norm_before_fc", "fc_norm")
+_PLAIN = dict.fromkeys(_SWITCHES, False) | {
+    "use_input_layernorm_in_first_layer": True,
+    "use_last_layernorm": True,
+}
+"""EAGLE-3 as in the paper, by the names of `HeadPlan.switches`."""
+
+
+def learner(site: Site, depth: int) -> "Eagle3Learner":
+    return Eagle3Learner(site.head, load_reader(site), depth)
+
+
+class Eagle3Learner(PairedLearner):
+    """It always says what it reads: engines guess otherwise, each by a rule of its own."""
+
+    def described(self, config: dict[str, Any]) -> dict[str, Any]:
+        """As `HeadLearner.described`."""
+        return with_ids(config, self.head.dialect, self.head.taps)
+
+
+def new(folder: Path, wanted: Wanted) -> None:
+    """It begins with the target's final norm and with its head's rows."""
+    words, size = llama_words(wanted), _size(wanted)
+    tensors = beginning(wanted, shape_of(words))
+    if wanted.dialect == SPECULATORS:
+        write_head(folder, speculators_config(wanted, words, "eagle3", "Eagle3DraftModel"), tensors)
+        return
+    hidden = target_sizes(wanted)[0]
+    config = {"architectures": ["LlamaForCausalLMEagle3"], **words, "draft_vocab_size": size}
+    config["target_hidden_size"] = hidden
+    config["eagle_config"] = {
+        IDS: [each - 1 for each in boundaries(wanted.taps)], "use_aux_hidden_state": True,
+    }  # fmt: skip
+    if words["hidden_size"] == hidden:
+        tensors.pop("embed_tokens.weight")  # engines share the target's
+    write_head(folder, config, renamed(tensors, [("layers.0.", "midlayer.")]))
+
+
+def speculators_config(wanted: Wanted, words: dict[str, Any], kind: str, architecture: str) -> dict[str, Any]:
+    """config.json of a head that speculators loads."""
+    hidden = target_sizes(wanted)[0]
+    return {
+        "architectures": [architecture],
+        **proposal(wanted, kind),
+        "transformer_layer_config": {key: value for key, value in words.items() if key != "torch_dtype"},
+        "draft_vocab_size": _size(wanted),
+        IDS: boundaries(wanted.taps),
+        **dict.fromkeys(_SWITCHES, False),
+        "embed_requires_grad": False,
+        "target_hidden_size": None if words["hidden_size"] == hidden else hidden,
+        "tie_word_embeddings": False,
+        "torch_dtype": words["torch_dtype"],
+    }
+
+
+def beginning(wanted: Wanted, layers: LayerShape) -> dict[str, Tensor]:
+    """Tensors by our names, the embedding and the maps of the vocabulary among them.
+
+    A head that is narrower than its target begins with the target's embedding and head as a random projection shows
+    them, which keeps what tokens have in common (Johnson and Lindenstrauss 1984).
+    """
+    hidden, vocabulary = target_sizes(wanted)
+    ends, narrow = wanted.ends, layers.hidden_size
+    shapes = head_shapes(layers, len(wanted.taps), (hidden, vocabulary), _size(wanted), {}, _PLAIN)
+    shapes["fc.weight"] = (narrow, len(wanted.taps) * hidden)
+    given = {"embed_tokens.weight": ends.embed.table.float(), "lm_head.weight": ends.head.weight.float()}
+    if wanted.kept is not None:
+        given["lm_head.weight"] = functional.embedding(wanted.kept, given["lm_head.weight"])
+    if narrow != hidden:
+        random = torch.Generator().manual_seed(wanted.seed)
+        shown = torch.randn(hidden, narrow, generator=random) / narrow**0.5
+        given = {name: tensor @ shown for name, tensor in given.items()}
+    norm = ends.norm() if narrow == hidden else None
+    if norm is not None:
+        given["norm.weight"] = norm
+    maps = {} if wanted.kept is None else vocabulary_maps(wanted.kept, vocabulary)
+    shapes = {name: shape for name, shape in shapes.items() if name not in given and name != "d2t"}
+    return random_tensors(shapes, wanted.seed) | given | maps
+
+
+def _size(wanted: Wanted) -> int:
+    return target_sizes(wanted)[1] if wanted.kept is None else len(wanted.kept)

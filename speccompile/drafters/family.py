@@ -1,0 +1,148 @@
+"""What a way of drafting tells the recipe: its keys, what it goes together with, and what it reads. No torch."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from speccompile.drafters.dialects import Dialect
+from speccompile.drafters.sizes import Size
+from speccompile.errors import CheckpointError
+from speccompile.plan.head import HeadFolder, HeadPlan, HeadRequest
+from speccompile.tree import Tree
+
+Row = Mapping[str, tuple[str, ...]]
+"""Dimension -> words, in tables of what goes together."""
+
+BOTH = ("greedy", "sampling")
+FIXED = ("chain", "static")
+
+OWN, TARGET, HEAD, MASKS, NOTHING = "own", "target", "head", "masks", "nothing"
+"""Whose weights a family drafts with: a language model's, the target's alone, those of a head that was made for the
+target, which reads what lies inside it, the target's with rows that were trained for it, or none."""
+
+
+def certain(tree: tuple[str, ...], method: tuple[str, ...]) -> Row:
+    """Drafts that are the drafter's best: their tokens stand for themselves, so both decodings can judge them."""
+    return {"decoding": BOTH, "method": method, "tree": tree, "sample": ("false",)}
+
+
+def sampled(tree: tuple[str, ...], method: tuple[str, ...]) -> Row:
+    """Drafts that are drawn: their probabilities are needed, and a target that samples."""
+    return {"decoding": ("sampling",), "method": method, "tree": tree, "sample": ("true",)}
+
+
+GROWING: tuple[Row, ...] = (
+    certain((*FIXED, "dynamic"), ("exact",)),
+    sampled(FIXED, ("exact",)),
+    certain(FIXED, ("typical", "top_k")),
+    certain(("chain",), ("lenience",)),
+    sampled(("chain",), ("lenience",)),
+)
+"""Of drafters that read their own drafts, token by token: any shape, one that grows among them."""
+
+IN_BLOCKS: tuple[Row, ...] = (
+    certain(("chain",), ("exact",)),
+    sampled(("chain",), ("exact",)),
+    certain(("chain",), ("typical", "top_k")),
+    certain(("chain",), ("lenience",)),
+    sampled(("chain",), ("lenience",)),
+)
+"""Of drafters that make all drafts in one pass, which follow each other."""
+
+
+CERTAIN_CHAINS: tuple[Row, ...] = tuple(
+    certain(("chain",), each) for each in (("exact",), ("typical", "top_k"), ("lenience",))
+)
+"""Of drafters whose drafts are certain, and follow each other."""
+
+
+@dataclass(frozen=True)
+class OwnTree:
+    """The tree of drafts that a family has itself, pruned to a number of nodes.
+
+    nodes, top_k: how many, and how many of the target's best tokens it reads, where the recipe does not say. prune:
+    both -> the tree; raises TreeError where there are not so many nodes of such ranks.
+    """
+
+    nodes: int
+    top_k: int
+    prune: Callable[[int, int], Tree]
+
+
+def no_taps(layers: int) -> tuple[str, ...]:
+    """Of what reads nothing that lies inside the target."""
+    return ()
+
+
+@dataclass(frozen=True)
+class Training:
+    """How a family is trained: what the section `train` may say of it, and what it is where it says nothing.
+
+    sizes: of a new drafter, by their names under `train.shape`, in the order in which `decide_sizes` decides them.
+    dialects: in which a new one can be written, the first one by default. depth: drafts behind one another that are
+    learnt. taps: of a target with so many layers. vocabulary: whether it may have one of its own. anchors: blocks that
+    are learnt of a text, 0 where all places are at the price of one. decay: by how much each draft counts less than the
+    one before, None for what all have by default. rate: AdamW's at its peak, for a new one that has no matrices to
+    train, None for what all have. bounded: whether a new one drafts no further than it has learnt, as it has a head or
+    a row for every draft. even: whether a draft depends on its place alone, as in `Learner`. makes_new: whether there
+    can be a new one; else what there is is trained on. refusal: what is wrong with a new one whose parts are all
+    right each, as (key under `train`, received, expected); taps and sizes as in `Wanted`. unwritable: dialects in which
+    there are heads that can be read and not be trained on, and why.
+    """
+
+    sizes: Mapping[str, Size] = field(default_factory=dict)
+    dialects: tuple[str, ...] = ()
+    depth: int = 1
+    taps: Callable[[int], tuple[str, ...]] = no_taps
+    vocabulary: bool = False
+    anchors: int = 0
+    decay: float | None = None
+    rate: float | None = None
+    bounded: bool = False
+    even: bool = False
+    makes_new: bool = True
+    refusal: Callable[[str, tuple[str, ...], Mapping[str, int | str]], tuple[str, str, str] | None] | None = None
+    unwritable: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Family:
+    """A row of the registry.
+
+    keys: of the recipe's section `drafter`, beside `kind`. needs: those without a default: what they are, and an
+    example. rows: which trees, decodings and methods go together. weights: one of the words above. summary: a line for
+    the README's table. graphs: how the round is cut where the recipe does not say. successors: how many of the target's
+    best tokens behind every row it reads.
+
+    own_tree: where it has one, which it drafts unless the recipe asks for another shape.
+
+    read_mask: of a language model that reads mask tokens: its folder and vocabulary -> that token; raises
+    CheckpointError.
+
+    For heads, dialects: in the order in which they are tried; read: a folder in one of them, and by what it was
+    recognised -> its description; raises CheckpointError, or RecipeError for what the recipe asks of it. reads_caches:
+    the target's, and not its features alone. threshold: the probability of a draft below which drafting ends, where
+    drafter.threshold does not say; keeps_unsure: the first such draft is verified all the same. pairs: its rows hold a
+    feature and the next token. by_host: no graph drafts, the host writes the window of every round. lacking: what is
+    said of a folder in none of the dialects. training: of those that learn.
+    """
+
+    kind: str
+    summary: str
+    keys: tuple[str, ...]
+    rows: tuple[Row, ...]
+    weights: str = NOTHING
+    needs: Mapping[str, tuple[str, str]] | None = None
+    graphs: str = "separate"
+    own_tree: OwnTree | None = None
+    successors: int = 0
+    read_mask: Callable[[Path, int], int] | None = None
+    dialects: tuple[Dialect, ...] = ()
+    read: Callable[[HeadFolder, HeadRequest, Dialect, str], HeadPlan] | None = None
+    reads_caches: bool = False
+    threshold: float | None = None
+    keeps_unsure: bool = False
+    pairs: bool = False
+    by_host: bool = False
+    lacking: Callable[[HeadFolder, HeadRequest], CheckpointError] | None = None
+    training: Training | None = None

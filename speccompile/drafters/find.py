@@ -1,0 +1,114 @@
+"""What a folder holds: which kind of head, in which dialect, or a language model; and what is not compiled, by name."""
+
+from pathlib import Path
+
+from speccompile.compiler.checkpoints.objects import CONFIG
+from speccompile.drafters import FAMILIES, HEADS
+from speccompile.drafters.dialects import Dialect, find_dialect
+from speccompile.drafters.folder import has_weights, read_folder
+from speccompile.errors import CheckpointError
+from speccompile.plan.head import HeadFolder, HeadPlan, HeadRequest
+
+MODEL, PARD = "model", "pard"
+AUTO = "auto"
+"""The kind of a drafter whose folder says what it is."""
+
+LATER = (
+    Dialect("PARD-2", keys=("spd_type=pard2",), refused="what it reads of the target comes later"),
+    Dialect("JetSpec", keys=("jetspec_config",), refused="trees from one pass of a causal block come later"),
+    Dialect("JetSpec", keys=("causal_head",), refused="trees from one pass of a causal block come later"),
+    Dialect("ReDrafter", keys=("exit_dim",), refused="recurrent drafters come later"),
+    Dialect("XPress", keys=("xpress_config",), refused="its Jacobi refiner is not compiled"),
+    Dialect("XPress", ("*XPress*",), refused="its Jacobi refiner is not compiled"),
+    Dialect("Domino", ("*Domino*",), refused="its GRU head is not compiled"),
+    Dialect("Laguna DFlash", ("*Laguna*",), refused="its fused projections and gates are not compiled"),
+    Dialect("DeepSeek-V4 MTP", ("DeepseekV4*",), refused="its hyper-connections are not compiled"),
+)
+"""What is recognised and not compiled: name, and why."""
+
+Found = tuple[str, Dialect, str]
+"""Kind, dialect, evidence."""
+
+
+def find_head(folder: HeadFolder) -> Found | None:
+    """The head in a folder; None where no dialect fits. Raises CheckpointError for one that is not compiled."""
+    _refuse_gguf(folder.path)
+    later = find_dialect(LATER, folder)
+    if later is not None:
+        raise _refused(folder, *later)
+    for kind in HEADS:
+        found = find_dialect([each for each in FAMILIES[kind].dialects if not each.within], folder)
+        if found is not None:
+            if found[0].refused:
+                raise _refused(folder, *found)
+            return kind, *found
+    return None
+
+
+def read_head(path: Path, request: HeadRequest) -> HeadPlan:
+    """The head in a folder, of the kind that is asked for. Raises CheckpointError for another, naming what it found."""
+    _refuse_gguf(path)
+    folder = read_folder(path)
+    family = FAMILIES[request.kind]
+    own = find_dialect(family.dialects, folder)
+    if own is None or own[0].refused:
+        other = find_head(folder)
+        if other is None and own is None and family.lacking is not None:
+            raise family.lacking(folder, request)
+        received = (
+            f"a folder of drafter.kind {other[0]} (dialect {other[1].name}: {other[2]})" if other else _shown(folder)
+        )
+        names = ", ".join(dialect.name for dialect in family.dialects if not dialect.refused)
+        raise CheckpointError(
+            f"{path}: received {received}, expected a head of drafter.kind {request.kind} in one of its dialects "
+            f"({names})",
+            hint=f"set drafter.kind to {other[0]}, or to auto" if other else "check config.json and the tensors' names",
+        )
+    assert family.read is not None, "families of heads read them"
+    return family.read(folder, request, *own)
+
+
+def _shown(folder: HeadFolder) -> str:
+    """What lies in a folder of no dialect, in words."""
+    names = ", ".join(sorted(folder.tensors)[:2])
+    return f"a folder with architectures {folder.config.get('architectures')} and tensors such as {names}"
+
+
+def find_kind(path: Path) -> str:
+    """The kind of the drafter in a folder: of a head, or a language model. Raises CheckpointError as `find_head`, and
+    for a folder without config or weights."""
+    _refuse_gguf(path)
+    folder = read_folder(path)
+    found = find_head(folder)
+    if found is not None:
+        return found[0]
+    return PARD if folder.value("pard_token") is not None else MODEL
+
+
+def refuse_head(path: Path, kind: str) -> None:
+    """Raises CheckpointError for a head where a language model is expected, which could not be loaded, or worse."""
+    if not (path / CONFIG).is_file() or not has_weights(path):
+        return  # which the reading of models complains of
+    found = find_head(read_folder(path))
+    if found is not None:
+        raise CheckpointError(
+            f"{path}: received a head of drafter.kind {found[0]} (dialect {found[1].name}: {found[2]}), expected a "
+            f"whole language model, which drafter.kind {kind} drafts with",
+            hint=f"set drafter.kind to {found[0]}, or to auto",
+        )
+
+
+def _refused(folder: HeadFolder, dialect: Dialect, evidence: str) -> CheckpointError:
+    return CheckpointError(
+        f"{folder.path}: received {dialect.name} ({evidence}), which this version does not compile: {dialect.refused}",
+        hint="use a head of another kind for this target; the README lists them",
+    )
+
+
+def _refuse_gguf(path: Path) -> None:
+    found = next(iter(sorted(path.glob("*.gguf"))), None) if path.is_dir() else None
+    if found is not None:
+        raise CheckpointError(
+            f"{found}: received a GGUF file, expected safetensors or a .bin or .pt beside a config.json",
+            hint="use the checkpoint that the GGUF file was converted from",
+        )

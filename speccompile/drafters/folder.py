@@ -1,0 +1,64 @@
+"""The folder of a head: its config, and which tensors its files hold. Headers alone are read, and no torch."""
+
+from pathlib import Path
+
+from speccompile.compiler.checkpoints.objects import CONFIG, is_present, read_object
+from speccompile.compiler.checkpoints.weights import INDEX, read_index, read_tensors
+from speccompile.drafters.pickles import read_pickle
+from speccompile.errors import CheckpointError
+from speccompile.plan.head import HeadFolder, TensorSource
+
+PICKLES = ("*.pt", "*.bin", "*.pth")
+_NOT_WEIGHTS = (
+    "training_args.bin", "optimizer.pt", "optimizer.bin", "scheduler.pt", "scheduler.bin", "rng_state.pth"
+)  # fmt: skip
+
+
+def read_folder(path: Path) -> HeadFolder:
+    """Raises CheckpointError for a folder without a config or weights, and for files that are not whole."""
+    config = read_object(path / CONFIG)
+    if config is None:
+        raise CheckpointError(
+            f"{path}: received a drafter's folder without {CONFIG}, expected one that says what it holds",
+            hint="copy the config.json that was published beside the weights",
+        )
+    tensors: dict[str, TensorSource] = {}
+    files = _weight_files(path)
+    for file in files:
+        for name, source in _tensors(path / file).items():
+            if name in tensors:
+                raise CheckpointError(
+                    f"{path}: received tensor '{name}' in {tensors[name].file} and in {file}, expected it once",
+                    hint="keep the files of one version of the weights",
+                )
+            tensors[name] = source
+    index = (Path(INDEX),) if (path / INDEX).is_file() else ()
+    return HeadFolder(path, config, tensors, (Path(CONFIG), *index, *map(Path, files)))
+
+
+def has_weights(path: Path) -> bool:
+    """Whether any file of a folder may hold weights."""
+    return any(any(path.glob(pattern)) for pattern in ("*.safetensors", *PICKLES))
+
+
+def _weight_files(path: Path) -> list[str]:
+    """safetensors where there are any, as an index names them; else the pickles."""
+    files = sorted(file.name for file in path.glob("*.safetensors"))
+    if is_present(path / INDEX):
+        files = sorted(set(read_index(path / INDEX).values()))
+    if not files:
+        files = sorted(file.name for pattern in PICKLES for file in path.glob(pattern) if file.name not in _NOT_WEIGHTS)
+    if not files:
+        raise CheckpointError(
+            f"{path}: received no weights, expected *.safetensors, or a .pt or .bin of torch.save",
+            hint="give the folder of the drafter as it was published",
+        )
+    return files
+
+
+def _tensors(path: Path) -> dict[str, TensorSource]:
+    if path.suffix != ".safetensors":
+        return read_pickle(path)
+    return {
+        name: TensorSource(path.name, name, tensor.shape, tensor.dtype) for name, tensor in read_tensors(path).items()
+    }

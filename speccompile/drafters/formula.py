@@ -1,0 +1,103 @@
+"""Formulas of heads written out over whole texts: no caches, no modules of ours, for the references of the proof."""
+
+import json
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from transformers import LlamaConfig
+from transformers.activations import ACT2FN
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
+
+from speccompile.drafters.weights import read_tensors
+from speccompile.plan.head import HeadPlan
+from speccompile.plan.layers import LayerShape
+
+Weights = dict[str, Tensor]
+
+
+def weights_of(head: HeadPlan) -> Weights:
+    """All tensors by normalised names, float32 but for ids."""
+    return {n: t.float() if t.is_floating_point() else t for n, t in read_tensors(head).items()}
+
+
+def rms(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """Root mean square norm (Zhang and Sennrich 2019)."""
+    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) * weight
+
+
+def linear(x: Tensor, weights: Weights, name: str) -> Tensor:
+    return functional.linear(x, weights[f"{name}.weight"], weights.get(f"{name}.bias"))
+
+
+def causal(rows: int, window: int = 0) -> Tensor:
+    """bool [rows, rows]: which rows each row sees."""
+    places = torch.arange(rows)
+    behind = places[:, None] - places
+    return (behind >= 0) & ((behind < window) if window else True)
+
+
+def attention(
+    queries: Tensor, rows: Tensor, positions: tuple[Tensor, Tensor], visible: Tensor, weights: Weights, name: str,
+    layers: LayerShape,
+) -> Tensor:  # fmt: skip
+    """Attention of one text: queries [T, ..] at positions[0] over rows [R, ..] at positions[1], visible
+    bool [T, R] -> [T, h]."""
+
+    def heads(x: Tensor, kind: str) -> Tensor:
+        projected = linear(x, weights, f"{name}.{kind}_proj").unflatten(-1, (-1, layers.head_dim))
+        norm = weights.get(f"{name}.{kind}_norm.weight")
+        return (projected if norm is None else rms(projected, norm, layers.eps)).transpose(0, 1)[None]
+
+    query, key, value = heads(queries, "q"), heads(rows, "k"), heads(rows, "v")
+    query, _ = apply_rotary_pos_emb(query, query, *_turn(layers, positions[0]))
+    key, _ = apply_rotary_pos_emb(key, key, *_turn(layers, positions[1]))
+    groups = layers.heads // layers.kv_heads
+    context = functional.scaled_dot_product_attention(
+        query, key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1), attn_mask=visible[None, None]
+    )
+    return linear(context[0].transpose(0, 1).flatten(1), weights, f"{name}.o_proj")
+
+
+def mlp(x: Tensor, weights: Weights, name: str, layers: LayerShape) -> Tensor:
+    gate = ACT2FN[layers.activation](linear(x, weights, f"{name}.gate_proj"))
+    return linear(gate * linear(x, weights, f"{name}.up_proj"), weights, f"{name}.down_proj")
+
+
+def decoder_layer(x: Tensor, weights: Weights, index: int, layers: LayerShape) -> Tensor:
+    """A plain causal layer over the rows [T, h] of one text, from position 0 on."""
+    name, places = f"layers.{index}", torch.arange(len(x))
+    read = rms(x, weights[f"{name}.input_layernorm.weight"], layers.eps)
+    visible = causal(len(x), layers.windows[index])
+    x = x + attention(read, read, (places, places), visible, weights, f"{name}.self_attn", layers)
+    normed = rms(x, weights[f"{name}.post_attention_layernorm.weight"], layers.eps)
+    return x + mlp(normed, weights, f"{name}.mlp", layers)
+
+
+def over_target(logits: Tensor, head: HeadPlan, weights: Weights) -> Tensor:
+    """Logits [.., Vd] over the head's own vocabulary -> [.., V], -inf for tokens that it does not have."""
+    if "d2t" not in weights and "token_map" not in weights:
+        return logits
+    whole = logits.new_full((*logits.shape[:-1], head.vocabulary_size), -torch.inf)
+    ids = weights["token_map"] if "token_map" in weights else torch.arange(logits.shape[-1]) + weights["d2t"]
+    whole[..., ids] = logits
+    return whole
+
+
+def _turn(layers: LayerShape, positions: Tensor) -> tuple[Tensor, Tensor]:
+    cosines, sines = _rotary(layers.hidden_size, layers.heads, layers.kv_heads, layers.head_dim, layers.positions,
+                             json.dumps(dict(layers.rope)))(torch.zeros(1), positions[None])  # fmt: skip
+    return cosines, sines
+
+
+@lru_cache(maxsize=16)
+def _rotary(
+    hidden_size: int, heads: int, kv_heads: int, head_dim: int, positions: int, rope: str
+) -> LlamaRotaryEmbedding:
+    """Made once: a reference asks for it at every row of every text. rope: as JSON."""
+    config = LlamaConfig(
+        hidden_size=hidden_size, num_attention_heads=heads, num_key_value_heads=kv_heads, head_dim=head_dim,
+        max_position_embeddings=positions, rope_parameters=json.loads(rope),
+    )  # fmt: skip
+    return LlamaRotaryEmbedding(config)

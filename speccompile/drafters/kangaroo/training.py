@@ -1,0 +1,59 @@
+"""Kangaroo while it learns: the adapter over what the target's first layers say of every token of a text; and new ones,
+as the published code writes them."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from speccompile.compiler.step.whole_text import WholeText
+from speccompile.compiler.weights.tensor import with_numbers
+from speccompile.drafters.beginning import llama_words, random_tensors, shape_of, write_head
+from speccompile.drafters.kangaroo.drafter import Adapter
+from speccompile.drafters.kangaroo.reading import KEY, THETA, adapter_shapes
+from speccompile.drafters.learning import HeadLearner, Seen, Wanted
+from speccompile.drafters.site import Site
+from speccompile.drafters.sizes import HIDDEN, INNER, said
+from speccompile.drafters.weights import Head, load_head
+from speccompile.plan.head import HeadPlan
+
+
+def learner(site: Site, depth: int) -> "KangarooLearner":
+    adapter = load_head(Adapter(site.head, site.shape.max_length), site.head)
+    return KangarooLearner(site.head, adapter, site.ends().head, depth)
+
+
+class KangarooLearner(HeadLearner):
+    """Row p is made of the exit feature of token p alone, of a draft as of the text: what it says behind a token is the
+    same for every anchor."""
+
+    even = True
+    network: Adapter
+
+    def __init__(self, head: HeadPlan, network: Adapter, last: Head, depth: int) -> None:
+        """last: the target's head, which reads what comes out of the adapter."""
+        super().__init__(head, network, depth)
+        self.last = with_numbers(last).float()
+
+    def forward(self, seen: Seen, anchors: Tensor, depth: int) -> list[Tensor]:
+        """As `Learner.forward`."""
+        batch, length = seen.tokens.shape
+        current, places = WholeText(list(self.network.shape.windows)), torch.arange(length, device=anchors.device)
+        positions = places.expand(batch, -1)
+        current.look(positions, positions, (places <= places[:, None]).expand(batch, -1, -1))
+        logits = self.last(self.network(seen.features, current, positions))
+        at = ((anchors + draft).clamp(max=length - 1)[..., None] for draft in range(depth))
+        return [logits.gather(1, each.expand(-1, -1, logits.shape[2])) for each in at]
+
+
+def new(folder: Path, wanted: Wanted) -> None:
+    """It begins with the target's final norm. Positions are turned as the published code turns all."""
+    inner = said(wanted.config, *INNER, default=4 * said(wanted.config, *HIDDEN))  # which no layer has
+    words = llama_words(replace(wanted, sizes={**wanted.sizes, "intermediate_size": inner}))
+    words |= {"rope_theta": THETA, "rope_scaling": None}
+    tensors, norm = random_tensors(adapter_shapes(shape_of(words)), wanted.seed), wanted.ends.norm()
+    before = int(wanted.taps[0].split(".")[1]) + 1
+    own = {KEY: before, "base_model_name_or_path": wanted.reference}
+    config = {"architectures": ["LlamaForCausalLM"], **words, **own}
+    write_head(folder, config, tensors | ({} if norm is None else {"norm.weight": norm}))

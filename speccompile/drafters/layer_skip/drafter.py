@@ -1,0 +1,31 @@
+"""Some of the target's own layers as drafter: self-speculative decoding (Zhang et al. 2024, Elhoushi et al. 2024)."""
+
+from collections.abc import Collection
+
+from speccompile.compiler.models.halves import check_halves
+from speccompile.compiler.step.decoder import Decoder
+from speccompile.compiler.step.draft import Drafter
+from speccompile.compiler.step.draft.target_layers import LayersReader
+from speccompile.compiler.step.layers import check_layers, find_layers
+from speccompile.drafters.site import Site, token_by_token
+
+
+def make(site: Site) -> Drafter:
+    """Drafts with the layers, or halves of layers, that the recipe names, over the target's caches."""
+    layers = site.plan.drafter.layers
+    assert layers is not None, "the plan refuses this kind without"
+    return token_by_token(site, LayersReader(skip_layers(site.target(), layers.attention, layers.mlp)))
+
+
+def skip_layers(decoder: Decoder, attentions: Collection[int], mlps: Collection[int] | None = None) -> Decoder:
+    """A decoder over the very same weights that runs these attention and MLP halves alone, with caches for the former.
+    mlps: by default of the same layers.
+
+    Raises UnsupportedModelError where one of the layers does not exist, the model's layers cannot be found, or a half
+    cannot be skipped alone.
+    """
+    kept = (set(attentions), set(attentions if mlps is None else mlps))
+    check_layers(decoder.model, set.union(*kept))
+    every = set(range(len(find_layers(decoder.model))))
+    check_halves(decoder.model, kept[0] ^ kept[1])
+    return Decoder(decoder.model, decoder.layers, decoder.shape, *(every - its for its in kept))

@@ -1,0 +1,31 @@
+"""transformers' own model over all that was committed, then without what is skipped over the bonus token and the
+drafts, on the keys and values that the whole model left."""
+
+import torch
+
+from speccompile.compiler.models.load import load_model
+from speccompile.compiler.prove.drafts import Fed, Teacher
+from speccompile.compiler.prove.reference import Logits, carries_states, whole_caches
+from speccompile.compiler.step.layers import skipping
+from speccompile.drafters.site import Site
+
+
+def teachers(site: Site) -> list[Teacher]:
+    """The target with some halves of its layers."""
+    model, layers = load_model(site.plan.target.folder, site.plan.max_length), site.plan.drafter.layers
+    assert layers is not None, "the plan refuses this kind without"
+    attentions, mlps = (set(range(model.config.num_hidden_layers)) - set(its) for its in (layers.attention, layers.mlp))
+    model.set_attn_implementation("eager")
+
+    @torch.no_grad()
+    def logits(fed: Fed, drafts: list[int]) -> Logits:
+        *committed, bonus = fed.known
+        caches = whole_caches(model)
+        read = [bonus, *drafts]
+        model(input_ids=torch.tensor([committed]), use_cache=True, cache=caches)
+        parts = [[token] for token in read] if carries_states(caches) else [read]
+        with skipping(model, attentions, mlps):
+            found = [model(input_ids=torch.tensor([part]), use_cache=True, cache=caches).logits[0] for part in parts]
+        return torch.cat(found).float().numpy()
+
+    return [logits]

@@ -1,0 +1,12 @@
+"""Lookahead decoding (Fu et al. 2024): the target's own guesses at tokens ahead, and a pool of what they became."""
+
+from speccompile.drafters.family import Family, certain
+
+FAMILY = Family(
+    "lookahead",
+    "Lookahead: guesses that the target itself improves from round to round, and a pool of n-grams that came of them",
+    ("window", "level", "guesses"),
+    # What an approximate method accepts depends on what is drafted, and that on everything that the pool has seen.
+    (certain(("static",), ("exact",)),),
+    successors=1,
+)

@@ -1,0 +1,100 @@
+"""Lookahead decoding (Fu et al. 2024, 2402.02057): a window of guesses that the target improves by one level a round.
+
+Level l of column i is what the target said i + l tokens ahead, l rounds after column i began. A round verifies all
+levels and G n-grams of the pool in one tree (`nodes`). What the target says behind the last level makes every column an
+n-gram, which enters the pool under its first token; then the lowest level goes, and the others move down.
+
+The levels begin as runs of the text instead of random tokens, so that no rounds are spent on filling them, and the pool
+learns from all text that is read. What of the window turns out right is accepted as any other draft.
+
+The window is each row's own: it continues that row's text. The rows share the pool: an n-gram of one text is a guess
+for every other. Both are kept between generations; whatever they hold, drafts are tokens, and no token depends on them.
+"""
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from speccompile.compiler.step.draft import Accepted, Drafted, Drafter, State
+from speccompile.contract import KEPT
+from speccompile.drafters.lookahead.nodes import Layout, lay_out
+from speccompile.drafters.lookahead.pool import Pool
+from speccompile.drafters.site import Site
+
+
+def make(site: Site) -> Drafter:
+    """Window and pool are its only state."""
+    window = site.plan.drafter.lookahead
+    assert window is not None, "the plan decides it"
+    return Lookahead(lay_out(*window), site.plan.target.facts.vocabulary_size, site.shape.batch_size)
+
+
+class Lookahead(Drafter):
+    """Drafts a window of W columns and N - 1 levels, and G n-grams of the pool behind the bonus token."""
+
+    successors = 1
+
+    def __init__(self, layout: Layout, vocabulary: int, batch_size: int) -> None:
+        super().__init__()
+        self.shape, self.tokens, self.layout = layout.tree, layout.tree.drafts, layout
+        self.levels, self.columns = len(layout.window), len(layout.window[0])
+        self.pool = Pool(vocabulary, len(layout.guesses), self.levels + 1)
+        self.batch_size = batch_size
+
+    def states(self) -> list[State]:
+        """kept.window int64 [B, N - 1, W], of which nobody reads level 0 of column 0, where the root stands; kept.pool
+        int64 [lists + 1, G * N]."""
+        window = (self.batch_size, self.levels, self.columns)
+        pool = State(f"{KEPT}pool", torch.int64, self.pool.shape, by_row=False)
+        return [State(f"{KEPT}window", torch.int64, window), pool]
+
+    def forward(self, accepted: Accepted, states: list[Tensor]) -> Drafted:
+        verified, columns = self._columns(accepted, states[0])
+        pool = self._learned(accepted, states[1], columns, verified)
+        begins = ~verified & ((accepted.n_path > 1) | ((accepted.n_path > 0) & (accepted.length == 0)))
+        window = torch.where(verified[:, None, None], columns[:, 1:], columns[:, :-1])
+        window = torch.where(begins[:, None, None], self._runs(accepted), window)
+
+        bonus = accepted.path.gather(1, accepted.n_path[:, None])
+        guesses, found = self.pool.find(pool, bonus[:, 0])
+        guesses = torch.where(found[:, :, None], guesses, bonus[:, :, None])  # where there is none, any token will do
+        rows = torch.cat([window.clamp(0, self.pool.vocabulary - 1).flatten(1), guesses.flatten(1)], 1)
+        nodes = [node for row in (*self.layout.window, *self.layout.guesses) for node in row]
+        drafts = rows.index_select(1, torch.tensor([nodes.index(node) for node in range(1, self.tokens + 1)]))
+        n_total = torch.where(accepted.n_path > 0, 1 + self.tokens, 1)
+        return Drafted(torch.cat([bonus, drafts], 1), n_total, [window, pool])
+
+    def _columns(self, accepted: Accepted, window: Tensor) -> tuple[Tensor, Tensor]:
+        """Whether the window was among what the target read, bool [B]; and the n-grams of its columns, int64 [B, N, W]:
+        the root and the window, and what the target said behind the last level.
+
+        Nothing else reads the window: its buffer is written in place.
+        """
+        successors, tokens = accepted.successors, accepted.row_tokens
+        assert successors is not None, "a drafter that looks ahead is given what the target says"
+        assert tokens is not None
+        n_rows = tokens.shape[1]
+        last = torch.tensor([[self.tokens]]).clamp(max=n_rows).expand(tokens.shape[0], -1)
+        verified = pad(tokens, (0, 1), value=-1).gather(1, last)[:, 0] >= 0
+        top = torch.tensor([self.layout.window[-1]]).clamp(max=n_rows - 1)
+        new = successors[:, :, 0].gather(1, top.expand(tokens.shape[0], -1))
+        lowest = torch.cat([tokens[:, :1], window[:, 0, 1:]], 1)
+        return verified, torch.cat([lowest[:, None], window[:, 1:], new[:, None]], 1)
+
+    def _learned(self, accepted: Accepted, pool: Tensor, columns: Tensor, verified: Tensor) -> Tensor:
+        """The pool with the n-grams of the text that was read, and with the columns."""
+        path = accepted.path
+        longer, width = pad(path, (0, self.levels)), path.shape[1]
+        text = torch.stack([longer[:, ahead : ahead + width] for ahead in range(self.levels + 1)], 2)
+        ends = torch.arange(width, device=path.device) + self.levels
+        is_text = (ends <= accepted.n_path[:, None]) & (accepted.n_path > 0)[:, None]
+        is_column = verified[:, None].expand(-1, self.columns)
+        return self.pool.add(pool, torch.cat([text, columns.transpose(1, 2)], 1), torch.cat([is_text, is_column], 1))
+
+    def _runs(self, accepted: Accepted) -> Tensor:
+        """A window of runs of the text that was read last, int64 [B, N - 1, W]. It goes round where it is shorter."""
+        needed = self.levels + self.columns - 1
+        back = torch.arange(needed - 1, -1, -1, device=accepted.path.device)
+        n_path = accepted.n_path[:, None]
+        text = accepted.path.gather(1, (n_path - back) % (n_path + 1))
+        return torch.stack([text[:, level : level + self.columns] for level in range(self.levels)], 1)

@@ -1,0 +1,68 @@
+"""Medusa's heads while they learn, and new ones in vLLM's dialect (section 6 of the facts)."""
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from speccompile.drafters.beginning import target_sizes, write_head
+from speccompile.drafters.learning import HeadLearner, Seen, Wanted
+from speccompile.drafters.medusa.drafter import MedusaReader, load_reader
+from speccompile.drafters.medusa.sizes import PROJECTION, SHARED
+from speccompile.drafters.site import Site
+from speccompile.plan.head import HeadPlan
+
+
+def learner(site: Site, depth: int) -> "MedusaLearner":
+    return MedusaLearner(site.head, load_reader(site), depth)
+
+
+class MedusaLearner(HeadLearner):
+    """Each head reads what the target says of the token before the anchor, whatever was drafted."""
+
+    network: MedusaReader
+
+    def __init__(self, head: HeadPlan, network: MedusaReader, depth: int) -> None:
+        super().__init__(head, network, depth)
+        for unasked in (network.blocks[depth:], network.lm_heads[depth:]):
+            unasked.requires_grad_(False)
+
+    def forward(self, seen: Seen, anchors: Tensor, depth: int) -> list[Tensor]:
+        """As `Learner.forward`."""
+        reader = self.network
+        x = seen.features.gather(1, (anchors - 1)[..., None].expand(-1, -1, seen.features.shape[2]))
+        return [self._known(reader.projection(head)(reader.blocks[head](x))) for head in range(depth)]
+
+    def _known(self, logits: Tensor) -> Tensor:
+        """Of the tokens that the heads know, where their projection has more."""
+        reader = self.network
+        if reader.vocabulary is None or logits.shape[-1] == reader.size:
+            return logits
+        return logits[..., reader.vocabulary.ids]
+
+
+def new(folder: Path, wanted: Wanted) -> None:
+    """Blocks that change nothing, and copies of the target's head: it begins as that."""
+    (hidden, vocabulary), layers, kept = target_sizes(wanted), int(wanted.sizes["layers"]), wanted.kept
+    is_shared, tensors = wanted.sizes[PROJECTION] == SHARED, dict[str, Tensor]()
+    for name in (f"blocks.{head}.layers.{layer}" for head in range(wanted.depth) for layer in range(layers)):
+        tensors |= {f"{name}.weight": torch.zeros(hidden, hidden), f"{name}.bias": torch.zeros(hidden)}
+    rows = wanted.ends.head.weight.float()
+    rows = rows if kept is None else functional.embedding(kept, rows)
+    names = ["lm_head"] if is_shared else [f"lm_heads.{head}" for head in range(wanted.depth)]
+    tensors |= {f"{name}.weight": rows for name in names} | ({} if kept is None else {"token_map": kept})
+    config = {
+        "architectures": ["MedusaModel"],
+        "model_type": "medusa",
+        "hidden_size": hidden,
+        "vocab_size": vocabulary,
+        "num_heads": wanted.depth,
+        "num_hidden_layers": layers,
+        "original_lm_head": is_shared,
+        "medusa_fc_bias": True,
+        "truncated_vocab_size": None if kept is None else len(kept),
+        "base_model_name_or_path": wanted.reference,
+        "torch_dtype": "float32",
+    }
+    write_head(folder, config, tensors)

@@ -1,0 +1,11 @@
+"""A language model of its own as drafter."""
+
+from speccompile.compiler.step.draft import Drafter
+from speccompile.compiler.step.draft.language import DecoderReader
+from speccompile.drafters.site import Site, token_by_token
+
+
+def make(site: Site) -> Drafter:
+    """Drafts with the recipe's model."""
+    (decoder,) = site.drafters()
+    return token_by_token(site, DecoderReader(decoder, target_size=site.plan.target.facts.vocabulary_size))

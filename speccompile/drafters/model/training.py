@@ -1,0 +1,89 @@
+"""A language model while it learns: transformers' own class, which is what is compiled."""
+
+import json
+import shutil
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, PreTrainedModel
+
+from speccompile.compiler.checkpoints.facts import TOKENIZER_FILES
+from speccompile.compiler.checkpoints.objects import CONFIG
+from speccompile.drafters.beginning import llama_words
+from speccompile.drafters.learning import Learner, Seen, Wanted
+from speccompile.drafters.saving import write_config
+from speccompile.drafters.site import Site
+from speccompile.errors import CheckpointError
+
+_TOKENIZER_FILES = (*TOKENIZER_FILES, "added_tokens.json", "tokenizer.model", "vocab.json", "merges.txt")
+"""Those that are read here, and older ones, which other programs read."""
+
+
+def learner(site: Site, depth: int) -> "ModelLearner":
+    (model,) = site.plan.drafter.models
+    return ModelLearner(model.folder, site.plan.target.facts.vocabulary_size, depth)
+
+
+class ModelLearner(Learner):
+    """It reads tokens alone: what it says behind a token is the same for every anchor."""
+
+    even = True
+
+    def __init__(self, folder: Path, target_size: int, depth: int) -> None:
+        super().__init__()
+        self.folder, self.depth = folder, depth
+        self.network = _load(folder)
+        self.rows = self.network.config.vocab_size
+        self.size = min(self.rows, target_size)
+        self.vocabulary = torch.arange(self.size) if self.size < target_size else None
+
+    def forward(self, seen: Seen, anchors: Tensor, depth: int) -> list[Tensor]:
+        """As `Learner.forward`."""
+        tokens, last = seen.tokens.clamp(max=self.rows - 1), seen.tokens.shape[1] - 1
+        logits = self.network(tokens, attention_mask=seen.real.long(), use_cache=False).logits[..., : self.size]
+        places = [(anchors + step).clamp(max=last) for step in range(depth)]
+        return [logits.gather(1, each[..., None].expand(-1, -1, self.size)) for each in places]
+
+    def save(self, folder: Path, dtype: torch.dtype) -> None:
+        """In Hugging Face layout, with its tokenizer."""
+        held, cast = self.network.state_dict(), dict[int, Tensor]()
+        for value in held.values():  # what is tied stays so
+            cast.setdefault(value.data_ptr(), value.detach().to("cpu", dtype))
+        weights = {name: cast[value.data_ptr()] for name, value in held.items()}
+        self.network.save_pretrained(folder, state_dict=weights)
+        config = json.loads((folder / CONFIG).read_text())
+        write_config(folder, config | {"dtype": str(dtype).removeprefix("torch.")})
+        copy_tokenizer(self.folder, folder)
+
+
+def _load(folder: Path) -> PreTrainedModel:
+    """In float32. Raises CheckpointError for weights that lack some of the model, which would begin at random."""
+    model, found = AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32, local_files_only=True, output_loading_info=True
+    )
+    lacking = sorted(found["missing_keys"])
+    if lacking:
+        raise CheckpointError(
+            f"{folder}: the checkpoint lacks {len(lacking)} tensors of {type(model).__name__}, first {lacking[0]}",
+            hint="check that every shard is there and that config.json belongs to these weights",
+        )
+    return model
+
+
+def new(folder: Path, wanted: Wanted) -> None:
+    """A Llama with random weights, whose head is its embedding, and the target's tokenizer."""
+    assert wanted.target is not None, "a language model has the target's tokenizer"
+    words = {key: value for key, value in llama_words(wanted).items() if value is not None}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(wanted.seed)
+        model = LlamaForCausalLM(LlamaConfig(**words | {"tie_word_embeddings": True}))
+    model.save_pretrained(folder)
+    copy_tokenizer(wanted.target, folder)
+
+
+def copy_tokenizer(source: Path, folder: Path) -> None:
+    """Its files as they are: transformers adds tokens of its own to some when it writes them again."""
+    for name in _TOKENIZER_FILES:
+        if (source / name).is_file():
+            shutil.copyfile(source / name, folder / name)

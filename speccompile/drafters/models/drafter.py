@@ -1,0 +1,54 @@
+"""Several drafters whose trees are merged under one root (SpecInfer, Miao et al. 2023)."""
+
+import torch
+from torch import Tensor, nn
+
+from speccompile.compiler.step.decoder import Decoder
+from speccompile.compiler.step.draft import Accepted, Drafted, Drafter, State
+from speccompile.compiler.step.draft.fixed import FixedDrafter
+from speccompile.compiler.step.draft.language import DecoderReader
+from speccompile.drafters.site import Site
+from speccompile.tree import Tree, merged, merged_places
+
+
+def make(site: Site) -> Drafter:
+    """Every model drafts the tree."""
+    return SeveralDrafters(site.drafters(), site.tree, site.plan.target.facts.vocabulary_size)
+
+
+class SeveralDrafters(Drafter):
+    """Language models that each draft the same tree, or chain: where one errs, another may not.
+
+    Siblings may hold the same token.
+
+    The caches of the first are called `drafter.key.0` and on, those of the next `drafter.1.key.0` and on.
+    """
+
+    def __init__(self, decoders: list[Decoder], tree: Tree, target_size: int | None = None) -> None:
+        """target_size: as of `DecoderReader`, each of which may have more or less."""
+        super().__init__()
+        prefixes = ["drafter", *(f"drafter.{number}" for number in range(1, len(decoders)))]
+        pairs = zip(decoders, prefixes, strict=True)
+        readers = [DecoderReader(decoder, name, target_size) for decoder, name in pairs]
+        self.drafters = nn.ModuleList(FixedDrafter(reader, tree, merged=True) for reader in readers)
+        trees = [tree] * len(decoders)
+        self.shape = merged(trees)
+        self.tokens = self.shape.drafts
+        self.catch_up = max(drafter.catch_up for drafter in self.drafters)
+        places = [place for its in merged_places(trees) for place in its]
+        self.order = sorted(range(self.tokens), key=places.__getitem__)
+
+    def states(self) -> list[State]:
+        return [state for drafter in self.drafters for state in drafter.states()]
+
+    def forward(self, accepted: Accepted, states: list[Tensor]) -> Drafted:
+        drafts, kept, start = [], [], 0
+        for drafter in self.drafters:
+            end = start + len(drafter.states())
+            drafted = drafter(accepted, states[start:end])
+            drafts.append(drafted.window[:, 1:])
+            kept += drafted.states
+            start = end
+        in_order = torch.cat(drafts, 1).index_select(1, torch.tensor(self.order))
+        n_total = torch.where(accepted.n_path > 0, 1 + self.tokens, 1)
+        return Drafted(torch.cat([drafted.window[:, :1], in_order], 1), n_total, kept)

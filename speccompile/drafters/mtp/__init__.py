@@ -1,0 +1,20 @@
+"""Multi-token prediction (DeepSeek-AI 2024): layers that the target was trained with, in its own shards."""
+
+from speccompile.drafters.family import GROWING, HEAD, Family, Training
+from speccompile.drafters.mtp.layouts import DIALECTS
+from speccompile.drafters.mtp.reading import lacking, read
+from speccompile.drafters.target import final_norm
+
+FAMILY = Family(
+    "mtp",
+    "MTP layers of the target's own shards: one recycled, or several; the target's embedding and head",
+    ("model", "revision", "tokens", "sample", "tree", "taps", "switches"),
+    GROWING,
+    weights=HEAD,
+    pairs=True,
+    graphs="fused",
+    dialects=DIALECTS,
+    read=read,
+    lacking=lacking,
+    training=Training(depth=3, taps=final_norm, decay=0.6, makes_new=False),  # FastMTP's .51, .31, .18
+)

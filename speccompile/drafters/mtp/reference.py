@@ -1,0 +1,95 @@
+"""MTP's formula (DeepSeek-V3, section 2.2) over the whole text, every time anew, by transformers' own decoder layers.
+
+Written as the paper counts: row p of layer k is (output of layer k - 1 at p, token p + k + 1), for every p of a text.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from speccompile.compiler.prove.drafts import Fed, Teacher
+from speccompile.compiler.prove.reference import Logits
+from speccompile.compiler.step.layers import find_layers
+from speccompile.compiler.step.taps import Taps
+from speccompile.drafters.mtp.layer import MtpLayer, load_layers
+from speccompile.drafters.mtp.layouts import PLAIN
+from speccompile.drafters.mtp.reading import count_layers
+from speccompile.drafters.probe import before_norm, flipped
+from speccompile.drafters.site import Site
+from speccompile.drafters.small import WEIGHTS, small_layers, write_small
+from speccompile.drafters.target import NORM
+from speccompile.plan.head import HeadPlan
+from speccompile.plan.layers import LayerShape
+
+
+def teachers(site: Site) -> list[Teacher]:
+    """The MTP layers alone, between the target's embedding and its head."""
+    head, layers = site.head, load_layers(site.head, site.plan.target, site.shape.max_length)
+    for layer in layers:
+        layer.model.set_attn_implementation("eager")
+
+    @torch.no_grad()
+    def logits(fed: Fed, drafts: list[int]) -> Logits:
+        assert fed.features is not None
+        tokens, n, found = torch.tensor([*fed.following, *drafts]), len(fed.following), list[Tensor]()
+        x = torch.tensor(fed.features)
+        rows: list[tuple[Tensor, Tensor]] = []  # of every layer: inputs, and the tokens behind them
+        for draft in range(len(drafts) + 1):
+            number = draft % len(layers)
+            if draft == number:
+                rows.append((x, tokens[draft : draft + n]))
+            else:  # outputs of drafts, recycled: a row behind all others, at its own position
+                before, own = rows[number]
+                gap = n + draft - 1 - number - len(before)
+                rows[number] = (torch.cat([before, x.new_full((gap, x.shape[1]), NONE), x[-1:]]),
+                                torch.cat([own, own.new_zeros(gap), tokens[n + draft - 1, None]]))  # fmt: skip
+            x, said = run(layers[number], *rows[number], head)
+            found.append(said)
+        return torch.stack(found).numpy()
+
+    return [logits]
+
+
+def run(layer: MtpLayer, x: Tensor, tokens: Tensor, head: HeadPlan) -> tuple[Tensor, Tensor]:
+    """Rows [n, H] and the tokens [n] behind them, from position 0 on -> what is fed back [n, H], the last logits [V].
+
+    Rows of NONE are not there.
+    """
+    is_there = x[:, 0] != NONE
+    embedded = layer.enorm(layer.model.get_input_embeddings()(tokens))
+    parts = [layer.hnorm(x), embedded] if head.switches["hidden_first"] else [embedded, layer.hnorm(x)]
+    last = f"layers.{len(find_layers(layer.model)) - 1}.output"
+    taps = Taps(layer.model, (NORM if head.switches.get("norm_feedback") else last,))
+    with taps.open():
+        said = layer.model(
+            inputs_embeds=layer.eh_proj(torch.cat(parts, -1))[None], position_ids=torch.arange(len(x))[None],
+            attention_mask=is_there[None].long(), use_cache=False,
+        ).logits  # fmt: skip
+    return taps.features()[0], said[0, -1].float()
+
+
+def small(head: HeadPlan, hidden_size: int, vocabulary_size: int, target_layers: int, folder: Path) -> HeadPlan:
+    """As many layers of Llama's form, for a small target."""
+    kind: LayerShape = small_layers(_LLAMA, hidden_size)
+    shapes: dict[str, tuple[int, ...]] = {}
+    for number in range(count_layers(head)):
+        own = {"enorm": (hidden_size,), "hnorm": (hidden_size,), "eh_proj": (hidden_size, 2 * hidden_size)}
+        own |= {"norm": (hidden_size,)} if "norm_feedback" in head.switches else {}
+        shapes |= {f"{number}.{name}.weight": shape for name, shape in own.items()}
+        shapes |= {f"{number}.{name}": shape for name, shape in kind.tensors(0).items()}
+    return replace(
+        head, dialect=PLAIN.name, folder=folder, files=(Path(WEIGHTS),), taps=(NORM,), hidden_size=hidden_size,
+        vocabulary_size=vocabulary_size, tensors=write_small(shapes, folder, vocabulary_size),
+    )  # fmt: skip
+
+
+def readings(head: HeadPlan, layers: int) -> dict[str, HeadPlan]:
+    """What is disputed: which side comes first, and whether features and what is fed back have been normed."""
+    return {**before_norm(head, layers), **flipped(head, *head.switches)}
+
+
+NONE = 1e6
+"""What fills a row that is not there: more than any feature."""
+_LLAMA = LayerShape(64, 48, 2, 1, 16, 1e-6, "silu", {"rope_type": "default", "rope_theta": 10000.0}, 64, (0,))

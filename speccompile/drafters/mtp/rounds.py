@@ -1,0 +1,164 @@
+"""One round of MTP layers: true rows for what was committed, then rows of drafts, of which none is kept."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+from speccompile.compiler.step import ops
+from speccompile.compiler.step.attention import Pass
+from speccompile.compiler.step.decoder import Decoder
+from speccompile.compiler.step.draft import Accepted
+from speccompile.compiler.step.draft.reading import Reading
+from speccompile.compiler.step.taps import Taps
+from speccompile.drafters.mtp.layer import MtpLayer
+from speccompile.drafters.target import NORM
+
+
+class HookedLayer(nn.Module):
+    """An MTP layer behind the attention hook."""
+
+    def __init__(self, layer: MtpLayer, decoder: Decoder, *, feeds_normed: bool) -> None:
+        """feeds_normed: what is fed back has gone through the norm before the head, where there is one."""
+        super().__init__()
+        self.layer, self.decoder = layer, decoder
+        self.tap = NORM if feeds_normed and layer.has_norm else f"layers.{len(decoder.layers) - 1}.output"
+
+    def run(self, current: Pass, x: Tensor, tokens: Tensor, logit_index: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Rows of x [B, T, H] and the tokens int64 [B, T] behind them -> logits as of `Decoder.run`, and what is fed
+        back [B, T, H]."""
+        taps = Taps(self.decoder.model, (self.tap,))
+        logits = self.decoder.run(current, self.layer.join(x, tokens), logit_index, taps)
+        return logits, taps.features()
+
+
+class LayerRound:
+    """A layer whose row q stands at position q - lag; before q = lag it has none."""
+
+    def __init__(self, layer: HookedLayer, lag: int, accepted: Accepted, caches: list[Tensor]) -> None:
+        n_path, length, catch_up = accepted.n_path, accepted.length, accepted.catch_up
+        assert catch_up is not None, "a drafter with caches catches up"
+        self.layer, self.lag = layer, lag
+        self.current = layer.decoder.begin(caches, (length - lag).clamp(min=0) if lag else length)
+        self.row_positions = self._positions(length[:, None] + catch_up)
+        self.causal = (catch_up[None, :] <= catch_up[:, None]).expand(n_path.shape[0], -1, -1)  # [B, C, C]
+        self.seen = catch_up < n_path[:, None]  # [B, C]: without the padding
+        self.rows: Tensor | None = None  # [B, C]: which rows of the catch-up are kept, in order
+        if lag:
+            first = (lag - length).clamp(min=0)[:, None]  # [B, 1]: the first row that there is
+            exists, own = catch_up >= first, torch.eye(catch_up.shape[0], dtype=torch.bool)
+            self.seen = self.seen & exists
+            self.causal = self.causal & (exists[:, None, :] | own)  # a row that is none sees itself: nobody sees it
+            self.rows = (catch_up + first).clamp(max=catch_up.shape[0] - 1)
+        self.drafts = accepted.path[:, None, :0].bool()  # [B, 1, R]: which of the draft rows there are
+
+    def _positions(self, places: Tensor) -> Tensor:
+        return self.layer.decoder.clamp((places - self.lag).clamp(min=0) if self.lag else places)
+
+    def read_path(self, x: Tensor, tokens: Tensor, last: Tensor) -> tuple[Tensor, Tensor]:
+        """Rows of x [B, C, H], with the tokens int64 [B, C] behind them: logits [B, 1, V] at the row `last` int64
+        [B, 1], and what all of them feed back."""
+        self.current.look(self.row_positions, self.row_positions, self.causal)
+        found = self.layer.run(self.current, x, tokens, last)
+        self.caught_up = self.current.rows()
+        return found
+
+    def read(self, x: Tensor, tokens: Tensor, place: Tensor, ancestors: Tensor) -> tuple[Tensor, Tensor]:
+        """Rows of drafts [B, T] at q = `place` int64 [B, 1]; ancestors bool [B, T, R + T]: which of the R draft rows
+        that this layer has, and of these, each sees."""
+        positions, before, width = self._positions(place), self.drafts.shape[2], tokens.shape[1]
+        seen = self.seen[:, None, :]
+        if width > 1:
+            positions, seen = positions.expand(tokens.shape), seen.expand(-1, width, -1)
+        self.row_positions = torch.cat([self.row_positions, positions], 1)
+        if self.lag:
+            ancestors = torch.cat([ancestors[:, :, :before] & self.drafts, ancestors[:, :, before:]], 2)
+        self.current.look(positions, self.row_positions, torch.cat([seen, ancestors], 2))
+        exists = (place >= self.lag)[:, None, :].expand(-1, -1, width)
+        self.drafts = torch.cat([self.drafts, exists], 2)
+        return self.layer.run(self.current, x, tokens)
+
+    def commit(self) -> list[Tensor]:
+        """The caches with the rows of what was committed. Padding lies behind them, where nobody reads."""
+        rows = self.caught_up
+        if self.rows is not None:
+            index = self.rows[:, None, :, None]
+            rows = [row.gather(2, index.expand(-1, row.shape[1], -1, row.shape[3])) for row in rows]
+        return self.current.commit(rows)
+
+
+class MtpReading(Reading):
+    """One round. Made, all layers have read a row for every token that was committed."""
+
+    def __init__(self, layers: Sequence[HookedLayer], accepted: Accepted, states: list[Tensor]) -> None:
+        """states: caches of every layer, then outputs of all but the last [B, 1, S, H], row by row."""
+        path, n_path, catch_up = accepted.path, accepted.n_path, accepted.catch_up
+        assert catch_up is not None, "a drafter with caches catches up"
+        assert accepted.features is not None, "a drafter with taps is given features"
+        self.length, self.end, self.catch_up = accepted.length, accepted.length + n_path, catch_up
+        self.bonus = path.gather(1, n_path[:, None])
+        self.rounds, first = list[LayerRound](), 0
+        for lag, layer in enumerate(layers):
+            own = states[first : first + len(layer.decoder.cache_shapes())]
+            self.rounds.append(LayerRound(layer, lag, accepted, own))
+            first += len(own)
+        self.kept = states[first:]
+
+        tokens = path.index_select(1, (catch_up + 1).clamp(max=path.shape[1] - 1))  # [B, C]
+        features = accepted.features.index_select(1, catch_up.clamp(max=accepted.features.shape[1] - 1))
+        self._read_path(features, tokens, (n_path - 1).clamp(min=0)[:, None])
+        self.n_drafts = 0
+        self.read_by = [list[slice]() for _ in layers]  # the drafts of which each layer has rows
+
+    def _read_path(self, x: Tensor, tokens: Tensor, last: Tensor) -> None:
+        """last int64 [B, 1]: the row of the bonus token, whose outputs the first draft reads."""
+        self.outputs, self.true_outputs = list[Tensor](), list[Tensor]()  # of every layer, [B, T, H]
+        for number, each in enumerate(self.rounds):
+            logits, output = each.read_path(x, tokens, last)
+            if number == 0:
+                self.logits = logits
+            self.outputs.append(output.gather(1, last[:, :, None].expand(-1, -1, output.shape[2])))
+            if number < len(self.kept):
+                x = torch.cat([self._before(self.kept[number]), output], 1).index_select(1, self.catch_up)
+                self.true_outputs.append(output)
+
+    def _before(self, outputs: Tensor) -> Tensor:
+        """The last row [B, 1, H] of the outputs before this round; any row where there is none."""
+        index = (self.length - 1).clamp(min=0)[:, None, None, None]
+        return outputs.gather(2, index.expand(-1, 1, 1, outputs.shape[3]))[:, 0]
+
+    def read(self, tokens: Tensor, depth: int, ancestors: Tensor, parents: Tensor) -> Tensor:
+        """As `Reading.read`. Layer `depth` mod n says what follows; in the first turn the layers behind it read the
+        drafts as well, which their own drafts will look at."""
+        turn, number = divmod(depth, len(self.rounds))
+        own = slice(self.n_drafts, self.n_drafts + tokens.shape[1])
+        self.n_drafts = own.stop
+        outputs, logits = list(self.outputs), list[Tensor]()
+        for each in range(number, len(self.rounds) if turn == 0 else number + 1):
+            x = self.outputs[each - 1]
+            x = x.gather(1, parents[:, :, None].expand(-1, -1, x.shape[2]))
+            self.read_by[each].append(own)
+            columns = [ancestors[:, :, part] for part in _joined(self.read_by[each])]
+            visible = torch.cat(columns, 2) if len(columns) > 1 else columns[0]
+            found, outputs[each] = self.rounds[each].read(x, tokens, (self.end + depth - 1)[:, None], visible)
+            logits.append(found)
+        self.outputs = outputs
+        return logits[0]
+
+    def commit(self) -> list[Tensor]:
+        """Caches and outputs with the rows of what was committed."""
+        caches = [cache for each in self.rounds for cache in each.commit()]
+        pairs = zip(self.kept, self.true_outputs, strict=True)
+        return caches + [ops.commit(kept, rows[:, None], self.length, 2) for kept, rows in pairs]
+
+
+def _joined(parts: list[slice]) -> list[slice]:
+    """Neighbours in one."""
+    found = parts[:1]
+    for before, part in pairwise(parts):
+        if before.stop == part.start:
+            found[-1] = slice(found[-1].start, part.stop)
+        else:
+            found.append(part)
+    return found

@@ -1,0 +1,106 @@
+"""MTP layers while they learn on: every row of a text at once, with the text's tokens (section 2.2 of DeepSeek-V3), and
+one that drafts more than once reads its own output (FastMTP, Cai et al. 2025)."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from transformers.core_model_loading import revert_weight_conversion
+
+from speccompile.compiler.step.layers import find_layers, find_norm
+from speccompile.compiler.step.whole_text import WholeText
+from speccompile.compiler.weights.tensor import with_numbers
+from speccompile.drafters.learning import Learner, Seen
+from speccompile.drafters.mtp.drafter import hooked
+from speccompile.drafters.mtp.rounds import HookedLayer
+from speccompile.drafters.mtp.stitching import stitch
+from speccompile.drafters.site import Site
+from speccompile.errors import UnsupportedModelError
+from speccompile.plan.head import HeadPlan
+
+_BALANCED = ".e_score_correction_bias"
+"""What balances the load of experts: it chooses them, and is no part of what they say."""
+
+
+def learner(site: Site, depth: int) -> "MtpLearner":
+    """Raises UnsupportedModelError for layers that cannot be written back as they were published."""
+    return MtpLearner(site.head, hooked(site), depth)
+
+
+class MtpLearner(Learner):
+    """What is trained are the layers alone: the target's embedding and head, and copies of them, stay as they are."""
+
+    def __init__(self, head: HeadPlan, layers: Sequence[HookedLayer], depth: int) -> None:
+        super().__init__()
+        self.head, self.depth, self.taps = head, depth, head.taps
+        self.layers = with_numbers(nn.ModuleList(layers)).float()
+        shared: dict[str, nn.Parameter] = {}
+        for number, each in enumerate(layers):
+            for name, module, end in _around(each, number, head):
+                setattr(module, end, shared.setdefault(name, getattr(module, end)))
+        for parameter in [*shared.values(), *(each for layer in layers for each in _inside(layer).values())]:
+            parameter.requires_grad_(True)
+        self._check_names()
+
+    def forward(self, seen: Seen, anchors: Tensor, depth: int) -> list[Tensor]:
+        """As `Learner.forward`. Row p of the first turn is (output of the layer before at p, or the feature; the token
+        that the last draft of p stands for); in a later turn, a layer's own run of rows behind those that it has."""
+        batch, length = seen.tokens.shape
+        places = torch.arange(length - 1, device=anchors.device)
+        rows, causal = places.expand(batch, -1), (places <= places[:, None]).expand(batch, -1, -1)
+        passes = [WholeText([layer.window for layer in each.decoder.layers]) for each in self.layers]
+        x, found = seen.features[:, :-1], list[Tensor]()
+        for draft in range(depth):
+            turn, number = divmod(draft, len(self.layers))
+            layer, current = self.layers[number], passes[number]
+            tokens = seen.tokens[:, (places + 1 + draft).clamp(max=length - 1)]
+            current.look(layer.decoder.clamp(rows + draft - number), layer.decoder.clamp(rows), causal, n_own=turn)
+            logits, x = layer.run(current, x, tokens, anchors - 1)
+            found.append(logits)
+        return found
+
+    def save(self, folder: Path, dtype: torch.dtype) -> None:
+        """A copy of the folder that the layers came in, the target's own where they lie there, with what was trained
+        in their place; everything else as it is, bit for bit."""
+        trained = {self.head.tensors[name].name: each.detach().to("cpu", dtype) for name, each in self._tensors()}
+        stitch(self.head.folder, folder, {name: each.contiguous() for name, each in trained.items()})
+
+    def _tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """What is trained, by our names and as it is published: experts by themselves."""
+        for number, each in enumerate(self.layers):
+            for name, module, end in _around(each, number, self.head):
+                yield name, getattr(module, end)
+            inside = {name: parameter.detach() for name, parameter in _inside(each).items()}
+            for name, tensor in revert_weight_conversion(each.layer.model, inside).items():
+                yield f"{number}.layers.{name.removeprefix(each.layer.prefix)}", tensor
+
+    def _check_names(self) -> None:
+        """Raises UnsupportedModelError where a tensor is not one of the folder's."""
+        for name, tensor in self._tensors():
+            source = self.head.tensors.get(name)
+            if source is None or source.shape != tensor.shape:
+                received = "none" if source is None else f"one of shape {list(source.shape)}"
+                raise UnsupportedModelError(
+                    f"{self.head.folder}: received {received} for {name} of the MTP layers, expected a tensor of shape "
+                    f"{list(tensor.shape)}, in whose place the trained one is written",
+                    hint="train on a checkpoint whose MTP layers are not quantized",
+                )
+
+
+def _around(hooked: HookedLayer, number: int, head: HeadPlan) -> Iterator[tuple[str, nn.Module, str]]:
+    """What an MTP layer has beside its decoder layer: our name, and where its parameter is. Layers may share one."""
+    layer = hooked.layer
+    parts = {"enorm": layer.enorm, "hnorm": layer.hnorm, "eh_proj": layer.eh_proj}
+    parts |= {"norm": find_norm(layer.model)} if layer.has_norm else {}
+    for part, module in parts.items():
+        for end in (end for end, each in module._parameters.items() if each is not None):
+            own = f"{number}.{part}.{end}"
+            yield own if own in head.tensors or f"{part}.{end}" not in head.tensors else f"{part}.{end}", module, end
+
+
+def _inside(hooked: HookedLayer) -> dict[str, nn.Parameter]:
+    """The decoder layer's own parameters, by their names in the model, without those that no gradient reaches."""
+    inner = {id(each) for each in find_layers(hooked.layer.model).parameters() if each.is_floating_point()}
+    named = hooked.layer.model.named_parameters()
+    return {name: each for name, each in named if id(each) in inner and not name.endswith(_BALANCED)}

@@ -1,0 +1,30 @@
+"""P-EAGLE (AWS, 2026): EAGLE-3's layers, which read mask rows behind the text, and so give all drafts in one pass."""
+
+from speccompile.drafters.eagle3.dialects import SPECULATORS
+from speccompile.drafters.eagle3.taps import default_taps, refused
+from speccompile.drafters.family import HEAD, IN_BLOCKS, Family, Training
+from speccompile.drafters.p_eagle.dialects import DIALECTS
+from speccompile.drafters.p_eagle.reading import read
+from speccompile.drafters.p_eagle.sizes import SIZES
+
+FAMILY = Family(
+    "p_eagle",
+    "P-EAGLE: EAGLE-3's layers with mask rows, all drafts in one pass",
+    ("model", "revision", "tokens", "sample", "tree", "taps", "switches"),
+    IN_BLOCKS,
+    weights=HEAD,
+    pairs=True,
+    needs={"model": ("the folder of the head", "demo/head")},
+    graphs="fused",
+    dialects=DIALECTS,
+    read=read,
+    training=Training(
+        sizes=SIZES,
+        dialects=(SPECULATORS,),
+        depth=8,
+        taps=default_taps,
+        vocabulary=True,
+        anchors=16,
+        refusal=refused,
+    ),
+)

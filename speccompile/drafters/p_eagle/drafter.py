@@ -1,0 +1,70 @@
+"""P-EAGLE: EAGLE-3's network in one causal pass over the text's rows and a mask row for every draft but the first."""
+
+import torch
+from torch import Tensor, nn
+
+from speccompile.compiler.step.decoder import CacheShape
+from speccompile.compiler.step.draft import Accepted, Drafter
+from speccompile.compiler.step.draft.masked import OnePass, places_of, with_masks
+from speccompile.compiler.step.draft.paired import PairedReading
+from speccompile.drafters.eagle3.drafter import Eagle3Reader
+from speccompile.drafters.p_eagle.dialects import MASK
+from speccompile.drafters.p_eagle.reading import SWITCH
+from speccompile.drafters.site import Site, token_by_token
+from speccompile.drafters.weights import Ends, load_head
+from speccompile.plan.head import HeadPlan
+
+
+def make(site: Site) -> Drafter:
+    """Drafts a chain."""
+    reader = load_reader(site, site.plan.drafter.tokens - 1)
+    reader.fold()
+    return token_by_token(site, reader)
+
+
+def load_reader(site: Site, masks: int) -> "PEagleReader":
+    """The network with its weights, not folded yet."""
+    return load_head(PEagleReader(site.head, site.shape, site.ends(), masks), site.head)
+
+
+class PEagleReader(Eagle3Reader):
+    """masks: rows behind the text; each holds what was learned for the features of a token that is not there yet."""
+
+    def __init__(self, head: HeadPlan, shape: CacheShape, ends: Ends, masks: int) -> None:
+        super().__init__(head, shape, ends)
+        self.masks, self.mask_token = masks, int(head.switches[SWITCH] or 0)
+        self.mask_hidden = nn.Parameter(torch.zeros(head.tensors[MASK].shape))
+
+    @torch.no_grad()
+    def fold(self) -> None:
+        """Make the mask's row [1, 1, h] of its features: with the weights loaded, it is a constant."""
+        self.register_buffer("mask_row", self.fuse_mask(), persistent=False)
+
+    def fuse_mask(self) -> Tensor:
+        """[1, 1, h]."""
+        return self.fuse(self.mask_hidden.reshape(1, 1, -1))
+
+    def begin(self, accepted: Accepted, states: list[Tensor]) -> PairedReading:
+        return PEagleReading(self, accepted, states)
+
+
+class PEagleReading(OnePass, PairedReading):
+    """One round; no mask row is kept."""
+
+    reader: PEagleReader
+
+    def _read_path(self, x: Tensor, tokens: Tensor, causal: Tensor) -> None:
+        if not self.reader.masks:
+            super()._read_path(x, tokens, causal)
+            return
+        reader, masks, (batch, width) = self.reader, self.reader.masks, tokens.shape
+        behind = reader.clamp(self.end[:, None] + torch.arange(masks, device=tokens.device))
+        positions = torch.cat([self.row_positions, behind], 1)
+        self.current.look(positions, positions, with_masks(causal, self.seen, masks))
+        x = torch.cat([x, reader.mask_row.expand(batch, masks, -1)], 1)
+        tokens = torch.cat([tokens, torch.full((batch, masks), reader.mask_token, device=tokens.device)], 1)
+        hidden = reader.run(x, tokens, self.current, reader.rotary(positions)).hidden
+        places = places_of(self.last, width, masks)[:, :, None].expand(-1, -1, hidden.shape[2])
+        self.depths = reader.logits(hidden.gather(1, places))
+        self.logits = self.depths[:, :1]
+        self.caught_up = [rows[:, :, :width] for rows in self.current.rows()]

@@ -1,0 +1,46 @@
+"""P-EAGLE's formula over the whole text and its mask rows, every time anew: one pass of EAGLE-3's rows."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from speccompile.compiler.prove.drafts import Fed, Teacher
+from speccompile.compiler.prove.reference import Logits
+from speccompile.drafters.eagle3 import reference as eagle3
+from speccompile.drafters.formula import linear, over_target, weights_of
+from speccompile.drafters.p_eagle.dialects import MASK
+from speccompile.drafters.p_eagle.reading import SWITCH
+from speccompile.drafters.probe import flipped, neighbouring_taps
+from speccompile.drafters.site import Site
+from speccompile.plan.head import HeadPlan
+
+
+def teachers(site: Site) -> list[Teacher]:
+    """The head alone. Of the drafts only their number matters."""
+    head, weights = site.head, weights_of(site.head)
+    if "embed_tokens.weight" not in weights:
+        weights["embed_tokens.weight"] = site.ends().embed.table
+
+    @torch.no_grad()
+    def logits(fed: Fed, drafts: list[int]) -> Logits:
+        assert fed.features is not None
+        masks = weights[MASK].reshape(1, -1).expand(len(drafts), -1)
+        x = eagle3.fuse(torch.cat([torch.tensor(fed.features), masks]), head, weights)
+        tokens = [*fed.following, *[int(head.switches[SWITCH] or 0)] * len(drafts)]
+        hidden, _ = eagle3.rows(x, torch.tensor(tokens), head, weights)
+        return over_target(linear(hidden[-1 - len(drafts) :], weights, "lm_head"), head, weights).numpy()
+
+    return [logits]
+
+
+def small(head: HeadPlan, hidden_size: int, vocabulary_size: int, target_layers: int, folder: Path) -> HeadPlan:
+    """EAGLE-3's, with a mask whose token is the last."""
+    more = {MASK: (1, 1, len(head.taps) * hidden_size)}
+    made = eagle3.small(head, hidden_size, vocabulary_size, target_layers, folder, more)
+    return replace(made, switches={**made.switches, SWITCH: vocabulary_size - 1})
+
+
+def readings(head: HeadPlan, layers: int) -> dict[str, HeadPlan]:
+    """Which ids mean which tap, and the residual's norm, whose default differs from EAGLE-3's."""
+    return {**neighbouring_taps(head, layers), **flipped(head, "norm_before_residual")}

@@ -1,0 +1,65 @@
+"""P-EAGLE while it learns: blocks of masks behind some places of a text; and new heads in speculators' dialect."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from speccompile.compiler.step.draft.masked import with_masks_at
+from speccompile.compiler.step.whole_text import WholeText
+from speccompile.drafters.beginning import llama_words, mask_token, shape_of, target_sizes, write_head
+from speccompile.drafters.eagle3.taps import with_ids
+from speccompile.drafters.eagle3.training import beginning, speculators_config
+from speccompile.drafters.learning import HeadLearner, Seen, Wanted
+from speccompile.drafters.p_eagle.dialects import MASK
+from speccompile.drafters.p_eagle.drafter import PEagleReader, load_reader
+from speccompile.drafters.site import Site
+
+
+def learner(site: Site, depth: int) -> "PEagleLearner":
+    return PEagleLearner(site.head, load_reader(site, depth - 1), depth)
+
+
+class PEagleLearner(HeadLearner):
+    """Row p holds the features of token p and the token p + 1. Behind the row before each anchor stand masks, which see
+    it and what it sees, and the masks of the same anchor before them; nobody else sees these."""
+
+    network: PEagleReader
+    every = False
+
+    def forward(self, seen: Seen, anchors: Tensor, depth: int) -> list[Tensor]:
+        """As `Learner.forward`. One pass over T - 1 rows of the text and A (depth - 1) masks."""
+        reader, (batch, count), masks = self.network, anchors.shape, depth - 1
+        rows, last = torch.arange(seen.tokens.shape[1] - 1, device=anchors.device), anchors - 1
+        behind = (last[..., None] + 1 + torch.arange(masks, device=anchors.device)).flatten(1)
+        positions = reader.clamp(torch.cat([rows.expand(batch, -1), behind], 1))
+        mask = reader.fuse_mask().expand(batch, count * masks, -1)
+        x = torch.cat([reader.fuse(seen.features[:, :-1]), mask], 1)
+        tokens = torch.cat([seen.tokens[:, 1:], torch.full_like(behind, reader.mask_token)], 1)
+        current = WholeText(list(reader.shape_of_layers.windows))
+        current.look(positions, positions, with_masks_at(rows, last, masks))
+        hidden = reader.run(x, tokens, current, reader.rotary(positions)).hidden
+        drafting = len(rows) + torch.arange(count * masks, device=anchors.device).view(count, masks)
+        places = [last, *drafting.unbind(1)]
+        return [reader.logits(_rows(hidden, each.expand(batch, -1))) for each in places]
+
+    def described(self, config: dict[str, Any]) -> dict[str, Any]:
+        """As `HeadLearner.described`."""
+        return with_ids(config, self.head.dialect, self.head.taps)
+
+
+def _rows(x: Tensor, places: Tensor) -> Tensor:
+    """x [B, N, h] at places [B, A] -> [B, A, h]."""
+    return x.gather(1, places[..., None].expand(-1, -1, x.shape[2]))
+
+
+def new(folder: Path, wanted: Wanted) -> None:
+    """EAGLE-3's beginning, and random numbers in the place of features that nobody has yet."""
+    words = llama_words(wanted)
+    width = len(wanted.taps) * target_sizes(wanted)[0]
+    mask = torch.randn(1, 1, width, generator=torch.Generator().manual_seed(wanted.seed + 1))
+    config = speculators_config(wanted, words, "peagle", "PEagleDraftModel")
+    write_head(
+        folder, config | {"mask_token_id": mask_token(wanted)}, beginning(wanted, shape_of(words)) | {MASK: mask}
+    )

@@ -1,0 +1,50 @@
+"""PARD: one causal pass over the path's last tokens, the bonus token and a mask token for every draft but the first."""
+
+import torch
+from torch import Tensor
+
+from speccompile.compiler.step.decoder import Decoder
+from speccompile.compiler.step.draft import Accepted, Drafter
+from speccompile.compiler.step.draft.language import DecoderReader, DecoderReading
+from speccompile.compiler.step.draft.masked import OnePass, places_of, with_masks
+from speccompile.drafters.site import Site, token_by_token
+
+
+def make(site: Site) -> Drafter:
+    """Drafts a chain with the recipe's model."""
+    (decoder,) = site.drafters()
+    drafter = site.plan.drafter
+    assert drafter.mask_token is not None, "the plan reads it"
+    size = site.plan.target.facts.vocabulary_size
+    return token_by_token(site, PardReader(decoder, size, drafter.mask_token, drafter.tokens - 1))
+
+
+class PardReader(DecoderReader):
+    """A decoder with `masks` mask tokens behind the text, none of which is kept."""
+
+    def __init__(self, decoder: Decoder, target_size: int, mask_token: int, masks: int) -> None:
+        super().__init__(decoder, target_size=target_size)
+        self.keeps_drafts = False
+        self.mask_token, self.masks = mask_token, masks
+
+    def begin(self, accepted: Accepted, states: list[Tensor]) -> DecoderReading:
+        return PardReading(self, accepted, states)
+
+
+class PardReading(OnePass, DecoderReading):
+    """One round."""
+
+    reader: PardReader
+
+    def _read_path(self, tokens: Tensor, causal: Tensor) -> None:
+        if not self.reader.masks:
+            super()._read_path(tokens, causal)
+            return
+        masks, (batch, width) = self.reader.masks, tokens.shape
+        behind = self.decoder.clamp(self.end[:, None] + 1 + torch.arange(masks, device=tokens.device))
+        positions = torch.cat([self.row_positions, behind], 1)
+        self.current.look(positions, positions, with_masks(causal, self.seen, masks))
+        tokens = torch.cat([tokens, torch.full((batch, masks), self.reader.mask_token, device=tokens.device)], 1)
+        self.depths = self.reader.run(self.current, tokens, places_of(self.last[:, None], width, masks))
+        self.logits = self.depths[:, :1]
+        self.caught_up = [rows[:, :, :width] for rows in self.current.rows()]

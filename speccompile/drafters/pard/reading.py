@@ -1,0 +1,22 @@
+"""What a PARD drafter's config says beyond a language model's: which token stands in its mask rows."""
+
+from pathlib import Path
+
+from speccompile.compiler.checkpoints.objects import CONFIG, read_object
+from speccompile.errors import CheckpointError
+
+KEY = "pard_token"
+
+
+def read_mask(folder: Path, vocabulary_size: int) -> int:
+    """The mask token of the language model in a folder. Raises CheckpointError where there is none."""
+    path = folder / CONFIG
+    token = (read_object(path) or {}).get(KEY)
+    if type(token) is int and 0 <= token < vocabulary_size:
+        return token
+    raise CheckpointError(
+        f"{path}: {KEY}: received {'nothing' if token is None else repr(token)}, expected a token from 0 to "
+        f"{vocabulary_size - 1}, which stands for those that are not there yet",
+        hint="check the config against the drafter as it was published; a language model without mask tokens is "
+        "drafter.kind model",
+    )

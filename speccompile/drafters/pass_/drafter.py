@@ -1,0 +1,25 @@
+"""PaSS: the target reads the bonus token and L trained embeddings behind it, over its own caches."""
+
+import torch
+from torch import nn
+
+from speccompile.compiler.step.draft import Drafter
+from speccompile.compiler.step.draft.target_masks import MaskReader
+from speccompile.drafters.pass_.dialects import EMBEDDINGS
+from speccompile.drafters.site import Site, token_by_token
+from speccompile.drafters.weights import load_head
+from speccompile.plan.head import HeadPlan
+
+
+def make(site: Site) -> Drafter:
+    """Drafts a chain."""
+    masks = load_head(Masks(site.head), site.head).mask_embeddings
+    return token_by_token(site, MaskReader(site.target(), masks[: site.plan.drafter.tokens - 1]))
+
+
+class Masks(nn.Module):
+    """What the file holds."""
+
+    def __init__(self, head: HeadPlan) -> None:
+        super().__init__()
+        self.mask_embeddings = nn.Parameter(torch.empty(head.tensors[EMBEDDINGS].shape))

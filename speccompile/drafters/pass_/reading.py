@@ -1,0 +1,33 @@
+"""The folder of PaSS's embeddings -> its description."""
+
+from speccompile.drafters.dialects import Dialect, Keys, check_tensors
+from speccompile.drafters.pass_.dialects import EMBEDDINGS
+from speccompile.drafters.target import base_note, check_sizes, target_hidden_size
+from speccompile.errors import CheckpointError
+from speccompile.plan.head import HeadFolder, HeadPlan, HeadRequest
+
+
+def read(folder: HeadFolder, request: HeadRequest, dialect: Dialect, evidence: str) -> HeadPlan:
+    """Raises CheckpointError for what is wrong with the folder, RecipeError for embeddings of another target."""
+    keys, found = Keys(folder), dialect.rename(folder)
+    check_sizes(keys, request, keys.get("hidden_size"), keys.get("vocab_size"))
+    base = keys.get("base_model_name_or_path")
+    keys.refuse_unknown()
+    count, hidden = count_masks(folder, found[EMBEDDINGS].shape), target_hidden_size(request)
+    check_sizes(keys, request, found[EMBEDDINGS].shape[1], None)
+    found = check_tensors(folder, found, {EMBEDDINGS: (count, hidden)})
+    return HeadPlan(
+        request.kind, dialect.name, evidence, folder.path, folder.files, (), hidden, request.target.vocabulary_size,
+        None, {}, found, tokens=count + 1, base=base, notes=base_note(base, request),
+    )  # fmt: skip
+
+
+def count_masks(folder: HeadFolder, shape: tuple[int, ...]) -> int:
+    """L. Raises CheckpointError for a tensor that holds no embeddings."""
+    if len(shape) == 2 and min(shape) > 0:
+        return shape[0]
+    raise CheckpointError(
+        f"{folder.path}: received tensor '{EMBEDDINGS}' of shape {list(shape)}, expected one row for each token that "
+        "is drafted behind the first, as wide as the target's hidden size",
+        hint="copy or download the folder again",
+    )

@@ -1,0 +1,43 @@
+"""transformers' own forward over the embeddings of the whole text, and the trained ones behind them."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from speccompile.compiler.prove.drafts import Fed, Teacher
+from speccompile.compiler.prove.reference import Logits
+from speccompile.drafters.formula import weights_of
+from speccompile.drafters.pass_.dialects import EMBEDDINGS
+from speccompile.drafters.site import Site
+from speccompile.drafters.small import write_small
+from speccompile.plan.head import HeadPlan
+
+
+def teachers(site: Site) -> list[Teacher]:
+    """The target alone. Of the drafts only their number matters."""
+    masks, model = weights_of(site.head)[EMBEDDINGS], site.eager()
+
+    @torch.no_grad()
+    def logits(fed: Fed, drafts: list[int]) -> Logits:
+        model.set_attn_implementation("eager")
+        read = embedded(model, fed.known, masks[: len(drafts)])
+        found: Logits = model(inputs_embeds=read, use_cache=False).logits[0, -1 - len(drafts) :].float().numpy()
+        return found
+
+    return [logits]
+
+
+def embedded(model: nn.Module, text: list[int], masks: Tensor) -> Tensor:
+    """float32 [1, T + n, H]: T tokens as the target's embedding gives them, and n mask rows."""
+    return torch.cat([model.get_input_embeddings()(torch.tensor([text])), masks[None]], 1)
+
+
+def small(head: HeadPlan, hidden_size: int, vocabulary_size: int, target_layers: int, folder: Path) -> HeadPlan:
+    """As many embeddings of a small target."""
+    shapes = {EMBEDDINGS: (head.tensors[EMBEDDINGS].shape[0], hidden_size)}
+    return replace(
+        head, folder=folder, files=(), hidden_size=hidden_size, vocabulary_size=vocabulary_size,
+        tensors=write_small(shapes, folder, vocabulary_size),
+    )  # fmt: skip

@@ -1,0 +1,107 @@
+"""PaSS while it learns: the target reads a text, then the mask rows of all anchors, which are all that is trained; and
+new ones."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+
+from speccompile.compiler.step.decoder import Decoder
+from speccompile.compiler.step.draft.masked import with_masks_at
+from speccompile.compiler.step.draft.target_masks import embedded, put_prefix
+from speccompile.compiler.step.whole_text import WholeText
+from speccompile.compiler.weights.tensor import with_numbers
+from speccompile.drafters.beginning import target_sizes, write_head
+from speccompile.drafters.learning import HeadLearner, Seen, Wanted
+from speccompile.drafters.pass_.dialects import EMBEDDINGS
+from speccompile.drafters.pass_.drafter import Masks
+from speccompile.drafters.site import Site
+from speccompile.drafters.weights import load_head
+from speccompile.errors import RecipeError
+from speccompile.plan.head import HeadPlan
+
+
+def learner(site: Site, depth: int) -> "PassLearner":
+    return PassLearner(site.head, load_head(Masks(site.head), site.head), site.target(), depth)
+
+
+class MaskLearner(HeadLearner):
+    """The first draft of an anchor is the target's own guess, and learns nothing. The mask rows of an anchor see the
+    text up to it, and each other; they are no part of the text."""
+
+    every = False
+
+    def __init__(self, head: HeadPlan, network: nn.Module, target: Decoder, depth: int) -> None:
+        super().__init__(head, network, depth)
+        self.target = with_numbers(target).float()
+
+    def train(self, mode: bool = True) -> Self:
+        """As `Module.train`, but for the target, which does not learn: nothing of it is dropped out."""
+        super().train(mode)
+        self.target.eval()
+        return self
+
+    @abstractmethod
+    def rows(self) -> tuple[Tensor, Sequence[Tensor]]:
+        """What is trained: mask rows and prefix, as `MaskReader` has them."""
+
+    def forward(self, seen: Seen, anchors: Tensor, depth: int) -> list[Tensor]:
+        """As `Learner.forward`."""
+        first = seen.logits.gather(1, anchors[..., None].expand(-1, -1, seen.logits.shape[2]))
+        masks, prefix = self.rows()
+        masks = masks[: depth - 1]
+        if not len(masks):
+            return [first]
+        current, positions = self._read(seen)
+        batch, places = len(anchors), torch.arange(1, depth, device=anchors.device)
+        own = self.target.clamp(anchors[..., None] + places).flatten(1)  # [B, A * M]
+        zeros = torch.zeros_like(own[:, :1]).expand(-1, put_prefix(current, prefix, batch))
+        length = positions.shape[1]
+        visible = with_masks_at(torch.arange(length, device=own.device), anchors, len(masks))[:, length:]
+        seen_prefix = torch.ones_like(visible[:, :, :1]).expand(-1, -1, zeros.shape[1])
+        visible = torch.cat([visible[:, :, :length], seen_prefix, visible[:, :, length:]], 2)
+        current.look(own, torch.cat([positions, zeros, own], 1), visible)
+        with embedded(self.target.model, masks.repeat(anchors.shape[1], 1), 0):
+            logits = self.target.run(current, torch.zeros_like(own))  # embeddings of these tokens are replaced
+        return [first, *logits.unflatten(1, (-1, len(masks))).unbind(2)]
+
+    @torch.no_grad()
+    def _read(self, seen: Seen) -> tuple[WholeText, Tensor]:
+        """A pass in which the target has read the texts, and where their rows stand, int64 [B, T]."""
+        current = WholeText([layer.window for layer in self.target.layers])
+        places = torch.arange(seen.tokens.shape[1], device=seen.tokens.device)
+        positions = self.target.clamp(places).expand(len(seen.tokens), -1)
+        current.look(positions, positions, (places <= places[:, None]).expand(len(positions), -1, -1))
+        self.target.run(current, seen.tokens, torch.zeros_like(positions[:, :1]))
+        return current, positions
+
+
+class PassLearner(MaskLearner):
+    """Without a prefix."""
+
+    network: Masks
+
+    def rows(self) -> tuple[Tensor, Sequence[Tensor]]:
+        return self.network.mask_embeddings, ()
+
+
+def new(folder: Path, wanted: Wanted) -> None:
+    """Raises RecipeError where no mask row is wanted."""
+    hidden, vocabulary = target_sizes(wanted)
+    config = {"hidden_size": hidden, "vocab_size": vocabulary, "base_model_name_or_path": wanted.reference}
+    write_head(folder, config, {EMBEDDINGS: mask_rows(wanted)})
+
+
+def mask_rows(wanted: Wanted) -> Tensor:
+    """float32 [L, H], a row for every draft but the first: as the target's embedding is on the whole, and as wide."""
+    if wanted.depth < 2:
+        raise RecipeError(
+            f"train.depth: received {wanted.depth}, expected 2 or more: the first draft is the target's own guess, and "
+            "every other one needs a mask row",
+            hint="set train.depth to 4",
+        )
+    table, random = wanted.ends.embed.table.float(), torch.Generator().manual_seed(wanted.seed)
+    return table.mean(0) + table.std(0) * torch.randn(wanted.depth - 1, table.shape[1], generator=random)

@@ -1,0 +1,39 @@
+"""Prompt lookup (Saxena 2023; LLMA, Yang et al. 2023): copy what followed the last tokens where they stood before."""
+
+import torch
+from torch import Tensor
+
+from speccompile.compiler.step import ops
+from speccompile.compiler.step.draft import Accepted, Drafted, Drafter, State
+from speccompile.compiler.step.draft.lookup import Lookup
+from speccompile.drafters.site import Site
+from speccompile.tree import Tree
+
+
+def make(site: Site) -> Drafter:
+    """The text is the only state."""
+    ngram = site.plan.drafter.ngram
+    assert ngram is not None, "the plan decides it"
+    return PromptLookup(site.tree, ngram, site.shape.batch_size, site.shape.rows)
+
+
+class PromptLookup(Drafter):
+    """Drafts what a lookup finds in the text, which is the only state."""
+
+    shape: Tree
+
+    def __init__(self, tree: Tree, ngram: int, batch_size: int, rows: int) -> None:
+        super().__init__()
+        self.shape, self.tokens = tree, tree.drafts
+        self.batch_size, self.rows = batch_size, rows
+        self.lookup = Lookup(tree, ngram)
+
+    def states(self) -> list[State]:
+        return [State("tokens", torch.int64, (self.batch_size, self.rows))]
+
+    def forward(self, accepted: Accepted, states: list[Tensor]) -> Drafted:
+        text = ops.commit(states[0], accepted.path, accepted.length, 1)  # [B, S]
+        end = (accepted.length + accepted.n_path)[:, None]  # [B, 1]: where the bonus token stands
+        looked = self.lookup(text, end)
+        n_total = torch.where(looked.matched > 0, 1 + self.tokens, 1)
+        return Drafted(torch.cat([text.gather(1, end), looked.tokens], 1), n_total, [text])

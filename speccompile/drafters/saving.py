@@ -1,0 +1,62 @@
+"""A head that was trained -> a folder like the one it came from: the same dialect, and whatever else lay there."""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from speccompile.compiler.checkpoints.objects import CONFIG
+from speccompile.compiler.checkpoints.weights import INDEX
+from speccompile.drafters.folder import read_folder
+from speccompile.drafters.weights import read_sources
+from speccompile.plan.head import HeadPlan
+
+_WEIGHTS = "model.safetensors"
+_GENERIC = "pytorch_model"
+"""The name of a pickle that says nothing of what it holds."""
+_DTYPE_KEYS = ("torch_dtype", "dtype")
+
+
+def save_head(
+    head: HeadPlan,
+    trained: Mapping[str, Tensor],
+    described: Callable[[dict[str, Any]], dict[str, Any]],
+    folder: Path,
+    dtype: torch.dtype,
+) -> None:
+    """Write a new folder: the trained tensors, by our names, under those that the head's folder has for them, in
+    `dtype`; all that lies beside them (maps of a vocabulary, copies of the target's embedding) as it is there; its
+    config as `described` makes it, with `dtype` where it says one. All weights are in one file, which is no pickle."""
+    folder.mkdir(parents=True)
+    tensors = {
+        head.tensors[name].name: tensor.detach().to("cpu", dtype).reshape(head.tensors[name].shape).contiguous()
+        for name, tensor in trained.items()
+    }
+    beside = {
+        name: source
+        for name, source in read_folder(head.folder).tensors.items()
+        if name not in tensors and Path(source.file) in head.files
+    }
+    tensors |= {name: tensor.clone() for name, tensor in read_sources(head.folder, beside).items()}
+    for file in head.files:
+        if file.suffix == ".json" and file.name not in (CONFIG, INDEX):
+            (folder / file.name).write_bytes((head.folder / file).read_bytes())
+    config = json.loads((head.folder / CONFIG).read_text())
+    said = {key: str(dtype).removeprefix("torch.") for key in _DTYPE_KEYS if key in config}
+    write_config(folder, described(config | said))
+    save_file(tensors, folder / _weights_file(head), {"format": "pt"})
+
+
+def write_config(folder: Path, config: Mapping[str, object]) -> None:
+    (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n")
+
+
+def _weights_file(head: HeadPlan) -> str:
+    """Of a single file the name that it has, for engines that look for it (medusa_lm_head.safetensors)."""
+    names = {file.stem for file in head.files if file.suffix != ".json"}
+    name = names.pop() if len(names) == 1 else _GENERIC
+    return _WEIGHTS if name == _GENERIC else f"{name}.safetensors"

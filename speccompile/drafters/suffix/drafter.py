@@ -1,0 +1,122 @@
+"""SuffixDecoding (Oliaro et al. 2024): all earlier occurrences of the text's end vote on what follows, in the text and,
+where that is kept, in earlier answers."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from speccompile.compiler.step import ops
+from speccompile.compiler.step.draft import Accepted, Drafted, Drafter, State
+from speccompile.compiler.step.draft.occurrences import InRing, InText, Occurrences
+from speccompile.compiler.step.draft.ring import Ring
+from speccompile.compiler.step.draft.votes import ONE, Policy, Voted, Votes
+from speccompile.drafters.site import Site
+from speccompile.tree import ROOT, Tree
+
+OCCURRENCES = 32
+"""The most that vote: the longest, of equals the latest."""
+
+
+def make(site: Site) -> Drafter:
+    """The text is a state, and the ring, where there is one."""
+    plan, shape = site.plan.drafter, site.shape
+    suffix, tree = plan.suffix, plan.tree
+    assert suffix is not None, "the plan decides it"
+    policy = Policy(suffix.match, suffix.factor, suffix.offset, plan.threshold or 0.0, tree.top_k or 1)
+    ring = None
+    if suffix.remember:
+        # The widest window is that of the prefill, or of a round; the rows of the caches have room for it.
+        slack = shape.rows - shape.max_length + 2
+        ring = Ring(shape.batch_size, suffix.remember // shape.batch_size, slack, plan.tokens + 1)
+    sizes = Sizes(shape.batch_size, shape.rows, site.plan.target.facts.vocabulary_size)
+    shaped = None if tree.parents is None else Tree(tree.parents)
+    if suffix.look_again:
+        return Suffix(sizes, Repeated(policy, plan.tokens), shaped, plan.tokens, ring)
+    return Suffix(sizes, Once(policy, plan.tokens, tree.depth), shaped, plan.tokens, ring)
+
+
+class Sizes(NamedTuple):
+    """Rows of a batch, tokens that a text may have, and tokens of the target."""
+
+    batch_size: int
+    rows: int
+    vocabulary: int
+
+
+class Once(nn.Module):
+    """All drafts by one vote."""
+
+    def __init__(self, policy: Policy, tokens: int, depth: int) -> None:
+        super().__init__()
+        self.match, self.depth = policy.match, depth
+        self.count = max(OCCURRENCES, policy.top_k, -(-tokens // depth))  # their trie has room for all drafts
+        self.votes = Votes(policy, tokens, depth)
+
+    def forward(self, found: Sequence[Occurrences]) -> Voted:
+        return self.votes([each.followed(self.count, self.depth) for each in found])
+
+
+class Repeated(nn.Module):
+    """A vote for every draft, over what stood before the text with all drafts before it (ANPD, Ou et al. 2024)."""
+
+    def __init__(self, policy: Policy, tokens: int) -> None:
+        super().__init__()
+        self.match, self.tokens, self.limit = policy.match, tokens, int(policy.threshold * ONE)
+        self.budgets = policy.budgets(tokens)
+        self.votes = Votes(replace(policy, factor=0.0, offset=1.0, threshold=0.0), 1, 1)
+
+    def forward(self, found: Sequence[Occurrences]) -> Voted:
+        tokens, shares, counts = list[Tensor](), list[Tensor](), list[Tensor]()
+        for draft in range(self.tokens):
+            voted = self.votes([each.followed(OCCURRENCES, 1) for each in found])
+            share, is_draft = voted.shares, voted.count[:, None] > 0
+            if draft:
+                share = share * shares[-1] // ONE
+            else:
+                matched = voted.matched
+                budget = torch.tensor(self.budgets, device=matched.device)[matched][:, None]
+            tokens.append(voted.tokens)
+            shares.append(share)
+            is_draft = is_draft & (share >= self.limit) & (budget > draft)
+            counts.append(is_draft.long() if not draft else counts[-1] * is_draft.long())
+            found = [each.behind(voted.tokens) for each in found] if draft + 1 < self.tokens else found
+        kept = torch.cat(counts, 1)
+        parents = torch.arange(self.tokens, device=kept.device) * kept
+        return Voted(torch.cat(tokens, 1) * kept, parents, kept.sum(1), matched, torch.cat(shares, 1) * kept)
+
+
+class Suffix(Drafter):
+    """Drafts what wins the votes. The text is a state, and so is the ring, where earlier answers are kept."""
+
+    def __init__(
+        self, sizes: Sizes, draft: Once | Repeated, shape: Tree | None, tokens: int, ring: Ring | None = None
+    ) -> None:
+        """shape: a chain, or None for the tree that wins. tokens: the most drafts."""
+        super().__init__()
+        self.sizes, self.draft, self.shape, self.tokens, self.ring = sizes, draft, shape, tokens, ring
+        self.reads_lines = ring is not None
+
+    def states(self) -> list[State]:
+        text = State("tokens", torch.int64, (self.sizes.batch_size, self.sizes.rows))
+        return [text, *(self.ring.states() if self.ring else [])]
+
+    def forward(self, accepted: Accepted, states: list[Tensor]) -> Drafted:
+        text = ops.commit(states[0], accepted.path, accepted.length, 1)  # [B, S]
+        end = (accepted.length + accepted.n_path)[:, None]  # [B, 1]: where the bonus token stands
+        found: list[Occurrences] = [InText(text, end, self.draft.match)]
+        kept = list[Tensor]()
+        if self.ring:
+            kept, following = self.ring.append(states[1:], accepted)
+            age = self.ring.age(following)
+            found.append(InRing.of(kept[0], age, self.sizes.vocabulary, text, end, self.draft.match))
+        voted = self.draft(found)
+        bonus = text.gather(1, end)
+        return Drafted(
+            torch.cat([bonus, voted.tokens], 1),
+            1 + torch.where(accepted.n_path > 0, voted.count, 0),
+            [text, *kept],
+            parents=torch.cat([torch.full_like(bonus, ROOT), voted.parents], 1) if self.shape is None else None,
+        )

@@ -1,0 +1,107 @@
+"""Token Recycling (Luo et al. 2024): a table of the target's best tokens behind every token, read depth by depth.
+
+Column r of row t holds the token that the target last held for the r-th best behind token t, plus one; 0 is none. Every
+row of a verification writes, rejected drafts' too: what the target said behind them is as true. The rows of a batch
+share one table: what the target says behind a token in one text is a guess for every other text, and being guesses they
+cannot change what comes out, only how much of it is accepted.
+"""
+
+import torch
+from torch import Tensor
+
+from speccompile.compiler.step.draft import Accepted, Drafted, Drafter, State
+from speccompile.compiler.step.draft.children import levels
+from speccompile.contract import KEPT
+from speccompile.drafters.site import Site
+from speccompile.tree import Tree
+
+
+def make(site: Site) -> Drafter:
+    """The table is its only state."""
+    return TokenRecycling(site.tree, site.plan.drafter.successors, site.plan.target.facts.vocabulary_size)
+
+
+class TokenRecycling(Drafter):
+    """Drafts the tree in which child r of a node is what the table has at rank r behind the node's token.
+
+    Where the table has nothing, a node is no guess and neither are those behind it: the window ends with the last that
+    is one. Whatever the table holds, numbers that are no tokens included, drafts are tokens.
+    """
+
+    shape: Tree
+
+    def __init__(self, tree: Tree, successors: int, vocabulary: int) -> None:
+        """successors: K, the columns of the table; vocabulary: V."""
+        super().__init__()
+        self.shape, self.tokens, self.successors, self.vocabulary = tree, tree.drafts, successors, vocabulary
+
+    def states(self) -> list[State]:
+        """kept.table int64 [V + 1, K]: the last row is nobody's, where rows are written that lose or have no token."""
+        return [State(f"{KEPT}table", torch.int64, (self.vocabulary + 1, self.successors), by_row=False)]
+
+    def forward(self, accepted: Accepted, states: list[Tensor]) -> Drafted:
+        table = self._updated(accepted, states[0])
+        bonus = accepted.path.gather(1, accepted.n_path[:, None])
+        drafts = self._expanded(table, bonus)  # [B, N]
+        last = ((drafts > 0).long() * torch.arange(1, self.tokens + 1, device=drafts.device)).amax(1)
+        n_total = torch.where(accepted.n_path > 0, 1 + last, 1)
+        return Drafted(torch.cat([bonus, (drafts - 1).clamp(min=0)], 1), n_total, [table])
+
+    def _expanded(self, table: Tensor, bonus: Tensor) -> Tensor:
+        """bonus int64 [B, 1] -> of every node below it, in order, the token plus one, int64 [B, N]; 0 for no guess."""
+        entries = [bonus + 1]
+        for depth, level in enumerate(levels(self.shape)):
+            first = self.shape.depths.index(depth)
+            parents = entries[-1].index_select(1, torch.tensor([node - first for node in level.nodes]))
+            rows = table.index_select(0, self._row(parents - 1).flatten())
+            ranked = rows.view(bonus.shape[0], len(level.nodes), self.successors)[:, :, : level.branching]
+            entries.append(level.pick(ranked).clamp(0, self.vocabulary))
+        return torch.cat(entries[1:], 1)
+
+    def _row(self, tokens: Tensor) -> Tensor:
+        """Where the table has what follows some tokens: -1 has nobody's row."""
+        return torch.where(tokens >= 0, tokens, self.vocabulary)
+
+    def _updated(self, accepted: Accepted, table: Tensor) -> Tensor:
+        """The table with what a round has shown: behind the tokens of rows with logits the target's best, behind other
+        tokens of the text those that stood there, before what was known. Of several rows of one token the last wins."""
+        assert accepted.successors is not None, "a drafter that recycles is given what the target says"
+        assert accepted.row_tokens is not None
+        # Selected, so that the trace sees one width and not two that happen to be equal.
+        rows = torch.arange(accepted.row_tokens.shape[1], device=table.device)
+        said = accepted.successors.index_select(1, rows).flatten(0, 1) + 1
+        text, seen = self._text(accepted, table)
+        tokens, rows = torch.cat([text, accepted.row_tokens.flatten()]), torch.cat([seen, said])
+        place = torch.arange(tokens.shape[0], device=tokens.device)
+        is_beaten = ((tokens[:, None] == tokens) & (place[:, None] < place)).any(1)
+        writes = ~is_beaten & (tokens >= 0)
+        # Nobody's row is written with zeros alone, so that it does not matter who comes last there.
+        rows = torch.where(writes[:, None], rows, 0)
+        return table.index_put((torch.where(writes, tokens, self.vocabulary),), rows)
+
+    def _text(self, accepted: Accepted, table: Tensor) -> tuple[Tensor, Tensor]:
+        """Of every committed token but the last, itself int64 [P], -1 for others, and its new row int64 [P, K]; P is
+        B * (W + 1). The last of its successors in this text first, each once, then what the table had."""
+        path = accepted.path
+        place = torch.arange(path.shape[1], device=path.device)
+        is_text = place + 1 < accepted.n_path[:, None]
+        tokens = torch.where(is_text, path, -1)
+        following = path.gather(1, (place + 1).clamp(max=path.shape[1] - 1).expand(path.shape[0], -1))
+        same = (tokens[:, :, None] == tokens[:, None, :]) & is_text[:, None, :]  # [B, W + 1, W + 1]
+        pair = same & (following[:, :, None] == following[:, None, :])
+        is_latest = ~(pair & (place[:, None] < place)).any(2)
+        order = torch.where(same & is_latest[:, None, :], place.float(), -1.0)
+        none = order.new_full((*tokens.shape, self.successors), -1.0)  # a window may be narrower than the table
+        latest, index = torch.cat([order, none], 2).topk(self.successors, 2)
+        fresh = following.gather(1, index.clamp(max=path.shape[1] - 1).flatten(1)).view(-1, self.successors) + 1
+        tokens = tokens.flatten()
+        fresh = torch.where(latest.flatten(0, 1) >= 0, fresh, 0)
+        return tokens, self._merged(fresh, table.index_select(0, self._row(tokens)))
+
+    def _merged(self, fresh: Tensor, known: Tensor) -> Tensor:
+        """Both int64 [R, K], zeros for nothing -> the first K of what they have together, each once, int64 [R, K]."""
+        is_new = (known > 0) & ~(known[:, :, None] == fresh[:, None, :]).any(2)
+        both, kept = torch.cat([fresh, known], 1), torch.cat([fresh > 0, is_new], 1)
+        rank = torch.arange(2 * self.successors, 0, -1, device=fresh.device).float()
+        score, index = torch.where(kept, rank, 0.0).topk(self.successors, 1)
+        return torch.where(score > 0, both.gather(1, index), 0)

@@ -1,7 +1,0 @@
-"""The shape of a new P-EAGLE head."""
-
-from speccompile.families.p_eagle.reading import SWITCH
-from speccompile.families.sizes import MASK_TOKEN, layer_sizes
-
-SIZES = {**layer_sizes(2), SWITCH: MASK_TOKEN}
-"""As `Training.sizes`. mask_token: what stands in the rows behind the text."""

@@ -1,0 +1,60 @@
+"""Questions as prompts: turn by turn, each behind the answers that were generated to those before it."""
+
+from collections.abc import Sequence
+
+from speccompile.bundle.prompts import Question
+from speccompile.errors import PromptError
+from speccompile.runtime import Bundle
+from speccompile.runtime.bundle import Chat
+from speccompile.runtime.text.chat import apply_chat_template
+
+PLAIN, TEMPLATE = "plain", "chat_template"
+"""How conversations are written: everything said on lines of its own, or in the bundle's chat template."""
+
+
+class Writer:
+    """Writes the prompts of questions. Prompts that are no questions are taken as they are."""
+
+    def __init__(self, bundle: Bundle, chat: Chat | None, max_new_tokens: int) -> None:
+        """chat: the bundle's chat template, None to write plain text. max_new_tokens: the longest answer."""
+        self._bundle, self._chat, self._longest = bundle, chat, max_new_tokens
+
+    @property
+    def form(self) -> str:
+        """`PLAIN` or `TEMPLATE`."""
+        return TEMPLATE if self._chat else PLAIN
+
+    def token_ids(self, question: Question, answers: Sequence[str] = ()) -> list[int]:
+        """The prompt of the turn that follows these answers. Raises PromptError for one that the bundle cannot take."""
+        if question.category is None:
+            return self._bundle.token_ids(question.turns[0])
+        said = [str(turn) for turn in question.turns[: len(answers) + 1]]
+        if self._chat is None:
+            return self._bundle.token_ids("\n".join(_in_turns(said, answers)))
+        text = self._bundle.text
+        assert text is not None, "a bundle with a chat template has a tokenizer"
+        template, special_tokens = self._chat
+        messages = [
+            {"role": ("user", "assistant")[index % 2], "content": content}
+            for index, content in enumerate(_in_turns(said, answers))
+        ]
+        written = apply_chat_template(template, messages, special_tokens)
+        return self._bundle.token_ids(text.encode(written, special_tokens=False))
+
+    def check(self, question: Question) -> None:
+        """Raise PromptError where a turn leaves no room for its answer, or may not: answers count as long as can be."""
+        most = self._bundle.manifest.max_length
+        for turn in range(len(question.turns)):
+            needed = len(self.token_ids(question, [""] * turn)) + turn * self._longest
+            if needed >= most:
+                before = f" and the answers before turn {turn + 1} may have" if turn else " has"
+                raise PromptError(
+                    f"the prompt{before} {needed} tokens, which leaves no room in this bundle's capacity of {most}",
+                    hint="shorten it, ask for fewer new tokens, or build the bundle with a larger cache.max_length",
+                )
+
+
+def _in_turns(said: Sequence[str], answers: Sequence[str]) -> list[str]:
+    """What was said in its order: a turn, its answer, .., the last turn."""
+    pairs = zip(said, answers, strict=False)
+    return [*(text for pair in pairs for text in pair), said[-1]]

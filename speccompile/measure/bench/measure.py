@@ -1,0 +1,153 @@
+"""The runs: every prompt both ways, one right after the other, so that a busy moment of the machine meets both."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from speccompile.bundle.prompts import PLAIN, Question
+from speccompile.errors import PromptError, UsageError
+from speccompile.measure.bench.conversation import Writer
+from speccompile.measure.bench.timed import Timed, generate_timed
+from speccompile.progress import step
+from speccompile.runtime import Bundle, Generation, first_difference
+from speccompile.runtime.bundle import Chat, Prompt
+
+Answers = tuple[Timed, ...]
+"""One answer a turn."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The first new token that the two ways do not share; None for a way that has ended before."""
+
+    prompt: int
+    turn: int
+    index: int
+    speculative: int | None
+    autoregressive: int | None
+
+
+@dataclass(frozen=True)
+class Case:
+    """One prompt or question, counted from 1, and its answers, one a repeat. `speculative` is empty without a drafter.
+
+    group: what results are put together by, see `Question.group`.
+    """
+
+    number: int
+    speculative: tuple[Answers, ...]
+    autoregressive: tuple[Answers, ...]
+    group: str = PLAIN
+
+    def difference(self) -> Difference | None:
+        """Where speculation first changed the tokens, None when it never did."""
+        for ours, theirs in zip(self.speculative, self.autoregressive, strict=bool(self.speculative)):
+            for turn, pair in enumerate(zip(ours, theirs, strict=True), 1):
+                a, b = (timed.generation.token_ids for timed in pair)
+                if (index := first_difference(a, b)) is not None:
+                    return Difference(self.number, turn, index, _at(a, index), _at(b, index))
+        return None
+
+
+def measure(
+    bundle: Bundle,
+    prompts: Sequence[Prompt | Question],
+    *,
+    max_new_tokens: int = 128,
+    repeats: int = 3,
+    chat: Chat | None = None,
+    baseline: Bundle | None = None,
+    first_run: int = 0,
+    learning: bool = False,
+    **options: Any,
+) -> list[Case]:
+    """Generate for every prompt, `repeats` times both ways, in alternating order, after a warm-up.
+
+    A bundle without a drafter runs autoregressively only. chat: the template in which the turns of questions are
+    written, plain text by default; each way continues its own answers. baseline: the bundle that decodes
+    autoregressively, of the same target; by default the same one. first_run: how often all was run before, which
+    decides the order. options: others of `Bundle.generate_batch`; every generation has the same.
+
+    A drafter that learns begins every question with nothing learned; with `learning`, the first question alone, and
+    goes on with what the others have taught it, as in use: for a single repeat, as it would know the answers in others.
+
+    Raises PromptError, with their numbers, for prompts that the bundle cannot take, and UsageError for less than one
+    repeat; both before any work.
+    """
+    if repeats < 1:
+        raise UsageError(f"repeats is {repeats}: expected at least 1")
+    questions = [each if isinstance(each, Question) else _question(each) for each in prompts]
+    writer = Writer(bundle, chat, max_new_tokens)
+    options = {"max_new_tokens": max_new_tokens} | options
+    runs = _Runs(bundle, baseline or bundle, writer, options, learning=learning)
+    runs.check(questions)
+    with step("warm-up"):
+        runs.both(questions[0], 1)
+        bundle.reset()
+    cases = []
+    for number, question in enumerate(questions, 1):
+        with step(f"prompt {number} of {len(questions)}"):
+            pairs = [runs.both(question, number, run=number + first_run + repeat) for repeat in range(repeats)]
+        ours, theirs = (tuple(pair[way] for pair in pairs if way in pair) for way in (False, True))
+        cases.append(Case(number, ours, theirs, question.group))
+    return cases
+
+
+def generations(answers: Sequence[Answers]) -> Iterator[Generation]:
+    """All generations of some repeats."""
+    return (timed.generation for turns in answers for timed in turns)
+
+
+def host_seconds(generation: Generation) -> float:
+    """Time of a generation's rounds beside their graphs."""
+    spent = generation.prefill_seconds + generation.verify_seconds + generation.draft_seconds
+    return generation.seconds - spent
+
+
+class _Runs:
+    def __init__(
+        self, bundle: Bundle, baseline: Bundle, writer: Writer, options: dict[str, Any], *, learning: bool
+    ) -> None:
+        self._bundles, self._writer, self._options = {False: bundle, True: baseline}, writer, options
+        self._learning = learning
+        self._ways = [False, True] if bundle.speculative else [True]
+
+    def check(self, questions: Sequence[Question]) -> None:
+        """Raise PromptError for those that the bundle cannot take."""
+        refused: dict[int, PromptError] = {}
+        for number, question in enumerate(questions, 1):
+            try:
+                self._writer.check(question)
+            except PromptError as error:
+                refused[number] = error
+        if refused:
+            number, first = next(iter(refused.items()))
+            others = f"; also refused: {', '.join(map(str, list(refused)[1:]))}" if len(refused) > 1 else ""
+            raise PromptError(f"prompt {number}: {first}{others}", hint=first.hint)
+
+    def both(self, question: Question, number: int, run: int = 0) -> dict[bool, Answers]:
+        """Answers by whether they are autoregressive. Odd runs go in the other order."""
+        ordered = self._ways[::-1] if run % 2 else self._ways
+        return {way: self._answers(question, number, way) for way in ordered}
+
+    def _answers(self, question: Question, number: int, autoregressive: bool) -> Answers:
+        if not self._learning:
+            self._bundles[False].reset()  # a drafter that learns would have seen this very answer in the repeat before
+        answers: list[Timed] = []
+        for turn in range(len(question.turns)):
+            try:
+                ids = self._writer.token_ids(question, [str(given.generation.text) for given in answers])
+            except PromptError as error:  # tokens of an answer, read as text, may be more
+                raise PromptError(f"prompt {number}, turn {turn + 1}: {error}", hint=error.hint) from error
+            answers.append(
+                generate_timed(self._bundles[autoregressive], ids, autoregressive=autoregressive, **self._options)
+            )
+        return tuple(answers)
+
+
+def _question(prompt: Prompt) -> Question:
+    return Question((prompt if isinstance(prompt, str) else list(prompt),))
+
+
+def _at(tokens: Sequence[int], index: int) -> int | None:
+    return tokens[index] if index < len(tokens) else None

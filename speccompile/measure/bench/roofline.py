@@ -1,0 +1,149 @@
+"""Decoding against the memory: the bytes that a token needs, and how fast this machine reads.
+
+Decoding reads every weight in every round and computes little with it, so that the memory's bandwidth bounds it (the
+roofline of Williams et al. 2009, far left of its ridge). Speculation reads more a round, and less a token.
+"""
+
+from collections.abc import Container, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+
+from speccompile.bundle.manifest import EngineEntry, Manifest
+from speccompile.contract import Graph, with_batch
+from speccompile.machine.system import physical_memory
+from speccompile.measure.bench.ways import Way
+from speccompile.measure.bench.weights import WeightReads, weight_reads
+from speccompile.progress import step
+from speccompile.runtime.devices.engine import numpy_dtype
+
+PASSES = 6
+SMALLEST, CACHES, LARGEST = 256 << 20, 4, 2 << 30
+"""Bytes of the buffer that is read: so many times the last-level cache, within these limits."""
+
+
+@dataclass(frozen=True)
+class Bandwidth:
+    """How fast so many threads read a buffer that no cache of the processor holds: the best of several passes."""
+
+    bytes_per_second: float
+    threads: int
+    buffer_bytes: int
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What one way of decoding reads, in bytes, and how it fares: bytes per second over what was measured.
+
+    weights: once for every node that reads them, so an unrolled drafter's as often as it drafts; rows of embedding
+    tables as they are looked up. caches: the committed rows, once for every pass over them. Both of a round, on average
+    over those that draft and those that do not. What stays in the processor's caches is not read from memory: for small
+    models `share` may be above one.
+    """
+
+    weight_bytes: int
+    cache_bytes: int
+    bytes_per_token: float
+    share: float | None
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """context: committed tokens, for the caches. Without a drafter `speculative` is None."""
+
+    bandwidth: Bandwidth
+    context: int
+    speculative: Traffic | None
+    autoregressive: Traffic
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How fast the memory is read, and of every graph what a run reads of its weights."""
+
+    bandwidth: Bandwidth
+    weights: dict[str, WeightReads]
+
+
+def measure_reading(folder: Path, entry: EngineEntry, threads: int) -> Reading | None:
+    """None for engines of the bundle in `folder` that are no ONNX graphs on the processor."""
+    if entry.provider != "cpu":
+        return None
+    return Reading(
+        measure_bandwidth(threads), {name: weight_reads(folder / file) for name, file in entry.files.items()}
+    )
+
+
+def make_roofline(
+    reading: Reading, manifest: Manifest, graphs: Sequence[Graph], context: int, speculative: Way | None, alone: Way
+) -> Roofline:
+    """graphs: the engine's. context: committed tokens. alone: the autoregressive way."""
+    described = {graph.name: graph for graph in graphs}
+
+    def traffic(way: Way, window: int) -> Traffic:
+        runs = _runs(described, way.drafting_rounds / way.rounds if way.rounds else 0.0)
+        weights = round(
+            sum(n * _weight_bytes(manifest, name, reading.weights[name], window) for name, n in runs.items())
+        )
+        caches = round(sum(n * _cache_bytes(manifest, described[name]) for name, n in runs.items()) * context)
+        per_token, rate = (weights + caches) / (way.mean_accepted or 1), way.decode_tokens_per_second
+        share = per_token * rate / reading.bandwidth.bytes_per_second if rate else None
+        return Traffic(weights, caches, per_token, share)
+
+    ours = traffic(speculative, manifest.tokens + 1) if speculative else None
+    return Roofline(reading.bandwidth, context, ours, traffic(alone, 1))
+
+
+def _runs(graphs: Container[str], drafting: float) -> dict[str, float]:
+    """Graph -> how often it runs in a round, on average. drafting: the share of rounds that draft.
+
+    Where the host drafts there is no graph of it.
+    """
+    if drafting and "step" in graphs:
+        return {"step": drafting, "verify": 1 - drafting}
+    return {"verify": 1.0, "draft": drafting} if drafting and "draft" in graphs else {"verify": 1.0}
+
+
+def _weight_bytes(manifest: Manifest, graph: str, reads: WeightReads, window: int) -> int:
+    """A round's. Of tables, a row for every token of the window, or of the drafter's catch-up."""
+    looked_up = manifest.catch_up if graph == "draft" else window
+    return reads.whole + reads.row * looked_up * manifest.batch_size
+
+
+def _cache_bytes(manifest: Manifest, graph: Graph) -> int:
+    """Of one committed token: its rows in every cache that the graph reads, in a drafter once for every depth."""
+    found = 0
+    for tensor in with_batch(graph, manifest.batch_size).inputs:
+        if tensor.role == "state" and len(tensor.shape) == 4 and tensor.dtype.startswith(("float", "bfloat")):
+            batch, heads, _, size = (int(number) for number in tensor.shape)
+            passes = manifest.depth if tensor.buffer.startswith("drafter.") else 1
+            found += passes * prod((batch, heads, size)) * numpy_dtype(tensor.dtype).itemsize
+    return found
+
+
+def measure_bandwidth(threads: int) -> Bandwidth:
+    """Read a buffer, each thread its own part, to find its largest number, which costs less than reading it."""
+    size = _buffer_bytes()
+    with step("bandwidth of the memory"), ThreadPoolExecutor(threads) as pool:
+        parts = np.array_split(np.ones(size // 4, np.int32), threads)
+        best = float("inf")
+        for _ in range(PASSES):
+            start = perf_counter()
+            list(pool.map(np.max, parts))
+            best = min(best, perf_counter() - start)
+    return Bandwidth(size / best, threads, size)
+
+
+def _buffer_bytes() -> int:
+    return max(SMALLEST, min(LARGEST, CACHES * _last_level_cache(), physical_memory() // 8))
+
+
+def _last_level_cache() -> int:
+    """Bytes; 0 where the system does not say. Linux only."""
+    units = {"K": 10, "M": 20}
+    texts = [path.read_text().strip() for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")]
+    return max((int(text[:-1]) << units[text[-1]] for text in texts if text[-1:] in units), default=0)

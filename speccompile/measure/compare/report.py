@@ -1,0 +1,235 @@
+"""What the passes of all ways say, side by side; and what others have published of the same methods.
+
+Figures are those of Spec-Bench (Xia et al. 2024): tokens per second are a question's, all its turns and the prefill
+included, and their mean over questions; a ratio is that of two such means; accepted are new tokens per round over all
+rounds. What its scripts do wrong is done otherwise: both sides count their tokens in the same way, whole lists of
+tokens are compared, a question that is repeated counts once, by its median, and acceptance is told by depth.
+"""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib.resources import files
+from typing import Any
+
+from speccompile.machine.system import processor
+from speccompile.measure.bench.acceptance import Depth, acceptance_by_depth
+from speccompile.measure.bench.budget import Budget, make_budget
+from speccompile.measure.bench.costs import Costs
+from speccompile.measure.bench.groups import OVERALL, Group, make_group, make_groups
+from speccompile.measure.bench.measure import Case, Difference, generations
+from speccompile.measure.bench.ways import decode_rate, known_median, make_way
+from speccompile.measure.compare.passes import Pass
+from speccompile.measure.compare.ways import AUTOREGRESSIVE, Way
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A way that could not be built or measured, and why."""
+
+    name: str
+    settings: tuple[str, ...]
+    reason: str
+    hint: str | None
+
+
+@dataclass(frozen=True)
+class Task:
+    """Some questions. ratio: of tokens per second, over autoregression beside it."""
+
+    task: str
+    prompts: int
+    tokens_per_second: float
+    ratio: float
+    mean_accepted: float | None
+
+
+@dataclass(frozen=True)
+class WayReport:
+    """One way. tokens_per_second, ratio and mean_accepted are those of all tasks together; decode_ratio leaves the
+    prefill out: the median over pairs of neighbours. beside: see `Pass`; None for autoregression itself.
+
+    kind: of drafter; of a cascade with what is beside it, as "model then prompt_lookup": Spec-Bench has no such method.
+    equal_prompts: how many questions got autoregression's tokens; None where drafts are drawn, and for autoregression.
+    """
+
+    name: str
+    kind: str
+    settings: tuple[str, ...]
+    exact: bool
+    method: str
+    tree: str
+    drafts: int
+    depth: int
+    mean_accepted: float | None
+    mean_draft_length: float | None
+    tokens_per_second: float
+    ratio: float
+    decode_ratio: float | None
+    tasks: tuple[Task, ...]
+    acceptance_by_depth: tuple[Depth, ...]
+    costs: Budget
+    memory: dict[str, int]
+    beside: str | None
+    equal_prompts: int | None
+    differences: tuple[Difference, ...]
+
+    def task(self, name: str) -> Task:
+        return next(each for each in self.tasks if each.task == name)
+
+    @property
+    def differs(self) -> bool:
+        """Whether a way that must not change tokens did."""
+        return self.exact and bool(self.differences)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All of it. ways: the highest ratio first. best: task -> the name of the way with the highest ratio there, of
+    those that leave the tokens as they are. published: tables of Spec-Bench, with the methods that were measured here.
+    """
+
+    recipe: str
+    engine: str
+    processor: str
+    cpus: int | None
+    threads: int | None
+    kernels: str | None
+    conversation: str | None
+    options: dict[str, Any]
+    ways: tuple[WayReport, ...]
+    refused: tuple[Refusal, ...]
+    best: dict[str, str]
+    published: dict[str, Any]
+    versions: dict[str, str]
+
+    def to_json(self) -> dict[str, Any]:
+        """The documented object of `compare --json`."""
+        return asdict(self)
+
+    @property
+    def tasks(self) -> list[str]:
+        """In the order of the questions, all of them last."""
+        return [each.task for each in self.ways[0].tasks]
+
+
+def make_comparison(
+    recipe: str,
+    engine: str,
+    passes: Mapping[Way, Sequence[Pass]],
+    refused: Mapping[str, Refusal],
+    options: Mapping[str, Any],
+) -> Comparison:
+    """passes: of every way that was measured, all of them."""
+    plain = next(found[0] for way, found in passes.items() if way.name == AUTOREGRESSIVE)
+    ways = sorted((make_way_report(way, found) for way, found in passes.items()), key=lambda each: -each.ratio)
+    return Comparison(
+        recipe=recipe,
+        engine=engine,
+        processor=processor()["name"],
+        cpus=os.cpu_count(),
+        threads=plain.threads,
+        kernels=plain.kernels,
+        conversation=plain.conversation,
+        options=dict(options),
+        ways=tuple(ways),
+        refused=tuple(refused.values()),
+        best={task.task: _best(ways, task.task) for task in ways[0].tasks},
+        published=published({each.kind for each in ways}),
+        versions=plain.versions,
+    )
+
+
+def make_way_report(way: Way, passes: Sequence[Pass]) -> WayReport:
+    """passes: all of one way."""
+    first, manifest = passes[0], passes[0].manifest
+    cases = [_together(same) for same in zip(*(each.cases for each in passes), strict=True)]
+    drafts = manifest.tokens > 0
+    comparable = drafts and not (manifest.sample and _is_drawn(cases))
+    differences = tuple(found for case in cases if (found := case.difference())) if comparable else ()
+    runs = [one for case in cases for one in generations(case.speculative)]
+    measured = make_way([case.speculative if drafts else case.autoregressive for case in cases])
+    tasks = tuple(map(_task, make_groups(cases) or (make_group(OVERALL, cases),)))
+    return WayReport(
+        name=way.name,
+        kind=_kind(manifest.plan["drafter"]),
+        settings=way.settings,
+        exact=first.exact,
+        method=manifest.method,
+        tree=manifest.tree,
+        drafts=manifest.tokens,
+        depth=manifest.depth,
+        mean_accepted=measured.mean_accepted,
+        mean_draft_length=measured.mean_draft_length,
+        tokens_per_second=tasks[-1].tokens_per_second,
+        ratio=tasks[-1].ratio,
+        decode_ratio=_decode_ratio(cases),
+        tasks=tasks,
+        acceptance_by_depth=acceptance_by_depth(
+            [one for case in cases for one in generations(case.speculative[:1])], manifest
+        ),
+        costs=make_budget(_least([each.costs for each in passes]), first.context, manifest, runs),
+        memory=first.memory,
+        beside=first.beside if drafts else None,
+        equal_prompts=len(cases) - len(differences) if comparable else None,
+        differences=differences,
+    )
+
+
+def published(kinds: set[str]) -> dict[str, Any]:
+    """Spec-Bench's tables, of methods that these kinds of drafter are, with their source."""
+    data: dict[str, Any] = json.loads((files("speccompile.measure.compare") / "spec_bench.json").read_bytes())
+    tables = [table | {"rows": [row for row in table["rows"] if row["kind"] in kinds]} for table in data["tables"]]
+    return data | {"tables": [table for table in tables if table["rows"]]}
+
+
+def _kind(drafter: Mapping[str, Any]) -> str:
+    """drafter: of a manifest's plan."""
+    cascade, inner = drafter.get("cascade") or {}, drafter.get("inner")
+    beside = [
+        f"{word} {part['kind']}" for word, part in (("then", cascade.get("then")), ("or", cascade.get("gate"))) if part
+    ]
+    return " ".join([drafter["kind"], *beside, *([f"by {inner['kind']}"] if inner else [])])
+
+
+def _least(costs: Sequence[Costs]) -> Costs:
+    """The least of each of several medians: what else a machine does makes a graph slower, never faster."""
+    drafts = [each.draft for each in costs if each.draft is not None]
+    verify = {width: min(each.verify[width] for each in costs) for width in costs[0].verify}
+    return Costs(verify, min(drafts, default=None), min(each.host for each in costs))
+
+
+def _together(same: Sequence[Case]) -> Case:
+    """One question of all passes."""
+    ours = tuple(answers for case in same for answers in case.speculative)
+    theirs = tuple(answers for case in same for answers in case.autoregressive)
+    return Case(same[0].number, ours, theirs, same[0].group)
+
+
+def _is_drawn(cases: Sequence[Case]) -> bool:
+    """Whether tokens were drawn: then each generation has a seed."""
+    return any(one.seed is not None for case in cases for one in generations(case.speculative))
+
+
+def _task(group: Group) -> Task:
+    ours = group.speculative or group.autoregressive
+    ratio = 1.0 if group.speedup is None else group.speedup
+    return Task(group.group, group.prompts, ours.tokens_per_second, ratio, ours.mean_accepted)
+
+
+def _decode_ratio(cases: Sequence[Case]) -> float | None:
+    """Without a drafter, 1."""
+    if not cases[0].speculative:
+        return 1.0
+    pairs = [
+        (decode_rate(ours), decode_rate(theirs))
+        for case in cases
+        for ours, theirs in zip(generations(case.speculative), generations(case.autoregressive), strict=True)
+    ]
+    return known_median(ours / theirs for ours, theirs in pairs if ours and theirs)
+
+
+def _best(ways: Sequence[WayReport], task: str) -> str:
+    kept = [each for each in ways if each.exact and not each.differences]
+    return max(kept, key=lambda each: each.task(task).ratio).name

@@ -1,0 +1,245 @@
+"""The whole of a comparison: what is compared, built and measured, and how it goes on where it was stopped."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from speccompile import __version__
+from speccompile.bundle.prompts import Question, read_questions
+from speccompile.errors import SpeccompileError, UsageError
+from speccompile.machine.pool import HERE, Pool, Task
+from speccompile.machine.shortage import lowest_limit
+from speccompile.machine.system import processor
+from speccompile.measure.compare.builds import build_way
+from speccompile.measure.compare.passes import Pass, PassJob, measure_way
+from speccompile.measure.compare.report import Comparison, Refusal, make_comparison
+from speccompile.measure.compare.store import Store
+from speccompile.measure.compare.ways import AUTOREGRESSIVE, Way, check_ground, default_ways, read_ways
+from speccompile.measure.tune.space import Source
+from speccompile.plan.head import HeadPlan
+from speccompile.progress import LOGGER
+from speccompile.recipe import ModelPlan, Plan
+
+Measure = Callable[[PassJob], Pass]
+Build = Callable[[Way, Plan, Path], None]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is compared and how. ways: a file, None for the default ways. index: see `ways.default_ways`. output: by
+    default build/<name>-ways. sampling: options of `Bundle.generate_batch`, None where they were not given."""
+
+    prompts: Path
+    ways: Path | None = None
+    index: Path | None = None
+    output: Path | None = None
+    engine: str | None = None
+    threads: int | None = None
+    max_new_tokens: int = 128
+    repeats: int = 3
+    adaptive: bool = False
+    remember: bool = True
+    sampling: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A comparison whose questions are answered, and whose work is still to be done. ways: autoregression first."""
+
+    source: Source
+    options: Options
+    ways: tuple[Way, ...]
+    questions: tuple[Question, ...]
+    store: Store
+
+    @classmethod
+    def read(cls, path: Path, overrides: Sequence[str], options: Options) -> "Job":
+        """Quick, and without torch. Raises RecipeError, UsageError and PromptError for what cannot be compared."""
+        source = Source.of(path, overrides, options.engine)
+        if options.sampling.get("temperature") and source.plan.decoding == "greedy":
+            raise UsageError(
+                f"--temperature: received {options.sampling['temperature']:g}, expected 0: the recipe decodes greedily",
+                hint="add --set decoding=sampling, or leave --temperature out",
+            )
+        questions = read_questions(options.prompts)
+        ways = read_ways(options.ways, source) if options.ways else default_ways(source, options.index)
+        output = options.output or Path("build") / f"{source.plan.name}-ways"
+        plain = Way(AUTOREGRESSIVE, source.none_settings())
+        return cls(source, options, (plain, *ways), tuple(questions), Store(output))
+
+    def run(self, measure: Measure = measure_way, build: Build | None = None, pool: Pool = HERE) -> Comparison:
+        """Build and measure every way, as far as that has not been done, and report.
+
+        Every pass goes through all ways, and each runs beside autoregression, question by question: what else the
+        machine does meets all alike. pool: where that is done, with this comparison's folder and models. A way that
+        cannot be built or measured is reported with the reason. Raises what autoregression raises.
+        """
+
+        def build_it(way: Way, plan: Plan, output: Path) -> None:
+            build_way(self.source, way, output, remember=self.options.remember)
+
+        work = _Work(self, measure, build or build_it, pool)
+        with self.store.opened(self._key()):
+            work.plan()
+            for number in range(1, self.options.repeats + 1):
+                work.do(self.ways[:: 1 if number % 2 else -1], number)
+            comparison = self._report(work.refused)
+            self.store.finish(comparison.to_json())
+        return comparison
+
+    def plan(self, way: Way) -> Plan:
+        """Raises RecipeError and CheckpointError for a way that the recipe cannot have."""
+        plan = self.source.planned(*way.settings)
+        check_ground(self.source, plan)
+        return plan
+
+    def _report(self, refused: dict[str, Refusal]) -> Comparison:
+        passes = {
+            way: [self.store.get(way, number) for number in range(1, self.options.repeats + 1)]
+            for way in self.ways
+            if way.name not in refused
+        }
+        return make_comparison(self.source.plan.name, self.source.engine.name, passes, refused, self.options_json())
+
+    def options_json(self) -> dict[str, Any]:
+        """What all ways have in common."""
+        options = self.options
+        return {
+            "prompts": len(self.questions),
+            "max_new_tokens": options.max_new_tokens,
+            "repeats": options.repeats,
+            "draft_length": "adaptive" if options.adaptive else "fixed",
+            "decoding": self.source.plan.decoding,
+            **self._sampling(),
+        }
+
+    def pass_options(self) -> dict[str, Any]:
+        """Of every generation."""
+        options = self.options
+        return {"max_new_tokens": options.max_new_tokens, "adaptive": options.adaptive} | self._sampling()
+
+    def _sampling(self) -> dict[str, Any]:
+        given = {name: value for name, value in self.options.sampling.items() if value is not None}
+        if not given.get("temperature"):
+            return given
+        return {"seed": 0} | given
+
+    def _key(self) -> dict[str, Any]:
+        """What must be the same for a run to go on where another was stopped. Repeats may become more."""
+        options, plan = self.options, self.source.plan
+        recipe = plan.to_json()
+        for key in ("drafter", "graphs", "verify", "notes"):
+            del recipe[key]  # that is for the ways to say
+        common = self.options_json() | {"threads": options.threads, "engine": self.source.engine.name}
+        del common["repeats"]
+        return {
+            "recipe": recipe,
+            "prompts": sha256(options.prompts.read_bytes()).hexdigest(),
+            "options": common,
+            "versions": _versions(),
+            "machine": {name: processor()[name] for name in ("architecture", "name")},
+        }
+
+
+class _Work:
+    """Ways, each built when it is first measured. refused: those that could not be, and why."""
+
+    def __init__(self, job: Job, measure: Measure, build: Build, pool: Pool) -> None:
+        self._job, self._measure, self._build, self._pool = job, measure, build, pool
+        self._plans: dict[Way, Plan] = {}
+        self.refused: dict[str, Refusal] = {}
+
+    def plan(self) -> None:
+        """Find out which ways the recipe can have, before any work."""
+        for way in self._job.ways:
+            try:
+                plan = self._plans[way] = self._job.plan(way)
+            except SpeccompileError as error:
+                self._refuse(way, error)
+            else:
+                drafter = plan.drafter.to_json()
+                self._job.store.claim(way, {"settings": way.settings, "drafter": drafter, "models": _models(plan)})
+
+    def do(self, ways: Sequence[Way], number: int) -> None:
+        """One pass of each way, unless it was done or cannot be."""
+        wanted = self._possible([way for way in ways if not self._job.store.has(way, number)])
+        if not wanted:
+            return
+        plain = self._job.ways[0]
+        missing = [way for way in dict.fromkeys((plain, *wanted)) if not self._job.store.bundle(way).is_dir()]
+        builds = [self._building(way) for way in missing]  # where there is a bundle, it is whole
+        for place, built in self._pool.run(builds):
+            if isinstance(built, SpeccompileError):
+                self._refuse(missing[place], built)
+        wanted = self._possible(wanted)
+        for place, found in self._pool.run([self._measuring(way, number) for way in wanted]):
+            if isinstance(found, SpeccompileError):
+                self._refuse(wanted[place], found)
+            else:
+                self._job.store.add(wanted[place], number, found)
+
+    def _possible(self, ways: Sequence[Way]) -> list[Way]:
+        return [way for way in ways if way.name not in self.refused]
+
+    def _building(self, way: Way) -> Task[None]:
+        folder = self._job.store.bundle(way).absolute()
+        return Task(f"building {way.name}", self._build, (way, self._plans[way], folder))
+
+    def _measuring(self, way: Way, number: int) -> Task[Pass]:
+        store, plain = self._job.store, self._job.ways[0]
+        bundle = store.bundle(way)
+        baseline = None if way is plain else _baseline(bundle, store.bundle(plain))
+        about = f"measuring {way.name}, pass {number} of {self._job.options.repeats}"
+        return Task(about, self._measure, (self._pass(way, bundle, baseline, number),), alone=True)
+
+    def _refuse(self, way: Way, error: SpeccompileError) -> None:
+        """Without autoregression there is nothing to compare with."""
+        if way is self._job.ways[0]:
+            raise error
+        LOGGER.warning("%s is left out: %s", way.name, error)
+        self.refused[way.name] = Refusal(way.name, way.settings, str(error), error.hint)
+
+    def _pass(self, way: Way, bundle: Path, baseline: Path | None, number: int) -> PassJob:
+        return PassJob(
+            bundle=str(bundle.resolve()),
+            baseline=None if baseline is None else str(baseline.resolve()),
+            engine=self._job.source.engine.name,
+            threads=self._job.options.threads,
+            questions=self._job.questions,
+            number=number,
+            options=self._job.pass_options(),
+        )
+
+
+def _baseline(bundle: Path, plain: Path) -> Path | None:
+    """The bundle without a drafter, where both together fit into the memory; None, said, where they do not: then each
+    way decodes autoregressively by its own bundle."""
+    size = sum(file.stat().st_size for folder in (bundle, plain) for file in folder.rglob("*") if file.is_file())
+    if size < lowest_limit().size:
+        return plain
+    LOGGER.warning(
+        "note: %s and the bundle without a drafter are larger than the memory together: it decodes autoregressively "
+        "by itself", bundle.name,
+    )  # fmt: skip
+    return None
+
+
+def _models(plan: Plan) -> dict[str, list[list[Any]]]:
+    """Of the target and the drafters: the files' names, bytes and times of change."""
+    models: list[ModelPlan | HeadPlan] = [plan.target, *plan.drafter.models]
+    models += [plan.drafter.head] if plan.drafter.head else []
+    return {
+        model.reference: [
+            [file.as_posix(), (stat := (model.folder / file).stat()).st_size, stat.st_mtime_ns]
+            for file in sorted(model.files)
+        ]
+        for model in models
+    }
+
+
+def _versions() -> dict[str, str]:
+    import onnxruntime
+
+    return {"speccompile": __version__, "onnxruntime": onnxruntime.__version__}

@@ -1,0 +1,190 @@
+"""A comparison as people read it in a terminal."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from speccompile.measure.bench.table import cell
+from speccompile.measure.compare.report import Comparison, WayReport
+
+Table = list[tuple[str, ...]]
+"""Rows of texts, the first one the head."""
+
+MOST_REASON = 160
+"""Characters of a refusal that a row shows."""
+
+Column = tuple[str, Callable[[WayReport], str]]
+
+
+def _allowed(way: WayReport) -> str:
+    return cell(way.costs.allowed_tokens_per_second, ".0f")
+
+
+def _break_even(way: WayReport) -> str:
+    return cell(way.costs.break_even.mean_accepted if way.costs.break_even else None, ".2f")
+
+
+def _memory(way: WayReport) -> str:
+    return cell(way.memory["resident"] / 1e6 if "resident" in way.memory else None, ".0f")
+
+
+def _tokens(way: WayReport) -> str:
+    if way.equal_prompts is None:
+        return "drawn" if way.drafts else "-"
+    prompts = way.tasks[-1].prompts
+    equal = "all" if way.equal_prompts == prompts else f"{way.equal_prompts} of {prompts}"
+    return equal if way.exact else f"{equal}, approximate"
+
+
+COLUMNS: tuple[Column, ...] = (
+    ("way", lambda way: way.name),
+    ("drafts", lambda way: str(way.drafts)),
+    ("accepted", lambda way: cell(way.mean_accepted, ".2f")),
+    ("tokens/s", lambda way: cell(way.tokens_per_second, ".1f")),
+    ("ratio", lambda way: cell(way.ratio, ".2f")),
+    ("decoding", lambda way: cell(way.decode_ratio, ".2f")),
+    ("breaks even", _break_even),
+    ("allowed", _allowed),
+    ("MB", _memory),
+    ("same tokens", _tokens),
+)
+
+MEANING = (
+    "accepted: tokens a round, the bonus token included; ratio: of tokens/s to autoregression beside it, prefill "
+    "included; decoding: without it",
+    "breaks even: the mean accepted at which drafting pays; allowed: tokens/s without prefill that measured costs "
+    "allow; MB: resident",
+)
+
+
+def write_table(comparison: Comparison) -> str:
+    """Lines: what was run, all ways with the best first, by task, by depth, what others published."""
+    parts: list[list[str]] = [head_lines(comparison), [*aligned(ways_table(comparison)), *MEANING]]
+    if len(comparison.tasks) > 1:
+        parts.append(["ratio (accepted), by task; the best ratio has a star", *aligned(tasks_table(comparison))])
+    parts.append(
+        ["share of rounds that accepted the draft at a depth, of those so deep", *aligned(depths_table(comparison))]
+    )
+    parts.append(list(refusal_lines(comparison)))
+    parts.append(list(published_lines(comparison)))
+    parts.append(list(difference_lines(comparison)))
+    return "\n\n".join("\n".join(part) for part in parts if part)
+
+
+def head_lines(comparison: Comparison) -> list[str]:
+    """What was run, and where."""
+    options = comparison.options
+    kernels = "" if comparison.kernels is None else f", kernels: {comparison.kernels}"
+    threads = "" if comparison.threads is None else f", threads: {comparison.threads}"
+    where = comparison.processor or "an unknown processor"
+    given = {name: value for name, value in options.items() if name not in _SAID}
+    sampling = "".join(f", {name.replace('_', ' ')} {value:g}" for name, value in given.items())
+    lines = [
+        f"{comparison.recipe} on {comparison.engine}, {where}, CPUs: {comparison.cpus}{threads}{kernels}",
+        f"{options['prompts']} prompts, up to {options['max_new_tokens']} new tokens, {options['repeats']} passes "
+        f"through all ways; {options['decoding']} decoding{sampling}, {options['draft_length']} draft length",
+    ]
+    if comparison.conversation is not None:
+        lines.append(f"questions are written as {comparison.conversation.replace('_', ' ')}")
+    return [*lines, ", ".join(f"{name} {version}" for name, version in comparison.versions.items())]
+
+
+_SAID = ("prompts", "max_new_tokens", "repeats", "decoding", "draft_length")
+
+
+def ways_table(comparison: Comparison) -> Table:
+    """All that were measured, the best first."""
+    return [tuple(title for title, _ in COLUMNS)] + [tuple(show(way) for _, show in COLUMNS) for way in comparison.ways]
+
+
+def tasks_table(comparison: Comparison) -> Table:
+    """Ratio and mean accepted by task."""
+
+    def shown(way: WayReport, task: str) -> str:
+        found = way.task(task)
+        star = "*" if comparison.best[task] == way.name else " "
+        return f"{found.ratio:.2f} ({cell(found.mean_accepted, '.2f')}){star}"
+
+    rows = [(way.name, *(shown(way, task) for task in comparison.tasks)) for way in comparison.ways]
+    return [("way", *(f"{task} " for task in comparison.tasks)), *rows]
+
+
+def depths_table(comparison: Comparison) -> Table:
+    """Acceptance by depth; deeper than most of a terminal's width is for the JSON."""
+    deepest = min(_DEEPEST, max((len(way.acceptance_by_depth) for way in comparison.ways), default=0))
+    rows = [
+        (way.name, *(cell(share, ".2f") for share in depth_shares(way, deepest)))
+        for way in comparison.ways
+        if way.acceptance_by_depth
+    ]
+    return [("way", *map(str, range(1, deepest + 1))), *rows] if rows else []
+
+
+_DEEPEST = 10
+
+
+def depth_shares(way: WayReport, deepest: int) -> list[float | None]:
+    """Of depths 1, 2, ..; None where it drafts less deep."""
+    shares = [depth.accepted for depth in way.acceptance_by_depth[:deepest]]
+    return shares + [None] * (deepest - len(shares))
+
+
+def refusal_lines(comparison: Comparison) -> Iterator[str]:
+    """A line for every way that could not be."""
+    for each in comparison.refused:
+        reason = each.reason if len(each.reason) <= MOST_REASON else f"{each.reason[:MOST_REASON]}..."
+        yield f"{each.name}: left out: {reason}"
+
+
+def published_lines(comparison: Comparison) -> Iterator[str]:
+    """Spec-Bench's figures of the same methods, the source first."""
+    tables = comparison.published["tables"]
+    if not tables:
+        return
+    yield f"{comparison.published['benchmark']}, {comparison.published['settings']}"
+    yield f"source: {comparison.published['source']}"
+    yield from aligned(published_table(comparison))
+
+
+def published_table(comparison: Comparison) -> Table:
+    """Speedups by task and the mean accepted: of each method the ways here first, then what was published."""
+    tables = comparison.published["tables"]
+    tasks = list(tables[0]["rows"][0]["speedup"])
+    theirs: dict[str, Table] = {}
+    for table in tables:
+        place = f"{table['model']}, {table['device'].partition(' GPU')[0].removeprefix('a ')}"
+        for row in table["rows"]:
+            ratios = (f"{row['speedup'][task]:.2f}" for task in tasks)
+            theirs.setdefault(row["kind"], []).append((row["method"], place, f"{row['mean_accepted']:.2f}", *ratios))
+    rows = []
+    for kind, published in theirs.items():
+        rows += [_beside(way, tasks) for way in comparison.ways if way.kind == kind]
+        rows += published
+    return [("method", "on", "accepted", *tasks), *rows]
+
+
+def _beside(way: WayReport, tasks: Sequence[str]) -> tuple[str, ...]:
+    """A way as a row of Spec-Bench; a dash for tasks that were not asked."""
+    ratios = {task.task: task.ratio for task in way.tasks}
+    return way.name, "here", cell(way.mean_accepted, ".2f"), *(cell(ratios.get(task), ".2f") for task in tasks)
+
+
+def difference_lines(comparison: Comparison) -> Iterator[str]:
+    """Where a way's tokens first were others than autoregression's."""
+    for way in comparison.ways:
+        for found in way.differences:
+            yield (
+                f"{way.name}: prompt {found.prompt}, turn {found.turn}: new token {found.index} is "
+                f"{found.speculative}, autoregressively {found.autoregressive}"
+            )
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Columns, the first to the left and the others to the right."""
+    if not rows:
+        return []
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return [
+        "  ".join(
+            [row[0].ljust(widths[0]), *(text.rjust(width) for text, width in zip(row[1:], widths[1:], strict=True))]
+        )
+        for row in rows
+    ]

@@ -1,0 +1,211 @@
+"""The ways of drafting that are compared: by default one table of them, or a file that the user writes."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+from speccompile.drafters import FAMILIES, WEIGHTED
+from speccompile.errors import RecipeError, UsageError
+from speccompile.measure.tune.space import Source
+from speccompile.progress import LOGGER
+from speccompile.recipe import DrafterPlan, Plan
+from speccompile.recipe.load import parse_yaml
+from speccompile.recipe.schema import NAME, NAME_EXPECTED, Drafter
+
+AUTOREGRESSIVE = "autoregressive"
+EXAMPLE = "lookup-8: {kind: prompt_lookup, tokens: 8}"
+
+
+@dataclass(frozen=True)
+class Way:
+    """A name, and what makes the recipe draft so: KEY=VALUE, as --set takes them."""
+
+    name: str
+    settings: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class FirstLayers:
+    """So many of the target's layers, as a share of all of them."""
+
+    share: float
+
+
+class GivenIndex:
+    """The folder of --index."""
+
+
+@dataclass(frozen=True)
+class Default:
+    """A way that is tried where no file says which. {own} in `name` stands for the recipe's own drafter.
+
+    kind: of drafter; None for the recipe's own. keys: of the section `drafter`; of the recipe's own, those that change.
+    """
+
+    name: str
+    kind: str | None
+    keys: Mapping[str, Any]
+
+
+DEFAULTS = (
+    Default("{own}", None, {}),
+    Default("{own}-tokens-2", None, {"tree": None, "tokens": 2}),
+    Default("{own}-tokens-4", None, {"tree": None, "tokens": 4}),
+    Default("{own}-tokens-8", None, {"tree": None, "tokens": 8}),
+    Default("{own}-tree-2.2.1", None, {"tokens": None, "tree": [2, 2, 1]}),
+    Default("{own}-tree-12", None, {"tokens": None, "tree": {"depth": 5, "top_k": 4, "nodes": 12}}),
+    Default("{own}-then-lookup", None, {"then": "prompt_lookup"}),
+    Default("{own}-or-lookup", None, {"gate": {"kind": "prompt_lookup", "match": 5}}),
+    Default("{own}-by-lookup", None, {"drafter": {"kind": "prompt_lookup", "tokens": 4}}),
+    Default("prompt_lookup-4", "prompt_lookup", {"tokens": 4}),
+    Default("prompt_lookup-10", "prompt_lookup", {"tokens": 10}),
+    Default("prompt_lookup-tree", "prompt_lookup", {"tree": [2, 1, 1, 1]}),
+    Default("suffix-8", "suffix", {"tokens": 8}),
+    Default("suffix-tree", "suffix", {"tree": {"depth": 8, "top_k": 2, "nodes": 12}}),
+    Default("suffix-answers", "suffix", {"tokens": 8, "remember": 4096}),
+    Default("token_recycling-24", "token_recycling", {"nodes": 24}),
+    Default("retrieval", "retrieval", {"index": GivenIndex()}),
+    Default("layer_skip-half", "layer_skip", {"layers": FirstLayers(1 / 2), "tokens": 4}),
+    Default("layer_skip-quarter", "layer_skip", {"layers": FirstLayers(1 / 4), "tokens": 4}),
+    Default("lookahead", "lookahead", {}),
+    Default("jacobi-4", "jacobi", {"tokens": 4}),
+)
+"""Those whose kind this version has, and whose keys can be filled in for the recipe, are tried. A variant of the
+recipe's own drafter that the recipe cannot have is passed over; any other says in its row why it cannot be."""
+
+
+def default_ways(source: Source, index: Path | None = None) -> list[Way]:
+    """The table above for a recipe, each drafter once. index: a folder that `speccompile index` has written."""
+    found: list[Way] = []
+    plans: list[DrafterPlan] = []
+    for default in DEFAULTS:
+        way = _own(source, default) if default.kind is None else _other(source, default, index)
+        if way is None or way.name in [each.name for each in found]:
+            continue
+        try:
+            drafter = source.planned(*way.settings).drafter
+        except RecipeError as error:
+            if default.kind is None:
+                LOGGER.info("%s is passed over: %s", way.name, error)
+                continue
+        else:
+            if drafter in plans:
+                continue
+            plans.append(drafter)
+        found.append(way)
+    return found
+
+
+def replaced(source: Source, section: Mapping[str, Any]) -> tuple[str, ...]:
+    """What puts another section `drafter` into a recipe."""
+    kind = section.get("kind")
+    weighted = kind in WEIGHTED or (kind is None and section.get("model") is not None)
+    return (f"drafter={json.dumps(section)}", *(() if weighted else source.unweighted_settings()))
+
+
+def _own(source: Source, default: Default) -> Way | None:
+    """None without a drafter in the recipe, or one that does not know these keys."""
+    if not source.plan.drafter.tokens:
+        return None
+    written = source.recipe.drafter or Drafter()
+    changed = {key: value for key, value in default.keys.items() if value is not None or _is_set(written, key)}
+    settings = tuple(f"drafter.{key}={json.dumps(value)}" for key, value in changed.items())
+    return Way(default.name.format(own=source.plan.drafter.kind), settings)
+
+
+def _is_set(written: Drafter, key: str) -> bool:
+    return getattr(written, key, None) is not None
+
+
+def _other(source: Source, default: Default, index: Path | None) -> Way | None:
+    """None for a kind that this version lacks, and where a key cannot be filled in."""
+    if default.kind not in FAMILIES:
+        return None
+    section: dict[str, Any] = {"kind": default.kind}
+    for key, value in default.keys.items():
+        filled = _filled(value, source, index)
+        if filled is None:
+            return None
+        section[key] = filled
+    return Way(default.name, replaced(source, section))
+
+
+def _filled(value: Any, source: Source, index: Path | None) -> Any:
+    match value:
+        case FirstLayers(share):
+            layers = source.plan.target.facts.layers
+            return list(range(ceil(share * layers))) if layers else None
+        case GivenIndex():
+            return None if index is None else str(index.resolve())
+    return value
+
+
+def read_ways(path: Path, source: Source) -> list[Way]:
+    """The ways of a file, in YAML: a name, and a section `drafter` or a list of settings. Raises UsageError for a file
+    that is missing or in another form; whether the recipe can have them, the plan says."""
+    try:
+        data = parse_yaml(path.read_bytes().decode("utf-8-sig"), str(path))
+    except FileNotFoundError:
+        raise UsageError(
+            f"--ways: received '{path}', expected a file: nothing lies there", hint=f"write lines such as `{EXAMPLE}`"
+        ) from None
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"--ways {path}: received bytes that are not UTF-8 (at byte {error.start}), expected a text file",
+            hint="save the file as UTF-8",
+        ) from None
+    if not isinstance(data, dict) or not data:
+        raise UsageError(
+            f"--ways {path}: received {_shown(data)}, expected a mapping of names to sections `drafter`",
+            hint=f"write lines such as `{EXAMPLE}`",
+        )
+    return [_way(path, name, value, source) for name, value in data.items()]
+
+
+def _way(path: Path, name: Any, value: Any, source: Source) -> Way:
+    if not isinstance(name, str) or not re.fullmatch(NAME, name) or name == AUTOREGRESSIVE:
+        raise UsageError(
+            f"--ways {path}: received the name {name!r}, expected {NAME_EXPECTED}, and not {AUTOREGRESSIVE}",
+            hint="autoregression is always there; call others by other names",
+        )
+    match value:
+        case {"kind": "none"}:
+            raise UsageError(
+                f"--ways {path}, {name}: received kind none, expected a way of drafting",
+                hint=f"{AUTOREGRESSIVE} is always there: remove the line",
+            )
+        case dict() if value and all(isinstance(key, str) for key in value):
+            return Way(name, replaced(source, value))
+        case [*settings] if settings and all(isinstance(each, str) for each in settings):
+            return Way(name, tuple(settings))
+    raise UsageError(
+        f"--ways {path}, {name}: received {_shown(value)}, expected a section `drafter` or a list of KEY=VALUE",
+        hint=f"for example `{EXAMPLE}`, or `{name}: [drafter.tokens=8]`",
+    )
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value, default=str)
+    return text if len(text) <= 80 else f"{text[:80]}..."
+
+
+def check_ground(source: Source, plan: Plan) -> None:
+    """Raise RecipeError for a way that changes more than how is drafted: its tokens could not be compared."""
+    ours, theirs = source.plan, plan
+    for key in ("target", "decoding", "max_length", "batch_size"):
+        if getattr(ours, key) != getattr(theirs, key):
+            raise RecipeError(
+                f"received a way that changes the recipe's {key}, expected one that changes how it drafts",
+                hint="change it for all ways with --set",
+            )
+    if [each.precision.target for each in ours.engines if each.name == source.engine.name] != [
+        each.precision.target for each in theirs.engines
+    ]:
+        raise RecipeError(
+            "received a way that changes the engine or the target's precision, expected one that changes how it drafts",
+            hint="change it for all ways with --set",
+        )

@@ -1,0 +1,153 @@
+"""Measured costs and acceptance -> expected tokens per second of everything that was tried, and the best of it.
+
+Leviathan et al. 2023, theorem 3.8, with measured times: a round gives 1 + sum(a_d) tokens, a_d the share of rounds that
+accept the draft at depth d, and takes verify(width) + draft + host seconds.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from statistics import fmean, median
+from typing import Any
+
+from speccompile.measure.bench.costs import Costs, expected_tokens
+from speccompile.measure.bench.measure import host_seconds
+from speccompile.measure.bench.ways import decode_rate
+from speccompile.measure.tune.rounds import Rounds, Windows, accepted_at_depth, decode_seconds
+from speccompile.runtime import Generation
+
+NONE = "none"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way of decoding. Times in seconds, of a round: `verify_seconds` at `width`, `draft_seconds` None where there
+    is no drafter or it is fused with the target."""
+
+    drafter: str
+    """Shape of the drafts, or "none"."""
+    drafts: int
+    depth: int
+    width: int
+    """Of the window: the drafts, and the token before them."""
+    catch_up: int
+    """Tokens that the drafter catches up over: the kind and the shape decide it."""
+    precision: str | None
+    """Of the drafter's weights; None where it has none of its own."""
+    threads: int
+    accepted_at_depth: tuple[float, ...]
+    verify_seconds: float
+    draft_seconds: float | None
+    host_seconds: float
+    tokens_per_second: float
+    """Expected of a generation without prefill: the median over the prompts, which is what `bench` reports."""
+    settings: tuple[str, ...]
+    """Of the recipe, KEY=VALUE."""
+
+    @property
+    def mean_accepted(self) -> float:
+        """Expected tokens of a round, the bonus token included."""
+        return expected_tokens(self.accepted_at_depth)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self) | {"mean_accepted": self.mean_accepted}
+
+
+def speculative(
+    drafter: str,
+    windows: Windows,
+    costs: Costs,
+    all_rounds: Sequence[Rounds],
+    *,
+    depth: int,
+    catch_up: int,
+    precision: str | None,
+    threads: int,
+    settings: tuple[str, ...],
+) -> Candidate:
+    """The prediction for one shape. all_rounds: of every prompt that has any."""
+    return Candidate(
+        drafter, windows.tokens, depth, windows.tokens + 1, catch_up, precision, threads,
+        accepted_at_depth=accepted_at_depth(all_rounds, depth),
+        verify_seconds=costs.verify[windows.tokens + 1],
+        draft_seconds=costs.draft,
+        host_seconds=costs.host,
+        tokens_per_second=median(each.new_tokens / decode_seconds(each, windows, costs) for each in all_rounds),
+        settings=settings,
+    )  # fmt: skip
+
+
+def autoregressive(generations: Sequence[Generation], threads: int, settings: tuple[str, ...]) -> Candidate:
+    """No drafter at all, as it was measured: graphs of width one that follow each other find more in the processor's
+    caches than between wider ones. generations: autoregressive ones with rounds."""
+    return Candidate(
+        NONE, 0, 0, 1, 0, None, threads,
+        accepted_at_depth=(),
+        verify_seconds=median(one.verify_seconds / one.rounds for one in generations),
+        draft_seconds=None,
+        host_seconds=median(host_seconds(one) / one.rounds for one in generations),
+        tokens_per_second=median(filter(None, map(decode_rate, generations))),
+        settings=settings,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Line:
+    """Seconds of a draft of K tokens, base + slope * K: a chain is unrolled, one pass a draft."""
+
+    base: float
+    slope: float
+
+    def at(self, drafts: int) -> float:
+        return self.base + self.slope * drafts
+
+
+def fit(points: Mapping[int, float]) -> Line:
+    """The line through two numbers of drafts and their seconds; a flat one through a single number."""
+    (first, base), (last, top) = min(points.items()), max(points.items())
+    slope = (top - base) / (last - first) if last > first else 0.0
+    return Line(base - slope * first, slope)
+
+
+def draft_line(measured: Mapping[int, Costs], *, fused: bool) -> Line | None:
+    """Of the drafter's run, from the costs of the shortest and the longest chain, by their numbers of drafts.
+
+    A fused step counts as verification: the draft is what it takes longer than the other bundle's `verify` of the same
+    width. None for one fused bundle alone, where nothing tells.
+    """
+    if not fused:
+        return fit({drafts: costs.draft or 0.0 for drafts, costs in measured.items()})
+    if len(measured) == 1:
+        return None
+    steps = {drafts: costs.verify[drafts + 1] for drafts, costs in measured.items()}
+    return fit({drafts: seconds - _verify(measured, drafts + 1, fused) for drafts, seconds in steps.items()})
+
+
+def chain_costs(measured: Mapping[int, Costs], drafts: int, *, fused: bool) -> Costs:
+    """The costs of a chain of `drafts`, from those of the shortest and the longest chain, by their numbers of drafts.
+
+    Of a fused bundle that was measured, its own.
+    """
+    if fused and drafts in measured:
+        return measured[drafts]
+    line = draft_line(measured, fused=fused)
+    assert line is not None, "a chain that was not measured lies between two that were"
+    widths = [width for width in max(measured.items())[1].verify if width <= drafts + 1]
+    verify = {width: _verify(measured, width, fused) for width in widths}
+    host = fmean(costs.host for costs in measured.values())
+    if fused:
+        verify[drafts + 1] += line.at(drafts)
+    return Costs(verify, None if fused else line.at(drafts), host)
+
+
+def _verify(measured: Mapping[int, Costs], width: int, fused: bool) -> float:
+    """Of the target alone: the graph is the same in all bundles."""
+    return fmean(
+        costs.verify[width]
+        for drafts, costs in measured.items()
+        if width in costs.verify and not (fused and width == drafts + 1)
+    )
+
+
+def choose(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """The best first; of equals the one with fewer drafts, then fewer threads."""
+    return sorted(candidates, key=lambda each: (-each.tokens_per_second, each.drafts, each.threads))

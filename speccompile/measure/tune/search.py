@@ -1,0 +1,90 @@
+"""Everything that is tried, in the order in which bundles are built for it."""
+
+from collections.abc import Mapping, Sequence
+
+from speccompile.measure.tune.predict import Candidate, Line, autoregressive, chain_costs, draft_line, speculative
+from speccompile.measure.tune.rounds import Windows, shortened
+from speccompile.measure.tune.space import Shape
+from speccompile.measure.tune.trial import Trial, Trials, Wanted
+
+
+class Search:
+    """Of chains two bundles are built, the longest and the shortest: a chain of K accepts what the longest would, cut
+    off at K, its window costs what the longest's graph takes at that width, and its draft lies on a line in K. Every
+    tree has a bundle of its own."""
+
+    def __init__(self, trials: Trials, wanted: Sequence[Shape]) -> None:
+        self._trials, self._wanted = trials, wanted
+        self.candidates: list[Candidate] = []
+        self.lines: list[tuple[str | None, int, Line]] = []
+        """Of chains, by precision and threads: seconds of a draft."""
+
+    def run(self) -> None:
+        chains = sorted(shape.drafts for shape in self._wanted if shape.drafts and self._trials.source.is_chain)
+        others = [shape for shape in self._wanted if shape.drafts not in chains]
+        wanted = [*self._ends(chains), *map(Wanted, others)]
+        found = {each.shape: trial for each, trial in zip(wanted, self._trials.try_all(wanted), strict=True)}
+        if chains:
+            self._add_chains(chains, {drafts: found[Shape(drafts=drafts)] for drafts in (chains[-1], chains[0])})
+        for shape in others:
+            self._add_alone(shape, found[shape])
+        for threads in self._trials.threads:
+            plain, settings = self._trials.plain[threads], self._trials.source.none_settings()
+            self.candidates.append(autoregressive(plain, threads, settings))
+
+    def _ends(self, chains: Sequence[int]) -> list[Wanted]:
+        """The longest chain, and the shortest."""
+        if not chains:
+            return []
+        longest, widths = chains[-1], [drafts + 1 for drafts in chains]
+        wide = longest + 1 > self._trials.source.plan.prefill_chunk
+        settings = [f"cache.prefill_chunk={longest + 1}"] if wide else []  # so that either bundle takes every width
+        return [
+            Wanted(Shape(drafts=drafts), widths, settings, accepting=drafts == longest)
+            for drafts in dict.fromkeys((longest, chains[0]))
+        ]
+
+    def _add_chains(self, chains: Sequence[int], ends: Mapping[int, Trial]) -> None:
+        longest = chains[-1]
+        manifest, rounds = ends[longest].manifest, ends[longest].rounds
+        fused = any(graph.name == "step" for graph in manifest.graphs)
+        for precision, threads in ends[longest].costs:
+            measured = {drafts: trial.costs[precision, threads] for drafts, trial in ends.items()}
+            line = draft_line(measured, fused=fused)
+            self.lines += [(precision, threads, line)] if line else []
+            for drafts in chains:
+                shape = Shape(drafts=drafts)
+                self.candidates.append(
+                    speculative(
+                        shape.label,
+                        Windows(drafts, any_width=not fused),
+                        chain_costs(measured, drafts, fused=fused),
+                        [shortened(each, longest, drafts) for each in rounds[precision]],
+                        depth=drafts,
+                        catch_up=manifest.catch_up,
+                        precision=precision,
+                        threads=threads,
+                        settings=self._settings(shape, precision),
+                    )
+                )
+
+    def _add_alone(self, shape: Shape, trial: Trial) -> None:
+        manifest = trial.manifest
+        self.candidates += [
+            speculative(
+                shape.label,
+                Windows.of(manifest),
+                costs,
+                trial.rounds[precision],
+                depth=manifest.depth,
+                catch_up=manifest.catch_up,
+                precision=precision,
+                threads=threads,
+                settings=self._settings(shape, precision),
+            )
+            for (precision, threads), costs in trial.costs.items()
+        ]
+
+    def _settings(self, shape: Shape, precision: str | None) -> tuple[str, ...]:
+        source = self._trials.source
+        return (*source.shape_settings(shape), *source.precision_settings(precision))

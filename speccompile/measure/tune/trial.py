@@ -1,0 +1,161 @@
+"""Bundles built to be measured: one for each shape of the drafts, and in it an engine for each precision."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from statistics import fmean, median
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from speccompile.bundle.manifest import Manifest
+from speccompile.errors import PromptError
+from speccompile.machine.pool import HERE, Pool, Task, run_all
+from speccompile.measure.bench.costs import Costs, any_width, measure_costs
+from speccompile.measure.tune.rounds import Rounds, rounds_of
+from speccompile.measure.tune.space import Shape, Source
+from speccompile.progress import step
+from speccompile.recipe import Plan
+from speccompile.runtime import Bundle, Generation
+
+ONLY = "tuned"
+"""The engine of drafters without weights of their own."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What a bundle showed. rounds: of every prompt that has any, by precision; costs: by precision and threads."""
+
+    manifest: Manifest
+    rounds: dict[str | None, list[Rounds]]
+    costs: dict[tuple[str | None, int], Costs]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A bundle to try. widths: of windows to time, beside those of decoding. settings: others of the recipe. accepting:
+    whether to see what it accepts, which the first one must."""
+
+    shape: Shape
+    widths: Sequence[int] = ()
+    settings: Sequence[str] = ()
+    accepting: bool = True
+
+
+@dataclass
+class Trials:
+    """Where bundles are built and measured: in a temporary folder each, without their proof."""
+
+    source: Source
+    prompts: Sequence[str | list[int]]
+    precisions: Sequence[str | None]
+    threads: Sequence[int]
+    repeats: int
+    generating: dict[str, Any]
+    """Options of `Bundle.generate`."""
+    context: int | None = None
+    """Committed tokens over which costs are measured; the first trial decides, so that all have the same."""
+    plain: dict[int, list[Generation]] = field(default_factory=dict)
+    """Autoregressive generations that have rounds, by threads; the first trial's."""
+    texts: list[tuple[int, list[int]]] = field(default_factory=list)
+    """Of the first of them: how many tokens the prompt has, and all tokens."""
+
+    pool: Pool = HERE
+    """Where that is done."""
+
+    def try_all(self, wanted: Sequence[Wanted]) -> list[Trial]:
+        """Build each and measure it; the first of all before the others, which are measured as it was. Raises what a
+        build raises, and PromptError for prompts that the bundles cannot take."""
+        if self.context is None and len(wanted) > 1:
+            return [*self.try_all(wanted[:1]), *self.try_all(wanted[1:])]
+        apart = replace(self, pool=HERE)  # what machines have a task for needs no others
+        tasks = [Task(f"trying {each.shape.label}", _try, (apart, each), alone=True) for each in wanted]
+        found = run_all(self.pool, tasks)
+        if self.context is None:
+            first = found[0][1]
+            self.context, self.plain, self.texts = first.context, first.plain, first.texts
+        return [trial for trial, _ in found]
+
+    def try_one(self, wanted: Wanted, folder: Path) -> Trial:
+        """Build it in this folder and measure it, here. Raises as `try_all`."""
+        from speccompile.compiler.build import build  # imports torch
+
+        shape, bundle_folder = wanted.shape, folder / "bundle"
+        with step(f"building {shape.label}"):
+            build(self._plan(shape, wanted.settings), bundle_folder, prove=False)
+        rounds: dict[str | None, list[Rounds]] = {}
+        costs: dict[tuple[str | None, int], Costs] = {}
+        for precision in self.precisions:
+            for threads in sorted(self.threads, reverse=True):
+                name = precision or ONLY
+                bundle = Bundle.open(bundle_folder, engine=name, threads=threads, verify=False)
+                manifest = bundle.manifest
+                if threads not in self.plain:
+                    self.plain[threads] = self._generate(bundle, f"no drafts, threads {threads}", autoregressive=True)
+                if wanted.accepting and precision not in rounds:
+                    found = self._generate(bundle, f"{shape.label}, {name}", adaptive=False)
+                    rounds[precision] = [rounds_of(each) for each in found]
+                widths = {1, manifest.tokens + 1, *wanted.widths}
+                if shape.tree is not None and any_width(manifest):  # as many nodes as the host found
+                    widths |= {drafts + 1 for each in rounds[precision] for drafts in each.drafts}
+                costs[precision, threads] = self._measure(bundle, widths, threads)
+        return Trial(manifest, rounds, costs)
+
+    def _plan(self, shape: Shape, settings: Sequence[str]) -> Plan:
+        """One engine for each precision, by its name."""
+        plans = {
+            precision: self.source.planned(
+                *self.source.shape_settings(shape), *self.source.precision_settings(precision), *settings
+            )
+            for precision in self.precisions
+        }
+        engines = [
+            replace(engine, name=precision or ONLY) for precision, plan in plans.items() for engine in plan.engines
+        ]
+        return replace(next(iter(plans.values())), engines=tuple(engines))
+
+    def _generate(self, bundle: Bundle, about: str, **way: bool) -> list[Generation]:
+        """Generations with rounds, of every prompt that has any. Raises PromptError where none has."""
+        generations = []
+        bundle.reset()  # of what it learned from the same prompts, drafted for in another way
+        with step(f"generating for {len(self.prompts)} prompts: {about}"):
+            for number, prompt in enumerate(self.prompts, 1):
+                try:
+                    generations.append(bundle.generate(prompt, **self.generating, **way))
+                except PromptError as error:
+                    raise PromptError(f"prompt {number}: {error}", hint=error.hint) from error
+        if self.context is None:
+            self.context = mean_context(generations, bundle.manifest.max_length)
+        if not self.texts:
+            prompts = map(bundle.token_ids, self.prompts)
+            self.texts = [(len(p), [*p, *each.token_ids]) for p, each in zip(prompts, generations, strict=True)]
+        with_rounds = [each for each in generations if each.rounds]
+        if not with_rounds:
+            raise PromptError(
+                f"received {len(generations)} prompts whose generations end with their first token, expected one that "
+                "goes on",
+                hint="give other --prompts or more --max-new-tokens",
+            )
+        return with_rounds
+
+    def _measure(self, bundle: Bundle, widths: Iterable[int], threads: int) -> Costs:
+        """Costs as they would have been beside the autoregressive generations, by the time of a window of one in both.
+
+        That graph is the same in all bundles, and a machine that does other things too is not always as fast. In
+        generations rounds now and then take much longer than the median, which costs are; that is made up for as well.
+        """
+        assert self.context is not None, "generations come first"
+        costs = measure_costs(bundle, sorted(widths), context=self.context, repeats=self.repeats)
+        plain = median(one.verify_seconds / one.rounds for one in self.plain[threads])
+        return costs.scaled(plain / costs.verify[1])
+
+
+def _try(trials: Trials, wanted: Wanted) -> tuple[Trial, Trials]:
+    """What it showed, and the trials with what the first one decides."""
+    with TemporaryDirectory(prefix="speccompile-tune-") as folder:
+        return trials.try_one(wanted, Path(folder)), trials
+
+
+def mean_context(generations: Sequence[Generation], capacity: int) -> int:
+    """Committed tokens at the middle of a generation, on average, as far as costs can be measured over them."""
+    middle = fmean(each.prompt_tokens + len(each.token_ids) / 2 for each in generations)
+    return max(1, min(round(middle), capacity - 2))

@@ -1,0 +1,49 @@
+"""The chosen recipe as a file of its own."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from speccompile.errors import UsageError
+from speccompile.measure.tune.run import Tuning
+from speccompile.recipe import load_recipe
+
+
+def check_new(file: Path) -> None:
+    """Raise UsageError now rather than after the work for a file that cannot be written."""
+    if file.exists() or file.is_symlink():
+        raise UsageError(
+            f"--write: received '{file}', expected the name of a new file", hint="remove it, or give another"
+        )
+    if not file.parent.is_dir():
+        raise UsageError(
+            f"--write: received '{file}', expected a file in a folder that is there", hint=f"mkdir -p '{file.parent}'"
+        )
+
+
+def write_recipe(path: Path, tuning: Tuning, file: Path) -> None:
+    """Write the recipe at `path` with the chosen settings to a new file, without comments; relative paths lead to the
+    same places. Raises UsageError where a file has come to lie there meanwhile."""
+    check_new(file)
+    recipe = load_recipe(path, tuning.settings)
+    data = recipe.model_dump(exclude_none=True)
+    for section, key in _references(data):
+        section[key] = _moved(section[key], recipe.origin.resolve(section[key]), file.parent)
+    file.write_text(yaml.safe_dump(data, sort_keys=False, allow_unicode=True), encoding="utf-8")
+
+
+def _references(data: dict[str, Any]) -> list[tuple[dict[str, Any], str]]:
+    """Where a recipe names files and models."""
+    drafter = data.get("drafter", {})
+    models = [data["target"], drafter, *drafter.get("models", ())]
+    found = [(section, "model") for section in models if "model" in section]
+    return found + [(data["prove"], key) for key in ("prompts", "held_out") if key in data.get("prove", {})]
+
+
+def _moved(written: str, place: Path, folder: Path) -> str:
+    """The same place from another folder; what is no relative path, as a Hub id, as it is."""
+    if not place.exists() or written.startswith("~") or Path(written).is_absolute():
+        return written
+    return Path(os.path.relpath(place.resolve(), folder.resolve())).as_posix()

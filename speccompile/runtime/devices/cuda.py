@@ -1,0 +1,138 @@
+"""CUDA through cuda-python: memory, copies, one stream, captured graphs. Every call is checked in one place."""
+
+import ctypes
+import weakref
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from speccompile.errors import EngineError
+from speccompile.runtime.devices.engine import Array
+
+_INSTALL = "pip install cuda-bindings"
+_HINTS = {
+    "cudaErrorInsufficientDriver": "install an NVIDIA driver that is new enough; `nvidia-smi` shows the one in use",
+    "cudaErrorNoDevice": "`nvidia-smi` lists the GPUs; CUDA_VISIBLE_DEVICES may hide them",
+    "cudaErrorMemoryAllocation": "free GPU memory, or build the bundle with a smaller cache.max_length or batch_size",
+}
+_HINT = "`nvidia-smi` shows the driver and the GPUs"
+
+
+def open_device() -> "Device":
+    """The first GPU that this process sees. Raises EngineError when there is none, or no cuda-python."""
+    try:
+        api = import_module("cuda.bindings.runtime")
+    except ImportError as error:
+        raise EngineError(f"cuda-python is not installed: {error}", hint=_INSTALL) from error
+    return Device(api)
+
+
+class Device:
+    """A GPU, and the one stream on which everything of an engine happens, in order.
+
+    api: `cuda.bindings.runtime`, or what stands in for it. Raises EngineError without a driver or a GPU.
+    """
+
+    def __init__(self, api: Any) -> None:
+        self._api = api
+        self._call("find a GPU", "cudaGetDeviceCount")
+        self._call("use the GPU", "cudaSetDevice", 0)
+        attribute = api.cudaDeviceAttr
+        parts = (attribute.cudaDevAttrComputeCapabilityMajor, attribute.cudaDevAttrComputeCapabilityMinor)
+        version = (self._call("ask the GPU", "cudaDeviceGetAttribute", part, 0) for part in parts)
+        self.compute_capability = ".".join(str(number) for number in version)
+        self.name: str = self._call("ask the GPU", "cudaGetDeviceProperties", 0).name.decode()
+        # Not the default stream: it cannot be captured, and TensorRT synchronizes the whole device on it.
+        self._stream = self._call("make a stream", "cudaStreamCreateWithFlags", api.cudaStreamNonBlocking)
+        self.stream = int(self._stream)
+        """The handle, as libraries take it."""
+        _when_gone(self, api.cudaStreamDestroy, self._stream)
+
+    def allocate(self, size: int) -> "Memory":
+        """Zeroed memory on the device, `size` bytes. Raises EngineError when there is not enough."""
+        memory = Memory(self._call(f"allocate {size} bytes on the GPU", "cudaMalloc", size), size)
+        _when_gone(memory, self._api.cudaFree, memory.address)
+        self._call("zero memory", "cudaMemsetAsync", memory.address, 0, size, self._stream)
+        return memory
+
+    def pinned(self, size: int) -> Array:
+        """Zeroed uint8 [size] of the host that the device copies from and to by itself."""
+        address = self._call(f"allocate {size} pinned bytes", "cudaMallocHost", size)
+        ctypes.memset(address, 0, size)
+        raw = (ctypes.c_uint8 * size).from_address(address)
+        _when_gone(raw, self._api.cudaFreeHost, address)  # every view keeps it
+        return np.frombuffer(memoryview(raw), np.uint8)
+
+    def upload(self, host: Array, address: int) -> None:
+        """Copy a pinned array to the device, when the stream gets there."""
+        kind = self._api.cudaMemcpyKind.cudaMemcpyHostToDevice
+        self._call("copy to the GPU", "cudaMemcpyAsync", address, host.ctypes.data, host.nbytes, kind, self._stream)
+
+    def download(self, address: int, host: Array) -> None:
+        """Fill an array from the device, when the stream gets there."""
+        kind = self._api.cudaMemcpyKind.cudaMemcpyDeviceToHost
+        self._call("copy from the GPU", "cudaMemcpyAsync", host.ctypes.data, address, host.nbytes, kind, self._stream)
+
+    def copy(self, source: int, destination: int, size: int) -> None:
+        """Copy bytes from one place on the device to another, when the stream gets there."""
+        kind = self._api.cudaMemcpyKind.cudaMemcpyDeviceToDevice
+        self._call("copy on the GPU", "cudaMemcpyAsync", destination, source, size, kind, self._stream)
+
+    def synchronize(self) -> None:
+        """Wait for everything on the stream. Raises EngineError for what failed there meanwhile."""
+        self._call("finish its work", "cudaStreamSynchronize", self._stream)
+
+    def capture(self, work: Callable[[], None]) -> Callable[[], None]:
+        """Record what `work` puts on the stream, without running it, and return what runs all of it at once.
+
+        Raises EngineError when it cannot be captured; the stream is as before then.
+        """
+        api = self._api
+        # Other threads may go on allocating: only what this one does ends up in the graph.
+        mode = api.cudaStreamCaptureMode.cudaStreamCaptureModeThreadLocal
+        self._call("begin a capture", "cudaStreamBeginCapture", self._stream, mode)
+        try:
+            work()
+        except EngineError:
+            api.cudaStreamEndCapture(self._stream)
+            api.cudaGetLastError()  # a refused capture must not surface in the next call
+            raise
+        graph = self._call("capture the stream", "cudaStreamEndCapture", self._stream)
+        executable = self._call("instantiate a captured graph", "cudaGraphInstantiate", graph, 0)
+        self._call("let go of a captured graph", "cudaGraphDestroy", graph)
+        launch = _Launch(lambda: self._call("launch a captured graph", "cudaGraphLaunch", executable, self._stream))
+        _when_gone(launch, api.cudaGraphExecDestroy, executable)
+        return launch
+
+    def _call(self, what: str, function: str, *arguments: Any) -> Any:
+        """Call the API and return its result, None without one. Raises EngineError saying `what` it could not do."""
+        error, *result = getattr(self._api, function)(*arguments)
+        if error != self._api.cudaError_t.cudaSuccess:
+            (_, text), name = self._api.cudaGetErrorString(error), error.name
+            self._api.cudaGetLastError()
+            raise EngineError(f"CUDA cannot {what}: {text.decode()} ({name})", hint=_HINTS.get(name, _HINT))
+        return result[0] if result else None
+
+
+class Memory:
+    """Memory on the device: `size` bytes from `address` on. Freed with this object."""
+
+    def __init__(self, address: int, size: int) -> None:
+        self.address, self.size = address, size
+
+
+class _Launch:
+    """A captured graph. Destroyed with this object."""
+
+    def __init__(self, launch: Callable[[], None]) -> None:
+        self._launch = launch
+
+    def __call__(self) -> None:
+        self._launch()
+
+
+def _when_gone(owner: Any, release: Callable[[Any], Any], handle: Any) -> None:
+    # Not at exit: the process gives everything back then, and the driver may already be gone.
+    weakref.finalize(owner, release, handle).atexit = False

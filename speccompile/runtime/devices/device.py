@@ -1,0 +1,222 @@
+"""What engines on a GPU have in common: buffers on the device, mirrors on the host, copies around every run.
+
+States, and what one graph hands to the next, live on the device and never cross. All else has a pinned mirror on the
+host, which the loop reads and writes: it is uploaded before a graph runs, and what the graph wrote is downloaded behind
+it, on one stream.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from speccompile.contract import Graph, Tensor
+from speccompile.runtime.devices.cuda import Device, Memory
+from speccompile.runtime.devices.engine import (
+    Array,
+    Run,
+    buffer_dtypes,
+    check_rows,
+    numpy_dtype,
+    process_memory,
+    scratch_buffers,
+    scratch_size,
+)
+
+Shape = tuple[int, ...]
+
+_STAYING = ("state", "link")
+"""Roles of what never crosses."""
+
+
+@dataclass(frozen=True, eq=False)
+class Bound:
+    """A tensor of a graph at its concrete shape, and where on the device it lies."""
+
+    tensor: Tensor
+    shape: Shape
+    address: int
+
+
+@dataclass(frozen=True, eq=False)
+class Binding:
+    """A graph at concrete shapes. uploads, downloads: pinned mirrors, and where on the device they go or come from;
+    copies: where on the device what was written lies, where it goes, and its size."""
+
+    graph: str
+    inputs: tuple[Bound, ...]
+    outputs: tuple[Bound, ...]
+    uploads: tuple[tuple[Array, int], ...]
+    downloads: tuple[tuple[int, Array], ...]
+    copies: tuple[tuple[int, int, int], ...] = ()
+
+    @property
+    def widths(self) -> str:
+        """How messages name it."""
+        shapes = ", ".join(f"{each.tensor.name} {list(each.shape)}" for each in self.inputs if _varies(each.tensor))
+        return f"{self.graph} at {shapes or 'its only shape'}"
+
+
+def _batch(graph: Graph) -> int:
+    """Rows of the batch: a number in graphs for a device."""
+    (length,) = (tensor for tensor in graph.inputs if tensor.name == "length")
+    return int(length.shape[0])
+
+
+def _varies(tensor: Tensor) -> bool:
+    return any(isinstance(size, str) for size in tensor.shape)
+
+
+class DeviceEngine(ABC):
+    """Implements `devices.engine.Engine` but for `_prepare`, which the library that runs the graphs gives.
+
+    files: graph name -> the file that it is opened from.
+    """
+
+    has_ranges = False
+    needs_every_output = False
+    """Whether the library writes optional outputs even where nobody reads them."""
+
+    def __init__(self, device: Device, graphs: Sequence[Graph], files: Mapping[str, Path]) -> None:
+        self._device, self._files = device, files
+        self._graphs = {graph.name: graph for graph in graphs}
+        self._dtypes = buffer_dtypes(graphs)
+        tensors = [tensor for graph in graphs for tensor in (*graph.inputs, *graph.outputs)]
+        self._staying = {tensor.buffer for tensor in tensors if tensor.role in _STAYING}
+        self._scratch = scratch_buffers(graphs)
+        self._memory: dict[tuple[str, Shape], Memory] = {}
+        self._mirrors: dict[tuple[str, Shape], Array] = {}
+        """Buffer and shape -> pinned bytes; of scratch, bytes that shapes of about one size share."""
+        self._runs: dict[tuple[str, tuple[Shape, ...], tuple[str, ...]], Run] = {}
+
+    @abstractmethod
+    def _prepare(self, binding: Binding) -> Run:
+        """What runs a graph at these shapes, copies included, to its end."""
+
+    def array(self, buffer: str, shape: Shape) -> Array:
+        return self._snapshot(buffer, shape) if buffer in self._staying else self._mirror(buffer, shape)
+
+    def put(self, buffer: str, values: Array) -> None:
+        mirror = self._device.pinned(values.nbytes)
+        mirror[:] = np.ascontiguousarray(values).view(np.uint8).reshape(-1)
+        self._device.upload(mirror, self._on_device(buffer, values.shape).address)
+        self._device.synchronize()
+
+    def has(self, graph: str) -> bool:
+        return graph in self._files
+
+    def memory(self) -> dict[str, int]:
+        return process_memory()
+
+    def address(self, buffer: str) -> int:
+        (memory,) = (memory for (name, _), memory in self._memory.items() if name == buffer)
+        return memory.address
+
+    def bind(
+        self, graph: str, widths: Mapping[str, int], optional: Sequence[str] = (), rows: range | None = None
+    ) -> Run:
+        described = self._graphs[graph]
+        if rows is not None:
+            check_rows(rows, _batch(described), has_ranges=self.has_ranges)
+        shapes = tuple(tensor.concrete_shape(dict(widths)) for tensor in described.inputs)
+        key = (graph, shapes, tuple(optional))
+        if key not in self._runs:
+            self._runs[key] = self._prepare(self._binding(described, widths, optional))
+        return self._runs[key]
+
+    def _binding(self, graph: Graph, widths: Mapping[str, int], optional: Sequence[str]) -> Binding:
+        def bound(tensor: Tensor) -> Bound:
+            shape = tensor.concrete_shape(dict(widths))
+            return Bound(tensor, shape, self._on_device(tensor.buffer, shape).address)
+
+        def read(tensor: Tensor) -> bool:
+            return tensor.role != "optional" or tensor.name in optional
+
+        inputs = tuple(bound(tensor) for tensor in graph.inputs)
+        outputs = tuple(bound(tensor) for tensor in graph.outputs if read(tensor) or self.needs_every_output)
+        for each in inputs:
+            if each.tensor.role == "index":
+                self._count_up(each)
+        uploads = ((self._mirror(i.tensor.buffer, i.shape), i.address) for i in inputs if i.tensor.role == "io")
+        downloads = (
+            (o.address, self._mirror(o.tensor.buffer, o.shape))
+            for o in outputs
+            if o.tensor.role not in _STAYING and read(o.tensor)
+        )
+        copies = (
+            (
+                o.address,
+                self._on_device(graph.copied[o.tensor.buffer], o.shape).address,
+                self._size(o.tensor.buffer, o.shape),
+            )
+            for o in outputs
+            if o.tensor.buffer in graph.copied
+        )
+        return Binding(graph.name, inputs, outputs, tuple(uploads), tuple(downloads), tuple(copies))
+
+    def _with_copies(self, binding: Binding, run: Run) -> None:
+        """`run` with the copies of a binding around it. All of it is put on the stream; nothing waits."""
+        for host, address in binding.uploads:
+            self._device.upload(host, address)
+        run()
+        for written, read, size in binding.copies:
+            self._device.copy(written, read, size)
+        for address, host in binding.downloads:
+            self._device.download(address, host)
+
+    def _on_device(self, buffer: str, shape: Shape) -> Memory:
+        place = self._place(buffer, shape)
+        if place not in self._memory:
+            self._memory[place] = self._device.allocate(self._bytes(buffer, shape))
+        return self._memory[place]
+
+    def _mirror(self, buffer: str, shape: Shape) -> Array:
+        place = self._place(buffer, shape)
+        if place not in self._mirrors:
+            self._mirrors[place] = self._device.pinned(self._bytes(buffer, shape))
+        used = self._mirrors[place][: self._size(buffer, shape)]
+        return used.view(numpy_dtype(self._dtypes[buffer])).reshape(shape)
+
+    def _place(self, buffer: str, shape: Shape) -> tuple[str, Shape]:
+        """Where memory is looked up: scratch by its bytes."""
+        return buffer, (self._bytes(buffer, shape),) if buffer in self._scratch else shape
+
+    def _bytes(self, buffer: str, shape: Shape) -> int:
+        """That are allocated."""
+        size = self._size(buffer, shape)
+        return scratch_size(size) if buffer in self._scratch else size
+
+    def _snapshot(self, buffer: str, shape: Shape) -> Array:
+        """A read-only copy of what stays on the device."""
+        host = np.empty(shape, numpy_dtype(self._dtypes[buffer]))
+        self._device.download(self._on_device(buffer, shape).address, host)
+        self._device.synchronize()
+        host.flags.writeable = False
+        return host
+
+    def _count_up(self, index: Bound) -> None:
+        """Fill an index input with 0, 1, 2, ..; nothing writes it again."""
+        mirror = self._mirror(index.tensor.buffer, index.shape)
+        mirror[:] = range(len(mirror))
+        self._device.upload(mirror, index.address)
+
+    def _size(self, buffer: str, shape: Shape) -> int:
+        return int(np.prod(shape)) * numpy_dtype(self._dtypes[buffer]).itemsize
+
+
+class Repeats:
+    """Tells which shapes are worth a CUDA graph: those at which a graph runs twice in a row.
+
+    A round of decoding runs at the same shapes again and again; the rest of a prompt, whose width is its own, does not.
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[str, Binding] = {}
+
+    def again(self, binding: Binding) -> bool:
+        """Whether this graph ran at these very shapes the last time. To be asked once before every run."""
+        before = self._last.get(binding.graph)
+        self._last[binding.graph] = binding
+        return before is binding

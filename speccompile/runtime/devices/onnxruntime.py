@@ -1,0 +1,132 @@
+"""ONNX Runtime on a CPU: IOBinding over preallocated buffers, caches updated in place.
+
+A run over some rows of a batch is bound to their lines: a buffer's first axis is its rows, so that they lie together.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+
+from speccompile.bundle.manifest import EngineEntry
+from speccompile.contract import BATCH, DTYPES, Tensor, has_ranges
+from speccompile.machine.system import available_cores
+from speccompile.runtime.devices.engine import (
+    SCRATCH,
+    Array,
+    Run,
+    buffer_dtypes,
+    check_rows,
+    empty,
+    numpy_dtype,
+    opened_first,
+    process_memory,
+    scratch_buffers,
+    scratch_size,
+)
+from speccompile.runtime.devices.sessions import shared_session
+
+Shape = tuple[int, ...]
+
+
+class OnnxRuntimeEngine:
+    """Sessions for the graphs of one engine entry. Implements `speccompile.runtime.devices.engine.Engine`."""
+
+    def __init__(
+        self,
+        folder: Path,
+        entry: EngineEntry,
+        threads: int | None = None,
+        verify: bool = True,
+        batch_size: int = 1,
+    ) -> None:
+        """threads: of a session, by default one for each core that this process may use.
+
+        verify: compare packed weights that are kept on this machine with their hashes. batch_size: rows of the bundle.
+        """
+        self.threads, self.has_ranges = threads or available_cores(), has_ranges(entry.graphs)
+        self._batch = batch_size
+        self._folder, self._files, self._verify = folder, entry.files, verify
+        self._graphs = {graph.name: graph for graph in entry.graphs}
+        self._dtypes = buffer_dtypes(entry.graphs)
+        self._sessions: dict[str, ort.InferenceSession] = {}
+        self._arrays: dict[tuple[str, Shape], Array] = {}
+        self._scratch: dict[str, dict[int, Array]] = {buffer: {} for buffer in scratch_buffers(entry.graphs)}
+        """Buffer -> bytes -> what shapes of about so many share."""
+        for name in opened_first(self._files):
+            self._session(name)
+
+    def _session(self, graph: str) -> ort.InferenceSession:
+        if graph not in self._sessions:
+            self._sessions[graph] = shared_session(self._folder, self._files[graph], self.threads, verify=self._verify)
+        return self._sessions[graph]
+
+    def array(self, buffer: str, shape: Shape) -> Array:
+        if buffer in self._scratch:
+            return self._scratch_array(buffer, shape)
+        if (buffer, shape) not in self._arrays:
+            self._arrays[buffer, shape] = empty(shape, self._dtypes[buffer])
+        return self._arrays[buffer, shape]
+
+    def _scratch_array(self, buffer: str, shape: Shape) -> Array:
+        dtype, shared = numpy_dtype(self._dtypes[buffer]), self._scratch[buffer]
+        count = int(np.prod(shape))
+        size = scratch_size(count * dtype.itemsize)
+        if size not in shared:
+            shared[size] = empty((size // dtype.itemsize,), self._dtypes[buffer])
+        return shared[size][:count].reshape(shape)
+
+    def put(self, buffer: str, values: Array) -> None:
+        self.array(buffer, values.shape)[:] = values
+
+    def _lines(self, tensor: Tensor, widths: dict[str, int], rows: range) -> Array:
+        """What a run over these rows reads or writes of a buffer."""
+        if not tensor.by_row or tensor.role in SCRATCH:
+            return self.array(tensor.buffer, tensor.concrete_shape(widths | {BATCH: len(rows)}))
+        return self.array(tensor.buffer, tensor.concrete_shape(widths))[rows.start : rows.stop]
+
+    def _value(self, tensor: Tensor, widths: dict[str, int], rows: range) -> Any:
+        """What a run over these rows is bound to: it shares the memory of an array, which must outlive it."""
+        if tensor.role == "index":
+            whole = self.array(tensor.buffer, tensor.concrete_shape(widths))
+            whole[:] = range(len(whole))
+        kind = DTYPES[self._dtypes[tensor.buffer]].onnx
+        return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(self._lines(tensor, widths, rows), kind)
+
+    def bind(
+        self, graph: str, widths: Mapping[str, int], optional: Sequence[str] = (), rows: range | None = None
+    ) -> Run:
+        sizes = {BATCH: self._batch, **widths}
+        rows = check_rows(rows, sizes[BATCH], has_ranges=self.has_ranges)
+        session, tensors = self._session(graph), self._graphs[graph]
+        binding = session.io_binding()
+        for tensor in tensors.inputs:
+            binding.bind_ortvalue_input(tensor.name, self._value(tensor, sizes, rows))
+        for tensor in tensors.outputs:
+            if tensor.role != "optional" or tensor.name in optional:
+                binding.bind_ortvalue_output(tensor.name, self._value(tensor, sizes, rows))
+        copies = [
+            (self._lines(tensor, sizes, rows), self._lines(replace(tensor, buffer=read), sizes, rows))
+            for tensor in tensors.outputs
+            if (read := tensors.copied.get(tensor.buffer))
+        ]
+
+        def run() -> None:
+            session.run_with_iobinding(binding)
+            for written, read in copies:
+                read[:] = written
+
+        return run
+
+    def has(self, graph: str) -> bool:
+        return graph in self._files
+
+    def address(self, buffer: str) -> int:
+        (array,) = (array for (name, _), array in self._arrays.items() if name == buffer)
+        return array.ctypes.data
+
+    def memory(self) -> dict[str, int]:
+        return process_memory()

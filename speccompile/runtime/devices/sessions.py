@@ -1,0 +1,144 @@
+"""Sessions of ONNX Runtime: their options, what it refuses, and on a CPU one session for all who run the same graph."""
+
+import functools
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from weakref import WeakValueDictionary
+
+import onnxruntime as ort
+
+from speccompile import native
+from speccompile.errors import EngineError
+from speccompile.machine.system import trim_heap
+from speccompile.progress import LOGGER
+from speccompile.runtime.devices.packed import ROOT, open_mapped, weights_of
+
+AS_WRITTEN = ["ReluQuantRewrite"]
+"""Optimizers that drop a Relu in front of a quantization, even one to signed numbers."""
+
+_OPEN: WeakValueDictionary[tuple[object, ...], ort.InferenceSession] = WeakValueDictionary()
+_OPENING = threading.Lock()
+
+
+def shared_session(folder: Path, file: str, threads: int, *, verify: bool = True) -> ort.InferenceSession:
+    """The session of a graph of the bundle in `folder`. While somebody has it, equal files and threads give the same.
+
+    A session has no state of its own and runs for several at once. verify: as for `open_mapped`. Raises EngineError
+    when ONNX Runtime does not take the graph.
+    """
+    graph = folder / file
+    with _OPENING:
+        # A file that is written anew is another one, whatever the hashes of its bundle say.
+        key = (threads, *map(_identity, [graph, *weights_of(graph)])) if graph.is_file() else (graph,)
+        session = _OPEN.get(key)
+        if session is None:
+            session = _OPEN[key] = _open(folder, file, threads, verify)
+    return session
+
+
+def _identity(path: Path) -> tuple[int, ...]:
+    stat = path.stat()
+    return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
+
+
+def _open(folder: Path, file: str, threads: int, verify: bool) -> ort.InferenceSession:
+    def save(graph: Path, output: Path) -> None:
+        settings = {
+            "optimized_model_external_initializers_file_name": f"{output.name}.weights",
+            "optimized_model_external_initializers_min_size_in_bytes": "1024",
+            "save_external_prepacked_constant_initializers": "1",
+        }
+        options = session_options(threads, **settings)
+        options.optimized_model_filepath = str(output)
+        options.log_severity_level = 3  # it would warn that what it writes is for this machine
+        _on_cpu(graph.name, str(graph), options)
+
+    def open_serialized(model: bytes) -> ort.InferenceSession:
+        return _on_cpu(file, model, session_options(threads, model_external_initializers_file_folder_path=str(ROOT)))
+
+    def open_file() -> ort.InferenceSession:
+        return _on_cpu(Path(file).name, str(folder / file), session_options(threads))
+
+    if not _calls_kernels(folder / file):
+        mapped = open_mapped(folder, file, save, open_serialized, onnxruntime=ort.__version__, verify=verify)
+        return mapped or open_file()
+    # The weights lie in their file as the kernels read them, and are mapped as they are.
+    session = open_file()
+    if (absence := native.absence()) is not None:  # ONNX Runtime has made others of them
+        if not absence.wanted:
+            _note(absence)
+        trim_heap()
+    return session
+
+
+@functools.cache  # once in a process: pip shows nothing of what a build says
+def _note(absence: native.Absence) -> None:
+    LOGGER.warning(
+        "note: the kernels for this processor are not in use: %s. ONNX Runtime's own run instead, "
+        "slower: `speccompile doctor` says by how much\nhint: %s",
+        absence.problem, absence.hint,
+    )  # fmt: skip
+
+
+def _calls_kernels(graph: Path) -> bool:
+    return graph.is_file() and native.DOMAIN.encode() in graph.read_bytes()
+
+
+def _on_cpu(name: str, model: str | bytes, options: ort.SessionOptions) -> ort.InferenceSession:
+    providers = ["CPUExecutionProvider"]
+    return refusable(
+        name, lambda: ort.InferenceSession(model, options, providers=providers, disabled_optimizers=AS_WRITTEN)
+    )
+
+
+def session_options(threads: int, **entries: str) -> ort.SessionOptions:
+    """Options that every session has. entries: more of ONNX Runtime's settings of a session.
+
+    threads: asked for, or else ONNX Runtime takes as many as the machine has cores and binds them to those, whatever
+    the affinity mask and the control groups of the process say.
+    """
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    for name, value in entries.items():
+        options.add_session_config_entry(f"session.{name}", value)
+    # The graphs of a round take turns, each with its own threads. Those of the one that just ran would spin on the
+    # cores that the next one needs (measured on two cores, 16 M target, 2 M drafter: 1.7 times the round).
+    options.add_session_config_entry("session.force_spinning_stop", "1")
+    # Quantized graphs run as they are written: otherwise activations are quantized that the graph leaves alone.
+    options.add_session_config_entry("session.disable_quant_qdq", "1")
+    native.register(options)
+    return options
+
+
+_REFUSALS = (
+    "Fail",
+    "InvalidArgument",
+    "InvalidGraph",
+    "InvalidProtobuf",
+    "NoSuchFile",
+    "NotImplemented",
+    "RuntimeException",
+)
+ERRORS = (
+    *(getattr(ort.capi.onnxruntime_pybind11_state, name) for name in _REFUSALS),
+    RuntimeError,
+    ValueError,
+)
+"""What ONNX Runtime raises."""
+
+
+def refusable(file: str, open_session: Callable[[], ort.InferenceSession]) -> ort.InferenceSession:
+    """The session; raises EngineError when ONNX Runtime does not take the graph in `file`."""
+    try:
+        return open_session()
+    except ERRORS as error:
+        raise EngineError(
+            f"ONNX Runtime {ort.__version__} does not take {file}: {first_line(error)}",
+            hint="`speccompile inspect` shows the version that the bundle was built with",
+        ) from error
+
+
+def first_line(error: Exception) -> str:
+    """What ONNX Runtime's message begins with; the rest repeats it."""
+    return str(error).partition("\n")[0]

@@ -1,0 +1,41 @@
+"""Random numbers of the host: streams of uniforms, each named by a seed, a sequence number and a purpose.
+
+Philox 4x64 (Salmon et al. 2011) makes the n-th number from the stream's name and n alone: what a row draws does not
+depend on the rows beside it.
+"""
+
+import secrets
+from enum import IntEnum
+
+import numpy as np
+
+from speccompile.runtime.devices.engine import Array
+
+SEEDS = 2**64
+"""Seeds are 0 to SEEDS - 1."""
+
+
+class Purpose(IntEnum):
+    """What the numbers of a stream decide."""
+
+    NEW_TOKEN = 0
+    ACCEPT = 1
+    DRAFT = 2
+
+
+class Uniforms:
+    """One stream."""
+
+    def __init__(self, seed: int, sequence: int, purpose: Purpose) -> None:
+        # The bits of Philox itself: what numpy's Generator makes of them may change from version to version (NEP 19).
+        self._bits = np.random.Philox(key=np.array([seed, sequence * len(Purpose) + purpose], np.uint64))
+
+    def draw(self, count: int) -> Array:
+        """The next float32 [count], each a multiple of 2**-24 in [0, 1)."""
+        bits = self._bits.random_raw(count)
+        return (bits >> np.uint64(40)).astype(np.float32) * np.float32(2**-24)
+
+
+def fresh_seed() -> int:
+    """A seed from the system, of 53 bits: programs that read JSON numbers as floats keep it."""
+    return secrets.randbits(53)

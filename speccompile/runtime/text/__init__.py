@@ -1,0 +1,1 @@
+"""Texts and tokens: the bundle's tokenizer (`text`), and its chat template (`chat`)."""

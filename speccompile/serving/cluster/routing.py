@@ -1,0 +1,27 @@
+"""Which replica answers a request: the one whose rows may hold what its prompt begins with."""
+
+from typing import Any
+
+from ray.serve.request_router import PendingRequest, RequestRouter, RunningReplica
+
+from speccompile.serving.cluster.affinity import ranked
+
+
+class PrefixRouter(RequestRouter):  # type: ignore[misc] # Ray is not typed
+    """The first argument of a request is its key. The first replica in the key's order with a free row gets it; where
+    none has any, or there is no key, the least loaded."""
+
+    def initialize_state(self, rows: int) -> None:
+        """rows: of a replica."""
+        self._rows = rows
+
+    async def choose_replicas(
+        self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
+    ) -> list[list[RunningReplica]]:
+        key: Any = pending_request.args[0] if pending_request is not None and pending_request.args else ""
+        if not key:
+            return [candidate_replicas]
+        replicas = {replica.replica_id.unique_id: replica for replica in candidate_replicas}
+        lengths = {name: self.replica_queue_len_cache.get(each.replica_id) or 0 for name, each in replicas.items()}
+        free = [replicas[name] for name in ranked(key, list(replicas)) if lengths[name] < self._rows]
+        return [free[:1], candidate_replicas] if free else [candidate_replicas]

@@ -1,0 +1,75 @@
+"""Replicas of one bundle behind one address."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from ray import serve
+from ray.exceptions import RayError
+from ray.serve.config import RequestRouterConfig
+from ray.serve.exceptions import BackPressureError
+
+from speccompile.errors import EngineError
+from speccompile.serving.cluster.front import Front
+from speccompile.serving.cluster.replica import Replica
+from speccompile.serving.cluster.replicas import Replicas
+from speccompile.serving.cluster.routing import PrefixRouter
+from speccompile.serving.http.app import Settings
+from speccompile.serving.scheduler import Limits
+
+NAME = "speccompile"
+"""Of the application in the cluster."""
+
+
+@dataclass(frozen=True)
+class Served:
+    """What each replica opens and how it answers. waiting: requests that may wait for a replica, of all clients."""
+
+    folder: Path
+    name: str
+    rows: int
+    limits: Limits
+    settings: Settings
+    waiting: int = 64
+    engine: str | None = None
+    verify: bool = True
+
+
+@contextmanager
+def serving(served: Served, replicas: Replicas, host: str, port: int) -> Iterator[tuple[str, Callable[[], object]]]:
+    """Deploy it; its address, when every replica answers, and what waits for an interrupt. It ends with the block.
+    Raises EngineError where a replica cannot begin."""
+    try:
+        serve.start(http_options={"host": host, "port": port})
+        serve.run(application(served, replicas), name=NAME, route_prefix="/")
+        yield f"http://{host}:{port}", threading.Event().wait
+    except (RuntimeError, RayError) as error:
+        raise EngineError(
+            f"the replicas could not be started: {error}",
+            hint="see whether `speccompile generate` runs the bundle, and the cluster has so many processors",
+        ) from error
+    finally:
+        serve.shutdown()
+
+
+def application(served: Served, replicas: Replicas) -> serve.Application:
+    """What `serve.run` takes."""
+    most = served.settings.body
+
+    def build_front() -> Front:
+        return Front(serve.get_deployment_handle(Replica.__name__, app_name=NAME), most, BackPressureError)
+
+    router = RequestRouterConfig(request_router_class=PrefixRouter, request_router_kwargs={"rows": served.rows})
+    replica = serve.deployment(
+        Replica, name=Replica.__name__, request_router_config=router, max_queued_requests=served.waiting,
+        **replicas.options(served.rows),
+    ).bind(
+        str(served.folder.resolve()), served.name, served.limits, served.settings, served.engine, replicas.threads,
+        served.verify,
+    )  # fmt: skip
+    front = serve.deployment(
+        serve.ingress(build_front)(), name="Front", max_ongoing_requests=10_000, ray_actor_options={"num_cpus": 0}
+    )
+    return front.bind(replica)

@@ -1,0 +1,187 @@
+"""The ASGI application: OpenAI's endpoints, and those by which servers are watched."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from importlib.resources import files
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+from starlette.routing import Route
+
+from speccompile import __version__
+from speccompile.errors import SpeccompileError
+from speccompile.serving.http import prompts
+from speccompile.serving.http.answer import Answer
+from speccompile.serving.http.ask import (
+    Asked,
+    Read,
+    addressed,
+    check_model,
+    drafting,
+    read_chat,
+    read_completion,
+    submit,
+)
+from speccompile.serving.http.body import Json, parse, read_body
+from speccompile.serving.http.fields import CHAT_URL, COMPLETIONS_URL, DETOKENIZE, TOKENIZE, read
+from speccompile.serving.http.keys import Keys
+from speccompile.serving.http.metrics import MEDIA
+from speccompile.serving.http.model import Model
+from speccompile.serving.http.refusal import INVALID, NOT_FOUND, RefusedError, refusal_of
+from speccompile.serving.http.stream import Events, collect, unless_gone
+
+Handler = Callable[[HttpRequest], Awaitable[Response]]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """keys: who may ask. body: bytes of one at most. origins: of pages whose scripts browsers let ask. speculative:
+    whether requests draft that do not say."""
+
+    keys: Keys = field(default_factory=Keys)
+    body: int = 4 * 2**20
+    origins: tuple[str, ...] = ()
+    speculative: bool = True
+
+
+def make_app(model: Model, settings: Settings | None = None) -> Starlette:
+    """An application over one model. It opens and closes nothing: see `Model`."""
+    api = _Api(model, settings or Settings())
+    routes = [
+        Route(CHAT_URL, api.chat, methods=["POST"]),
+        Route(COMPLETIONS_URL, api.completions, methods=["POST"]),
+        Route("/v1/models", api.models, methods=["GET"]),
+        Route("/v1/models/{name:path}", api.model, methods=["GET"]),
+        Route("/tokenize", api.tokenize, methods=["POST"]),
+        Route("/detokenize", api.detokenize, methods=["POST"]),
+        Route("/health", api.health, methods=["GET"]),
+        Route("/metrics", api.metrics, methods=["GET"]),
+        Route("/version", api.version, methods=["GET"]),
+        Route("/openapi.json", api.openapi, methods=["GET"]),
+    ]
+    origins = api.settings.origins
+    cors = Middleware(CORSMiddleware, allow_origins=origins, allow_methods=["*"], allow_headers=["*"])
+    return Starlette(
+        routes=routes,
+        middleware=[cors] if origins else [],
+        exception_handlers={
+            HTTPException: _not_routed,
+            SpeccompileError: _refused,
+            RecursionError: _refused,
+            Exception: _refused,
+        },
+    )
+
+
+class _Api:
+    """The handlers. What reads a body raises RefusedError for it."""
+
+    def __init__(self, model: Model, settings: Settings) -> None:
+        self._model, self.settings = model, settings
+
+    async def chat(self, http: HttpRequest) -> Response:
+        return await self._generate(http, read_chat)
+
+    async def completions(self, http: HttpRequest) -> Response:
+        return await self._generate(http, read_completion)
+
+    async def _generate(self, http: HttpRequest, read_as: Read) -> Response:
+        client = self._client(http)
+        data = await read_body(http, self.settings.body)
+        asked, requests = await run_in_threadpool(self._ask, data, read_as, client)
+        answer = Answer(asked, self._model.name, self._model.bundle.manifest, self._model.texts)
+        if asked.stream:
+            return Events(answer, requests, {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
+        try:
+            generations = await unless_gone(http, lambda: collect(requests))
+        finally:
+            for request in requests:
+                request.cancel()
+        return Response(status_code=499) if generations is None else Json(answer.whole(generations))
+
+    def _ask(self, data: bytes, read_as: Read, client: str) -> tuple[Asked, list[Any]]:
+        """Read a body and ask the service for what it says. Tokenizing takes a while: not for the event loop."""
+        body = drafting(self._parsed(data), speculative=self.settings.speculative)
+        service = self._model.service
+        asked = read_as(body, self._model.bundle)
+        return asked, submit(asked, service, client)
+
+    async def models(self, http: HttpRequest) -> Response:
+        self._client(http)
+        return Json({"object": "list", "data": [self._described()]})
+
+    async def model(self, http: HttpRequest) -> Response:
+        self._client(http)
+        check_model(http.path_params["name"], self._model.name)
+        return Json(self._described())
+
+    async def tokenize(self, http: HttpRequest) -> Response:
+        self._client(http)
+        return Json(await run_in_threadpool(self._tokenized, await read_body(http, self.settings.body)))
+
+    async def detokenize(self, http: HttpRequest) -> Response:
+        self._client(http)
+        return Json(await run_in_threadpool(self._detokenized, await read_body(http, self.settings.body)))
+
+    async def health(self, http: HttpRequest) -> Response:
+        status = self._model.status
+        return Json({"status": status}, status_code=200 if status == "ready" else 503)
+
+    async def metrics(self, http: HttpRequest) -> Response:
+        return Response(self._model.metrics.text(), headers={"Content-Type": MEDIA})
+
+    async def version(self, http: HttpRequest) -> Response:
+        return Json({"version": __version__})
+
+    async def openapi(self, http: HttpRequest) -> Response:
+        return Response(
+            files("speccompile.serving.http").joinpath("openapi.json").read_bytes(), media_type=Json.media_type
+        )
+
+    def _client(self, http: HttpRequest) -> str:
+        return self.settings.keys.client(http.headers.get("authorization"))
+
+    def _parsed(self, data: bytes) -> Any:
+        return addressed(parse(data), self._model.name)
+
+    def _described(self) -> dict[str, Any]:
+        model = {"id": self._model.name, "object": "model", "created": self._model.created, "owned_by": "speccompile"}
+        return model | {"max_model_len": self._model.bundle.manifest.max_length}
+
+    def _tokenized(self, data: bytes) -> dict[str, Any]:
+        fields = read(self._parsed(data), TOKENIZE)
+        bundle = self._model.bundle
+        if ("prompt" in fields) == ("messages" in fields):
+            raise RefusedError("received a prompt and messages, or neither, expected one of them", param="prompt")
+        if "messages" in fields:
+            tokens = prompts.chat_prompt(fields, bundle)
+        else:
+            tokens = prompts.encode(fields["prompt"], bundle, fields.get("add_special_tokens", True))
+        found = {"count": len(tokens), "max_model_len": bundle.manifest.max_length, "tokens": tokens}
+        if fields.get("return_token_strs"):
+            found["token_strs"] = [prompts.text_of(bundle).name(token) for token in tokens]
+        return found
+
+    def _detokenized(self, data: bytes) -> dict[str, Any]:
+        fields = read(self._parsed(data), DETOKENIZE)
+        return {"prompt": prompts.decode(fields["tokens"], self._model.bundle)}
+
+
+async def _refused(http: HttpRequest, error: Exception) -> Response:
+    refused = refusal_of(error)
+    return Json(refused.to_json(), status_code=refused.status, headers=refused.headers)
+
+
+async def _not_routed(http: HttpRequest, error: Exception) -> Response:
+    """404 and 405, which no handler has seen."""
+    assert isinstance(error, HTTPException)
+    status, what = error.status_code, f"{http.method} {http.url.path[:80]}: {error.detail}"
+    kind = NOT_FOUND if status == 404 else INVALID
+    refused = RefusedError(what, status=status, kind=kind, headers=dict(error.headers or {}))
+    return Json(refused.to_json(), status_code=refused.status, headers=refused.headers)

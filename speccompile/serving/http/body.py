@@ -1,0 +1,63 @@
+"""JSON as it comes and goes."""
+
+import json
+from typing import Any, NoReturn
+
+from starlette.requests import ClientDisconnect
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+
+from speccompile.serving.http.refusal import RefusedError
+
+
+class Json(Response):
+    """A response of JSON."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        return dumps(content)
+
+
+def dumps(content: Any) -> bytes:
+    """JSON in UTF-8. Halves of surrogate pairs, which clients may send and no UTF-8 can hold, stay escapes."""
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
+
+
+async def read_body(http: HttpRequest, most: int) -> bytes:
+    """The bytes of a request's body. Raises RefusedError for more than `most` of them, or another type than JSON."""
+    kind = http.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise RefusedError(
+            f"received Content-Type {kind[:80]!r}, expected application/json", status=415, code="unsupported_media_type"
+        )
+    length = http.headers.get("content-length", "")
+    if length.isdecimal() and int(length) > most:
+        raise _too_large(most)
+    data = bytearray()
+    try:
+        async for part in http.stream():
+            data += part
+            if len(data) > most:
+                raise _too_large(most)
+    except ClientDisconnect:
+        raise RefusedError("the client hung up before its body had come", status=499) from None
+    return bytes(data)
+
+
+def parse(data: bytes) -> Any:
+    """The JSON value in `data`. Raises RefusedError where it is none."""
+    try:
+        return json.loads(data, parse_constant=_refuse_constant)
+    except ValueError as error:  # of JSON, of UTF-8, or of a number with too many digits
+        raise RefusedError(f"the body is no JSON: {error}", code="invalid_json") from None
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def _too_large(most: int) -> RefusedError:
+    return RefusedError(
+        f"the body is larger than {most} bytes, which is the limit here", status=413, code="body_too_large"
+    )

@@ -1,0 +1,194 @@
+"""The fields of requests, as JSON Schema: what is taken, what is known and refused, and the rest, which is ignored."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from speccompile.progress import LOGGER
+from speccompile.serving.http.refusal import RefusedError
+from speccompile.serving.http.schema import Schema, check, first_problem, shown
+
+CHAT_URL, COMPLETIONS_URL = "/v1/chat/completions", "/v1/completions"
+
+MOST_LOGPROBS = 20
+_LOGGED_FIELDS = 100
+_logged: set[str] = set()
+
+
+def _field(kind: str, says: str, **rules: Any) -> dict[str, Any]:
+    """A field that may be null, which is as if it were not there."""
+    return {"type": [kind, "null"], "description": says, **rules}
+
+
+def _list(items: Schema, **rules: Any) -> dict[str, Any]:
+    return {"type": "array", "items": items, **rules}
+
+
+_WORDS = {"type": "string", "minLength": 1, "maxLength": 1024}
+_STOP = {
+    "description": "Texts before which the answer ends.",
+    "anyOf": [_WORDS, _list(_WORDS, maxItems=16), {"type": "null"}],
+}
+
+COMMON: dict[str, Schema] = {
+    "model": _field("string", "One of /v1/models; left out, the one that is served."),
+    "max_tokens": _field("integer", "New tokens at most.", minimum=1),
+    "temperature": _field(
+        "number", "1 by default, and 0 where the bundle was compiled for greedy decoding, which takes no other. Below "
+        "0.0001 it is 0.", minimum=0, maximum=2),
+    "top_p": _field("number", "Draw from the fewest tokens that add up to it.", exclusiveMinimum=0, maximum=1),
+    "top_k": _field("integer", "Draw from so many of the most probable tokens; 0 and -1 are all.", minimum=-1),
+    "min_p": _field("number", "Draw from tokens at least so many times as probable as the best.", minimum=0, maximum=1),
+    "repetition_penalty": _field(
+        "number", "Above 1, makes tokens less likely that were there before.", minimum=0.001, maximum=1000),
+    "seed": _field("integer", "Equal seeds give equal answers.", minimum=-(2**63), maximum=2**64 - 1),
+    "n": _field("integer", "Answers to each prompt.", minimum=1, maximum=128),
+    "stop": _STOP,
+    "stop_token_ids": _field("array", "Tokens with which an answer ends.", items={"type": "integer", "minimum": 0},
+                             maxItems=256),
+    "ignore_eos": _field("boolean", "Go on behind the model's own end."),
+    "min_tokens": _field("integer", "Above 0 only with ignore_eos, and without stop.", minimum=0),
+    "stream": _field("boolean", "Send the answer as it comes, by server-sent events."),
+    "stream_options": _field("object", "With stream.", properties={
+        "include_usage": _field("boolean", "The last event has the usage, and no choices."),
+        "continuous_usage_stats": _field("boolean", "With include_usage: every event has the usage so far.")}),
+    "cache_salt": _field("string", "Only requests with the same one share what is kept of their prompts."),
+    "speculative": _field("boolean", "false: one token a round, without drafts."),
+    "return_token_ids": _field("boolean", "Token ids of the prompt and of every choice."),
+}  # fmt: skip
+
+_FORM: dict[str, Schema] = {
+    "response_format": _field(
+        "object", "The form of the answer, which a bundle with constraints: true imposes: text, json_object, or a "
+        "schema at json_schema.schema.", required=["type"],
+        properties={"type": {"enum": ["text", "json_object", "json_schema"]}, "json_schema": _field("object", "")}),
+    "structured_outputs": _field(
+        "object", "The same, as vLLM has it: one of json, regex, choice, grammar (Lark), json_object."),
+    "guided_json": {"description": "The older name of structured_outputs.json.", "type": ["object", "string", "null"]},
+    "guided_regex": _field("string", "Of structured_outputs.regex."),
+    "guided_grammar": _field("string", "Of structured_outputs.grammar."),
+    "guided_choice": _field("array", "Of structured_outputs.choice.", items={"type": "string"}),
+}  # fmt: skip
+
+_NAME = {"type": "string", "minLength": 1, "maxLength": 256}
+_FUNCTION = {"type": "object", "required": ["name"], "properties": {"name": _NAME, "parameters": _field("object", "")}}
+_TOOL = {"type": "object", "required": ["type", "function"],
+         "properties": {"type": {"enum": ["function"]}, "function": _FUNCTION}}  # fmt: skip
+_TOOLS: dict[str, Schema] = {
+    "tools": _field("array", "Functions that the model may call.", items=_TOOL, maxItems=128),
+    "tool_choice": {
+        "description": "auto, none, required, or a function: the last two need a bundle with constraints: true.",
+        "anyOf": [{"enum": ["none", "auto", "required", None]}, {**_TOOL}],
+    },
+    "parallel_tool_calls": _field("boolean", "false: one call at most."),
+}
+
+_PART = {"type": "object", "required": ["type", "text"],
+         "properties": {"type": {"enum": ["text"]}, "text": {"type": "string"}}}  # fmt: skip
+_MESSAGE = {
+    "type": "object",
+    "required": ["role"],
+    "properties": {
+        "role": {"enum": ["system", "developer", "user", "assistant", "tool", "function"]},
+        "content": {"anyOf": [{"type": "string"}, _list(_PART), {"type": "null"}]},
+    },
+}
+_CONVERSATION: dict[str, Schema] = {
+    "messages": {"description": "The conversation.", **_list(_MESSAGE, minItems=1)},
+    "add_generation_prompt": _field("boolean", "End the prompt where the model's answer begins; true by default."),
+    "continue_final_message": _field("boolean", "Go on in the last message; add_generation_prompt must be false."),
+    "chat_template_kwargs": _field("object", "More variables of the chat template."),
+}
+CHAT: Schema = {
+    "type": "object",
+    "required": ["messages"],
+    "properties": _CONVERSATION | COMMON | _FORM | _TOOLS | {
+        "max_completion_tokens": _field("integer", "New tokens at most; by default what the model has room for.",
+                                        minimum=1),
+        "logprobs": _field("boolean", "The log-probability of every token, at temperature 1."),
+        "top_logprobs": _field("integer", "Of the most probable tokens at each place; with logprobs.",
+                               minimum=0, maximum=MOST_LOGPROBS),
+    },
+}  # fmt: skip
+
+_IDS = _list({"type": "integer", "minimum": 0}, minItems=1)
+COMPLETION: Schema = {
+    "type": "object",
+    "required": ["prompt"],
+    "properties": COMMON | _FORM | {
+        "prompt": {
+            "description": "A text, token ids, or a list of either.",
+            "anyOf": [{"type": "string", "minLength": 1}, _list({"type": "string", "minLength": 1}, minItems=1,
+                      maxItems=128), _IDS, _list(_IDS, minItems=1, maxItems=128)],
+        },
+        "max_tokens": _field("integer", "New tokens at most; 16 by default.", minimum=1),
+        "logprobs": _field("integer", "The log-probability of every token, and of so many most probable ones.",
+                           minimum=0, maximum=MOST_LOGPROBS),
+        "echo": _field("boolean", "Begin the answer with the prompt; not with logprobs."),
+        "best_of": _field("integer", "As n: no other number is taken.", minimum=1, maximum=128),
+    },
+}  # fmt: skip
+
+TOKENIZE: Schema = {
+    "type": "object",
+    "properties": _CONVERSATION | {
+        "model": COMMON["model"],
+        "prompt": _field("string", "A text; or give messages."),
+        "add_special_tokens": _field("boolean", "Those that the tokenizer puts around a text; true by default."),
+        "return_token_strs": _field("boolean", "The tokens' own names as well."),
+    },
+}  # fmt: skip
+DETOKENIZE: Schema = {
+    "type": "object",
+    "required": ["tokens"],
+    "properties": {"model": COMMON["model"], "tokens": _list({"type": "integer", "minimum": 0})},
+}
+
+_NOTHING = {"enum": [None]}
+_NO_NUMBER = {"enum": [None, 0]}
+_NO_KEYS = {"type": ["object", "null"], "maxProperties": 0}
+_OFF = {"enum": [None, False]}
+
+UNSUPPORTED: dict[str, Schema] = {
+    "logit_bias": _NO_KEYS,
+    "frequency_penalty": _NO_NUMBER,
+    "presence_penalty": _NO_NUMBER,
+    "suffix": {"enum": [None, ""]},
+    "modalities": {"type": ["array", "null"], "items": {"enum": ["text"]}},
+    "audio": _NOTHING,
+    "functions": _NOTHING,
+    "function_call": {"enum": [None, "none"]},
+    "web_search_options": _NOTHING,
+    "use_beam_search": _OFF,
+    "prompt_logprobs": {"enum": [None, False]},
+    "prompt_embeds": _NOTHING,
+    "include_stop_str_in_output": _OFF,
+    "allowed_token_ids": _NOTHING,
+    "bad_words": {"type": ["array", "null"], "maxItems": 0},
+    "truncate_prompt_tokens": _NOTHING,
+    "chat_template": _NOTHING,
+    "documents": _NOTHING,
+}
+"""Fields that others know -> what of them changes nothing here. Anything else is refused: an answer that left them out
+would be wrong without a word."""
+
+
+def read(body: Any, schema: Schema) -> dict[str, Any]:
+    """The fields that were given. Raises RefusedError for one that is wrong, or known and not supported."""
+    check(body, {"type": "object"})
+    for name, harmless in UNSUPPORTED.items():
+        if name in body and first_problem(body[name], harmless) is not None:
+            raise RefusedError(
+                f"{name}: received {shown(body[name])}, which is not supported", param=name,
+                code="unsupported_parameter", hint="leave it out",
+            )  # fmt: skip
+    check(body, schema)
+    known = {*schema["properties"], *UNSUPPORTED}
+    _log_unknown(body, known)
+    return {name: value for name, value in body.items() if value is not None and name in known}
+
+
+def _log_unknown(body: Mapping[str, Any], known: set[str]) -> None:
+    for name in body.keys() - known - _logged:
+        if len(_logged) < _LOGGED_FIELDS:  # names come from anyone
+            _logged.add(name)
+            LOGGER.info("the field %.80r of a request is not known here, and ignored", name)

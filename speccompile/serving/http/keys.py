@@ -1,0 +1,36 @@
+"""Who may ask."""
+
+import hashlib
+import hmac
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from speccompile.serving.http.refusal import RefusedError
+
+
+@dataclass(frozen=True)
+class Keys:
+    """API keys, none of which lets everybody in."""
+
+    keys: tuple[str, ...] = ()
+
+    def client(self, authorization: str | None) -> str:
+        """Whose request it is, by its header `Authorization: Bearer KEY`: a name that does not tell the key. Raises
+        RefusedError for a key that is not one of them, in a time that does not depend on where it differs."""
+        if not self.keys:
+            return ""
+        scheme, _, received = (authorization or "").partition(" ")
+        given = received.strip().encode("latin-1", "replace")  # headers are bytes, which servers read as this
+        matches = [hmac.compare_digest(given, key.encode()) for key in self.keys]
+        if scheme.lower() != "bearer" or not any(matches):
+            what = "no API key" if authorization is None else "an API key that is not known"
+            raise RefusedError(
+                f"received {what}, expected one of this server's in the header Authorization: Bearer KEY",
+                status=401, code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"},
+            )  # fmt: skip
+        return hashlib.sha256(given).hexdigest()[:16]
+
+
+def read_keys(lines: Sequence[str]) -> tuple[str, ...]:
+    """Keys of a file's lines: one each; empty lines and those that begin with # are none."""
+    return tuple(line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#"))

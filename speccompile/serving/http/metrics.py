@@ -1,0 +1,153 @@
+"""What is counted, under vLLM's names, so that what watches or routes vLLM's servers can read it."""
+
+from collections import Counter as Tally
+from collections.abc import Sequence
+from typing import TypeVar
+
+from prometheus_client import (
+    CONTENT_TYPE_PLAIN_0_0_4,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    generate_latest,
+)
+
+from speccompile.runtime import Generation
+from speccompile.serving.scheduler import Observer
+
+_FIRST_TOKEN = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160)
+_PER_TOKEN = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 10)
+_REQUEST = (0.1, 0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960)
+_TOKENS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000, 100000)
+_STEP_TOKENS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
+
+MEDIA = CONTENT_TYPE_PLAIN_0_0_4
+
+_ENDS = {"capacity": "length", "cancelled": "abort", "timeout": "abort"}
+"""Reasons for an end that vLLM has other words for."""
+
+_COUNTERS = {
+    "prompt_tokens": "Tokens of prompts of the sequences that got a row.",
+    "prompt_tokens_cached": "Those of them that were kept from an earlier text, or another row.",
+    "generation_tokens": "New tokens of sequences that have ended.",
+    "prefix_cache_queries": "Tokens of prompts that were looked for among what is kept.",
+    "prefix_cache_hits": "Those of them that were found.",
+    "spec_decode_num_drafts": "Rounds of a sequence in which there were drafts.",
+    "spec_decode_num_draft_tokens": "Drafts that were verified.",
+    "spec_decode_num_accepted_tokens": "Drafts that were accepted.",
+}
+_GAUGES = {
+    "num_requests_running": "Sequences that have a row.",
+    "num_requests_waiting": "Requests that wait for a row.",
+    "kv_cache_usage_perc": "Share of the room in all rows that is filled, from 0 to 1.",
+}
+_HISTOGRAMS: dict[str, tuple[str, Sequence[float]]] = {
+    "time_to_first_token_seconds": ("From the request to its first token.", _FIRST_TOKEN),
+    "inter_token_latency_seconds": ("Between two tokens: those of one round share its time.", _PER_TOKEN),
+    "request_time_per_output_token_seconds": ("Of a sequence, behind its first token.", _PER_TOKEN),
+    "e2e_request_latency_seconds": ("From the request to its end.", _REQUEST),
+    "request_queue_time_seconds": ("Until it got a row.", _REQUEST),
+    "request_prefill_time_seconds": ("Until its prompt was read.", _REQUEST),
+    "request_decode_time_seconds": ("Behind its prefill.", _REQUEST),
+    "request_prompt_tokens": ("Tokens of its prompt.", _TOKENS),
+    "request_generation_tokens": ("Its new tokens.", _TOKENS),
+    "iteration_tokens_total": ("Tokens of prompts and new ones, of one step of the engine.", _STEP_TOKENS),
+}
+
+
+F = TypeVar("F", Counter, Gauge, Histogram)
+
+
+class Metrics(Observer):
+    """Counts what a service tells. `text` may be called by any thread."""
+
+    def __init__(self, model: str, engine: str, positions: int) -> None:
+        """model, engine: the labels of everything. positions: drafts of a round, at most."""
+        self._registry = CollectorRegistry()
+        ProcessCollector(registry=self._registry)
+        self._labels = {"model_name": model, "engine": engine}
+        names = tuple(self._labels)
+        self._counters = {
+            name: self._own(Counter(f"vllm:{name}", says, names, registry=None)) for name, says in _COUNTERS.items()
+        }
+        self._gauges = {
+            name: self._own(Gauge(f"vllm:{name}", says, names, registry=None)) for name, says in _GAUGES.items()
+        }
+        self._histograms = {
+            name: self._own(Histogram(f"vllm:{name}", says, names, buckets=buckets, registry=None))
+            for name, (says, buckets) in _HISTOGRAMS.items()
+        }
+        self._success = self._counter("request_success", "Sequences that have ended.", "finished_reason")
+        self._refused = self._counter("admission_rejections", "Requests that were not taken.", "reason")
+        self._failed = self._own(Counter("vllm:request_failures", "Requests that failed.", names, registry=None))
+        accepted = self._counter("spec_decode_num_accepted_tokens_per_pos", "Accepted drafts by place.", "position")
+        self._accepted = [accepted.labels(**self._labels, position=str(place)) for place in range(positions)]
+
+    def text(self) -> bytes:
+        """Everything in Prometheus' text form. In OpenMetrics' the names would lose their colon."""
+        return generate_latest(self._registry)
+
+    def refused(self, reason: str) -> None:
+        self._refused.labels(**self._labels, reason=reason).inc()
+
+    def queued(self, waiting: int, running: int) -> None:
+        self._gauges["num_requests_waiting"].set(waiting)
+        self._gauges["num_requests_running"].set(running)
+
+    def admitted(self, prompt_tokens: int, cached_tokens: int, queue_seconds: float) -> None:
+        for name in ("prompt_tokens", "prefix_cache_queries"):
+            self._counters[name].inc(prompt_tokens)
+        for name in ("prompt_tokens_cached", "prefix_cache_hits"):
+            self._counters[name].inc(cached_tokens)
+        self._histograms["request_queue_time_seconds"].observe(queue_seconds)
+
+    def first_token(self, seconds: float) -> None:
+        self._histograms["time_to_first_token_seconds"].observe(seconds)
+
+    def gap(self, seconds: float, tokens: int) -> None:
+        for _ in range(tokens):
+            self._histograms["inter_token_latency_seconds"].observe(seconds / tokens)
+
+    def round(self, tokens: int, drafts: Sequence[int], accepted: Sequence[int]) -> None:
+        self._counters["spec_decode_num_drafts"].inc(sum(map(bool, drafts)))
+        self._counters["spec_decode_num_draft_tokens"].inc(sum(drafts))
+        self._counters["spec_decode_num_accepted_tokens"].inc(sum(accepted))
+        for place, count in Tally(place for each in accepted for place in range(each)).items():
+            self._accepted[place].inc(count)
+
+    def ticked(self, tokens: int, used: float) -> None:
+        if tokens:
+            self._histograms["iteration_tokens_total"].observe(tokens)
+        self._gauges["kv_cache_usage_perc"].set(used)
+
+    def ended(self, generation: Generation) -> None:
+        new, first = len(generation.token_ids), generation.first_token_seconds
+        whole = generation.queue_seconds + generation.seconds
+        self._counters["generation_tokens"].inc(new)
+        seen: dict[str, float] = {
+            "e2e_request_latency_seconds": whole,
+            "request_prefill_time_seconds": generation.prefill_seconds,
+            "request_decode_time_seconds": max(0.0, generation.seconds - generation.prefill_seconds),
+            "request_prompt_tokens": generation.prompt_tokens,
+            "request_generation_tokens": new,
+        }
+        if first is not None and new > 1:
+            seen["request_time_per_output_token_seconds"] = max(0.0, whole - first) / (new - 1)
+        for name, value in seen.items():
+            self._histograms[name].observe(value)
+        reason = _ENDS.get(generation.finish_reason, generation.finish_reason)
+        self._success.labels(**self._labels, finished_reason=reason).inc()
+
+    def failed(self, error: Exception) -> None:
+        self._failed.inc()
+
+    def _counter(self, name: str, says: str, label: str) -> Counter:
+        """A counter with one label more."""
+        return Counter(f"vllm:{name}", says, (*self._labels, label), registry=self._registry)
+
+    def _own(self, family: F) -> F:
+        """A metric that has no labels but those of all."""
+        self._registry.register(family)
+        return family.labels(**self._labels)

@@ -1,0 +1,92 @@
+"""What is served: a bundle that is being opened, open, or on its way out."""
+
+import time
+from pathlib import Path
+
+from speccompile.runtime import Bundle
+from speccompile.serving.http.metrics import Metrics
+from speccompile.serving.http.refusal import UNAVAILABLE, RefusedError
+from speccompile.serving.http.tokens import TokenTexts
+from speccompile.serving.scheduler import Limits, Service
+
+
+class Model:
+    """A bundle under the name that clients know. Until `open` has returned, every request is refused with 503."""
+
+    def __init__(self, name: str, limits: Limits | None = None) -> None:
+        self.name, self.limits, self.created = name, limits or Limits(), int(time.time())
+        self._unopened: Exception | None = None
+        self.draining = False
+        self._opened: _Opened | None = None
+
+    def open(self, folder: Path, *, engine: str | None = None, threads: int | None = None, verify: bool = True) -> None:
+        """Open a bundle folder and begin to serve it. Raises as `Bundle.open`; the model then says so by itself."""
+        try:
+            self.begin(Bundle.open(folder, engine=engine, threads=threads, verify=verify))
+        except Exception as error:
+            self._unopened = error
+            raise
+
+    def begin(self, bundle: Bundle) -> None:
+        """Serve a bundle that is open. From now on nobody else may use it."""
+        self._opened = _Opened(bundle, self.name, self.limits)
+
+    @property
+    def failure(self) -> Exception | None:
+        """Why the bundle could not be opened, or what its engine has failed with."""
+        return self._unopened if self._opened is None else self._opened.service.failure
+
+    @property
+    def status(self) -> str:
+        """loading | ready | draining | failed"""
+        if self.failure is not None:
+            return "failed"
+        if self._opened is None:
+            return "loading"
+        return "draining" if self.draining else "ready"
+
+    @property
+    def bundle(self) -> Bundle:
+        """Raises RefusedError with 503 unless it is open, as do those below."""
+        return self._open.bundle
+
+    @property
+    def service(self) -> Service:
+        """Raises RefusedError with 503 where its engine has failed, too."""
+        if self._opened is not None and self.failure is not None:
+            raise self._refusal(f"its engine has failed: {self.failure}")
+        return self._open.service
+
+    @property
+    def metrics(self) -> Metrics:
+        return self._open.metrics
+
+    @property
+    def texts(self) -> TokenTexts:
+        return self._open.texts
+
+    def close(self, seconds: float | None = None) -> None:
+        """Take no more requests, finish those that are there for at most so long, and end the rest."""
+        self.draining = True
+        if self._opened is not None:
+            self._opened.service.close(drain=True, timeout=seconds)
+
+    @property
+    def _open(self) -> "_Opened":
+        if self._opened is None:
+            raise self._refusal(f"it could not be opened: {self.failure}" if self.failure else "it is being opened")
+        return self._opened
+
+    def _refusal(self, why: str) -> RefusedError:
+        message, headers = f"the model is not ready: {why}", {"Retry-After": "1"}
+        return RefusedError(message, status=503, kind=UNAVAILABLE, code=self.status, headers=headers)
+
+
+class _Opened:
+    """What there is once a bundle is open."""
+
+    def __init__(self, bundle: Bundle, name: str, limits: Limits) -> None:
+        self.bundle = bundle
+        self.metrics = Metrics(name, bundle.engine_name, bundle.manifest.tokens)
+        self.texts = TokenTexts(bundle.text)
+        self.service: Service = bundle.serve(limits, self.metrics)

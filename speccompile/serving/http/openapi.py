@@ -1,0 +1,135 @@
+"""What the server takes and gives, for OpenAPI: `python -m speccompile.serving.http.openapi` writes openapi.json."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from speccompile import __version__
+from speccompile.serving.http.fields import (
+    CHAT,
+    CHAT_URL,
+    COMPLETION,
+    COMPLETIONS_URL,
+    DETOKENIZE,
+    TOKENIZE,
+    UNSUPPORTED,
+)
+from speccompile.serving.http.schema import Schema
+
+FILE = Path(__file__).with_name("openapi.json")
+
+
+def _object(required: str = "", /, **properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": required.split()}
+
+
+def _array(items: Any) -> dict[str, Any]:
+    return {"type": "array", "items": items}
+
+
+def _ref(name: str) -> dict[str, str]:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+_TEXT, _COUNT, _NUMBER, _WORDS = ({"type": kind} for kind in ("string", "integer", "number", ["string", "null"]))
+_REASON = {"enum": ["stop", "length", "tool_calls", None]}
+_ANYTHING: dict[str, Any] = {"type": ["object", "null"]}
+
+_ANSWER = {"id": _TEXT, "created": _COUNT, "model": _TEXT, "usage": {"anyOf": [_ref("Usage"), {"type": "null"}]},
+           "metrics": {**_ANYTHING, "description": "How it went, as vLLM names it; of a single choice."}}  # fmt: skip
+_CHOICE = {"index": _COUNT, "finish_reason": _REASON, "logprobs": _ANYTHING}
+
+SCHEMAS: dict[str, Schema] = {
+    "Error": _object("error", error=_object("message type param code", message=_TEXT, type=_TEXT, param=_WORDS,
+                                            code=_WORDS)),
+    "Usage": _object("prompt_tokens completion_tokens total_tokens", prompt_tokens=_COUNT, completion_tokens=_COUNT,
+                     total_tokens=_COUNT, prompt_tokens_details=_object(cached_tokens=_COUNT),
+                     completion_tokens_details=_object(accepted_prediction_tokens=_COUNT,
+                                                       rejected_prediction_tokens=_COUNT)),
+    "ChatCompletion": _object(
+        "id object created model choices usage", object={"enum": ["chat.completion"]}, **_ANSWER,
+        choices=_array(_object("index finish_reason logprobs message", **_CHOICE,
+                               message=_object("role content", role={"enum": ["assistant"]}, content=_WORDS)))),
+    "Completion": _object(
+        "id object created model choices usage", object={"enum": ["text_completion"]}, **_ANSWER,
+        choices=_array(_object("index finish_reason logprobs text", **_CHOICE, text=_TEXT))),
+    "Model": _object("id object created owned_by", id=_TEXT, object={"enum": ["model"]}, created=_COUNT, owned_by=_TEXT,
+                     max_model_len=_COUNT),
+    "Models": _object("object data", object={"enum": ["list"]}, data=_array(_ref("Model"))),
+    "Tokens": _object("count max_model_len tokens", count=_COUNT, max_model_len=_COUNT, tokens=_array(_COUNT),
+                      token_strs=_array(_WORDS)),
+    "Text": _object("prompt", prompt=_TEXT),
+    "Health": _object("status", status={"enum": ["loading", "ready", "draining", "failed"]}),
+    "Version": _object("version", version=_TEXT),
+}  # fmt: skip
+"""Of what is given. Fields that are not named here may be there as well."""
+
+_ERRORS = {
+    400: "The request is wrong, or asks for what this model cannot do.",
+    401: "No API key, or none that is known.",
+    404: "There is no such model.",
+    413: "The body is too large.",
+    415: "The body is no application/json.",
+    429: "Too much waits; Retry-After says for how long.",
+    500: "The server failed.",
+    503: "The model is being opened, or the server is closing.",
+    504: "The request took longer than this server allows.",
+}
+
+
+def document() -> dict[str, Any]:
+    """The whole description: OpenAPI 3.1."""
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "speccompile serve", "version": __version__,
+                 "description": "A bundle behind OpenAI's API. Fields that are not named here are ignored, but for "
+                 f"{', '.join(UNSUPPORTED)}: of those, values that ask for anything are refused with 400."},
+        "paths": {
+            CHAT_URL: {"post": _asking("chat", CHAT, "ChatCompletion", streams=True)},
+            COMPLETIONS_URL: {"post": _asking("completions", COMPLETION, "Completion", streams=True)},
+            "/v1/models": {"get": _getting("models", "Models", 401, 503)},
+            "/v1/models/{name}": {"get": _getting("model", "Model", 401, 404, 503) | {"parameters": [
+                {"name": "name", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}]}},
+            "/tokenize": {"post": _asking("tokenize", TOKENIZE, "Tokens")},
+            "/detokenize": {"post": _asking("detokenize", DETOKENIZE, "Text")},
+            "/health": {"get": _getting("health", "Health") | {"responses": {
+                "200": _response("It takes requests.", "Health"), "503": _response("It does not.", "Health")}}},
+            "/metrics": {"get": {"operationId": "metrics", "security": [], "responses": {
+                "200": {"description": "Prometheus' text.", "content": {"text/plain": {"schema": _TEXT}}},
+                "503": _response(_ERRORS[503], "Error")}}},
+            "/version": {"get": _getting("version", "Version") | {"security": []}},
+        },
+        "components": {
+            "schemas": SCHEMAS,
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{}, {"key": []}],
+    }  # fmt: skip
+
+
+def _asking(name: str, body: Schema, answer: str, *, streams: bool = False) -> dict[str, Any]:
+    """An operation with a body."""
+    found = _response("The answer.", answer)
+    if streams:
+        found["content"]["text/event-stream"] = {"schema": _TEXT}
+    errors = {str(status): _response(says, "Error") for status, says in _ERRORS.items()}
+    request = {"required": True, "content": {"application/json": {"schema": body}}}
+    return {"operationId": name, "requestBody": request, "responses": {"200": found} | errors}
+
+
+def _getting(name: str, answer: str, *errors: int) -> dict[str, Any]:
+    found = {str(status): _response(_ERRORS[status], "Error") for status in errors}
+    return {"operationId": name, "responses": {"200": _response("It.", answer)} | found}
+
+
+def _response(says: str, schema: str) -> dict[str, Any]:
+    return {"description": says, "content": {"application/json": {"schema": _ref(schema)}}}
+
+
+def written() -> str:
+    """What stands in the file."""
+    return json.dumps(document(), indent=1, ensure_ascii=False) + "\n"
+
+
+if __name__ == "__main__":
+    FILE.write_text(written(), encoding="utf-8")

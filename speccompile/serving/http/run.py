@@ -1,0 +1,133 @@
+"""The server as a process: its socket, its signals, and its end."""
+
+import logging
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+import uvicorn
+
+from speccompile.errors import UsageError
+from speccompile.progress import LOGGER
+from speccompile.serving.http.app import Settings, make_app
+from speccompile.serving.http.model import Model
+
+_LAST_SECONDS = 5
+"""For what still holds a connection open when everything has ended."""
+_IDLE_SECONDS = 75
+"""That a connection may rest between two requests: longer than clients keep theirs (httpx 5, most proxies 60), for a
+request that meets the end of its connection on the way gets no answer."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a server listens: on an address of the machine, or on a Unix socket."""
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    unix: Path | None = None
+
+
+def listen(place: Place) -> tuple[socket.socket, str]:
+    """A socket that listens, and its address as a client writes it. Raises UsageError where it cannot."""
+    try:
+        if place.unix is not None:
+            return _listen_unix(place.unix), f"unix:{place.unix}"
+        family = socket.AF_INET6 if ":" in place.host else socket.AF_INET
+        found = socket.create_server((place.host, place.port), family=family, backlog=2048)
+        # Connections inherit it. Else a stream's first tokens would wait until the client's system says, some 40 ms
+        # later, that the header has come; asyncio sees to that only where a socket was made with its protocol's number.
+        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    except (OSError, OverflowError) as error:
+        where = place.unix or f"{place.host} port {place.port}"
+        raise UsageError(f"cannot listen on {where}: {error}", hint="choose another address or port") from error
+    host = f"[{place.host}]" if family == socket.AF_INET6 else place.host
+    return found, f"http://{host}:{found.getsockname()[1]}"
+
+
+def _listen_unix(path: Path) -> socket.socket:
+    if path.is_socket():
+        path.unlink()  # of a server that ended without removing it
+    found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    found.bind(str(path))
+    found.listen(2048)
+    return found
+
+
+def serve(
+    model: Model,
+    settings: Settings,
+    listening: socket.socket,
+    load: Callable[[], None],
+    *,
+    grace: float = 30.0,
+    access_log: bool = False,
+) -> None:
+    """Answer until SIGTERM or SIGINT; then finish what was asked, for at most `grace` seconds. A second signal does not
+    wait. `load` runs beside it, and opens the model; what it raises ends the server, and is raised."""
+    config = uvicorn.Config(
+        make_app(model, settings), log_config=None, access_log=access_log, server_header=False, lifespan="off",
+        timeout_graceful_shutdown=int(grace) + _LAST_SECONDS, timeout_keep_alive=_IDLE_SECONDS,
+    )  # fmt: skip
+    server = _Server(config, lambda: model.close(grace))
+    failures: list[BaseException] = []
+
+    def open_model() -> None:
+        try:
+            load()
+        except BaseException as error:  # noqa: BLE001 -- raised below, by the thread that can
+            failures.append(error)
+            server.should_exit = True
+
+    threading.Thread(target=open_model, name="speccompile-open", daemon=True).start()
+    with _logs_on_stderr(access_log=access_log):
+        server.run([listening])
+    if failures:
+        raise failures[0]
+    if not server.force_exit:
+        model.close(0)
+
+
+class _Server(uvicorn.Server):
+    """Drains at the first signal, and ends as if nothing had happened: uvicorn would raise the signal once more."""
+
+    def __init__(self, config: uvicorn.Config, drain: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._drain = drain
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        with super().capture_signals():
+            yield
+            self._captured_signals.clear()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self.should_exit:
+            self.force_exit = True
+            return
+        super().handle_exit(sig, frame)  # first: another signal may come in the middle of what follows
+        threading.Thread(target=self._drain, name="speccompile-drain", daemon=True).start()
+        LOGGER.info("finishing what was asked; another signal ends at once")
+
+
+@contextmanager
+def _logs_on_stderr(*, access_log: bool) -> Iterator[None]:
+    """What uvicorn has to say: what is wrong, and with access_log who asked for what."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    loggers = {"uvicorn.error": logging.WARNING, "uvicorn.access": logging.INFO}
+    if not access_log:
+        del loggers["uvicorn.access"]
+    for name, level in loggers.items():
+        logging.getLogger(name).addHandler(handler)
+        logging.getLogger(name).setLevel(level)
+    try:
+        yield
+    finally:
+        for name in loggers:
+            logging.getLogger(name).removeHandler(handler)

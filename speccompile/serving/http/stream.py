@@ -1,0 +1,104 @@
+"""Pieces of requests, awaited, and sent as server-sent events."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from starlette.requests import Request as HttpRequest
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from speccompile.runtime import Generation
+from speccompile.serving.http.answer import Answer
+from speccompile.serving.http.body import dumps
+from speccompile.serving.http.refusal import refusal_of
+from speccompile.serving.scheduler import Piece, Request
+
+DONE = b"data: [DONE]\n\n"
+
+
+async def pieces(requests: Sequence[Request]) -> AsyncIterator[tuple[int, Piece]]:
+    """The pieces of all requests as they come, with the number of the choice that each belongs to. Raises what a
+    request does."""
+    loop, ready = asyncio.get_running_loop(), asyncio.Event()
+
+    def wake() -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(ready.set)
+
+    for request in requests:
+        request.listen(wake)
+    first, waiting = 0, []
+    for request in requests:
+        waiting.append((first, request))
+        first += request.sequences
+    while waiting:
+        await ready.wait()
+        ready.clear()
+        for item in list(waiting):
+            first, request = item
+            try:
+                while (piece := request.poll()) is not None:
+                    yield first + piece.index, piece
+            except StopIteration:
+                waiting.remove(item)
+
+
+async def collect(requests: Sequence[Request]) -> list[Generation]:
+    """Wait for all sequences; those of the first request first."""
+    ended = {index: piece.generation async for index, piece in pieces(requests) if piece.generation is not None}
+    return [ended[index] for index in sorted(ended)]
+
+
+async def unless_gone(http: HttpRequest, work: Callable[[], Any]) -> Any:
+    """What a coroutine gives, None where the client hung up before; the coroutine is then cancelled."""
+    working, leaving = asyncio.ensure_future(work()), asyncio.ensure_future(_disconnect(http))
+    try:
+        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
+        return await working if working.done() else None
+    finally:
+        for task in (working, leaving):
+            task.cancel()
+
+
+async def _disconnect(http: HttpRequest) -> None:
+    while (await http.receive())["type"] != "http.disconnect":
+        pass
+
+
+class Events(StreamingResponse):
+    """An answer in pieces. Whatever ends it before its time, the client's leaving too, cancels the requests."""
+
+    def __init__(self, answer: Answer, requests: Sequence[Request], headers: dict[str, str]) -> None:
+        super().__init__(_events(answer, requests), media_type="text/event-stream", headers=headers)
+        self._requests = requests
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            for request in self._requests:
+                request.cancel()
+
+
+async def _events(answer: Answer, requests: Sequence[Request]) -> AsyncIterator[bytes]:
+    """An error in the middle is an event as well: the status has long been sent."""
+    for chunk in answer.opening():
+        yield _event(chunk)
+    ended: dict[int, Generation] = {}
+    try:
+        async for index, piece in pieces(requests):
+            for chunk in answer.pieces(index, piece):
+                yield _event(chunk)
+            if piece.generation is not None:
+                ended[index] = piece.generation
+        for chunk in answer.closing([ended[index] for index in sorted(ended)]):
+            yield _event(chunk)
+    except Exception as error:  # noqa: BLE001 -- whatever it is, the client must hear of it
+        yield _event(refusal_of(error).to_json())
+    yield DONE
+
+
+def _event(data: dict[str, Any]) -> bytes:
+    return b"data: " + dumps(data) + b"\n\n"

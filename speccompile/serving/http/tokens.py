@@ -1,0 +1,63 @@
+"""The text of single tokens, for log-probabilities."""
+
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from speccompile.runtime.text.text import Text
+
+_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+
+
+class TokenText(NamedTuple):
+    """text: U+FFFD where it is no whole character; data: its bytes, None where they are unknown."""
+
+    text: str
+    data: list[int] | None
+
+
+class TokenTexts:
+    """What each token of a vocabulary writes behind a text. Without a tokenizer: its number."""
+
+    def __init__(self, text: "Text | None") -> None:
+        self._text = text
+        self._known: dict[int, TokenText] = {}
+
+    def __getitem__(self, token: int) -> TokenText:
+        if token not in self._known:
+            self._known[token] = self._find(token)
+        return self._known[token]
+
+    def _find(self, token: int) -> TokenText:
+        if self._text is None:
+            return _whole(f"token_id:{token}")
+        name = self._text.name(token)
+        if name is None or not self._text.shown([token]):  # special: it writes nothing, and is called by its name
+            return _whole(name or f"token_id:{token}")
+        written = self._text.decode([*self._before, token])[len(self._text.decode(self._before)) :]
+        if _REPLACEMENT not in written:
+            return _whole(written)
+        if self._text.is_byte(token):  # <0x0A>
+            return TokenText(_REPLACEMENT, [int(name[1:-1], 16)])
+        known = all(letter in _BYTES for letter in name)
+        return TokenText(written, [_BYTES[letter] for letter in name] if known else None)
+
+    @cached_property
+    def _before(self) -> list[int]:
+        """A token of plain text: decoders drop the space before the first word of a text."""
+        assert self._text is not None
+        return self._text.encode("a", special_tokens=False)[:1]
+
+
+def _whole(text: str) -> TokenText:
+    return TokenText(text, list(text.encode("utf-8", "replace")))
+
+
+def _byte_letters() -> dict[str, int]:
+    """The letters that byte-level vocabularies (GPT-2's) write bytes with."""
+    plain = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAC + 1), *range(0xAE, 0xFF + 1)]
+    others = [byte for byte in range(256) if byte not in plain]
+    return {chr(byte): byte for byte in plain} | {chr(256 + place): byte for place, byte in enumerate(others)}
+
+
+_BYTES = _byte_letters()

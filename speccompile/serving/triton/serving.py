@@ -1,0 +1,91 @@
+"""Requests to answers, round by round, side by side as far as the bundle's batch goes."""
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from typing import Any
+
+from speccompile.errors import SpeccompileError
+from speccompile.progress import LOGGER
+from speccompile.runtime import Bundle, Generation
+from speccompile.runtime.generation import Row
+from speccompile.serving.triton.requests import Asked, Client, read, start
+
+
+class CancelledError(SpeccompileError):
+    """Nobody waits for the answer."""
+
+
+def answer(bundle: Bundle, clients: Sequence[Client]) -> None:
+    """Send every client its answer or an error. Returns when all have theirs; raises nothing."""
+    asked = []
+    for client in clients:
+        try:
+            asked.append(read(client, bundle))
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is the answer
+            client.fail(error)
+    for group in _groups(asked, bundle.manifest.batch_size):
+        _Answers(bundle, group).run()
+
+
+def _groups(asked: Sequence[Asked], most: int) -> Iterator[list[Asked]]:
+    """Those that can run side by side, in the order in which they came."""
+    left = list(asked)
+    while left:
+        group = [each for each in left if each.shared == left[0].shared][:most]
+        yield group
+        left = [each for each in left if each not in group]
+
+
+class _Answers:
+    """The answers of one generation."""
+
+    def __init__(self, bundle: Bundle, group: Sequence[Asked]) -> None:
+        self._bundle, self._group = bundle, group
+        self._open = dict(enumerate(group))
+        """Those that have no last response yet, by their rows."""
+        self._sent = [(0, 0)] * len(group)
+        """Pieces of text and tokens that each has."""
+
+    def run(self) -> None:
+        try:
+            batch = start(self._bundle, self._group)
+            for asked, row in zip(self._group, batch.rows, strict=True):
+                row.watched = row.watched or (asked.stream and row.stream is not None)
+            with closing(batch.run()) as rounds:  # type: ignore[type-var]
+                for _ in rounds:
+                    for number in list(self._open):
+                        self._send(number, batch.rows[number], batch)
+                    if not self._open:
+                        break
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is the answer
+            for asked in self._open.values():
+                asked.client.fail(error)
+
+    def _send(self, number: int, row: Row, batch: Any) -> None:
+        """What a round has added to a row."""
+        asked = self._open[number]
+        if not row.active:
+            del self._open[number]
+            asked.client.send(self._last(number, row, batch.generations()[number]), final=True)
+        elif asked.client.cancelled():
+            del self._open[number]
+            LOGGER.info("a request was cancelled after %d tokens", len(row.token_ids))
+            asked.client.fail(CancelledError("the request was cancelled"))
+        elif asked.stream:
+            piece = self._new(number, row)
+            if piece["text_output"] != [""] or row.stream is None:
+                self._sent[number] = len(row.pieces), len(row.token_ids)
+                asked.client.send(piece, final=False)
+
+    def _new(self, number: int, row: Row) -> dict[str, Sequence[Any]]:
+        pieces, tokens = self._sent[number]
+        return {"text_output": ["".join(row.pieces[pieces:])], "output_ids": row.token_ids[tokens:]}
+
+    def _last(self, number: int, row: Row, generation: Generation) -> dict[str, Sequence[Any]]:
+        return self._new(number, row) | {
+            "finish_reason": [generation.finish_reason],
+            "num_input_tokens": [generation.prompt_tokens],
+            "num_output_tokens": [len(generation.token_ids)],
+            "generation": [json.dumps(generation.to_json(), ensure_ascii=False)],
+        }

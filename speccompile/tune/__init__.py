@@ -1,7 +1,0 @@
-"""The way of drafting that is fastest here: measured costs and acceptance -> expected tokens per second -> a choice."""
-
-from speccompile.tune.predict import Candidate
-from speccompile.tune.run import Job, Options, Tuning
-from speccompile.tune.table import write_table
-
-__all__ = ["Candidate", "Job", "Options", "Tuning", "write_table"]
