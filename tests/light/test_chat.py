@@ -6,8 +6,8 @@ from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 
 from speccompile.errors import BundleError, EngineError, PromptError
-from speccompile.runtime.text.chat import apply_chat_template, read_chat
 from speccompile.runtime.text import chat
+from speccompile.runtime.text.chat import apply_chat_template, read_chat
 
 SPECIAL = {"bos_token": "<s>", "eos_token": "</s>"}
 

@@ -139,7 +139,9 @@ def test_no_source_file_is_ignored_by_git() -> None:
 
 def rooms() -> list[str]:
     """Modules of the layers of pyproject.toml, the highest first."""
-    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
     return [room.strip() for line in contracts[0]["layers"] for room in line.split("|")]
 
 

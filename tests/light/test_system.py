@@ -80,8 +80,8 @@ def test_where_the_kernel_tells_nothing(tmp_path, monkeypatch):
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system has no affinity masks")
 def test_cores_of_a_process_bound_to_one_processor():
-    code = "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}); from speccompile.machine import system\n"
-    code += "print(system.available_cores())"
+    code = "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
+    code += "from speccompile.machine import system; print(system.available_cores())"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "1\n"
 
 
