@@ -165,7 +165,7 @@ def _drafter_rows(recipe: "Recipe", plan: "Plan") -> list[Row]:
     written = recipe.drafter.kind if recipe.drafter else None
     rows = [(key, kind, source if written == kind or not drafter.tokens else "folder")]
     for index, model in enumerate(drafter.models):
-        rows += _model_rows(recipe, f"drafter.models.{index}" if drafter.kind == "models" else "drafter", model)
+        rows += _model_rows(recipe, f"drafter.models.{index}" if len(drafter.models) > 1 else "drafter", model)
     if drafter.head:
         rows.append(_row(recipe, "drafter.model", drafter.head.reference))
         rows += [(name, value, "folder") for name, value in found_rows(drafter.head)]

@@ -7,7 +7,10 @@ To add one: its folder, its line here, its row of the README.
 Imported by `recipe`, `compiler.build`, `measure`, `train` and `cli`; imports `compiler.prove`, `.step` and below.
 """
 
+from collections.abc import Iterable, Iterator
 from importlib import import_module
+from importlib.metadata import entry_points
+from types import ModuleType
 from typing import Any
 
 from speccompile.drafters import (
@@ -36,6 +39,7 @@ from speccompile.drafters import (
     token_recycling,
 )
 from speccompile.drafters.family import HEAD, MASKS, OWN, TARGET, Family
+from speccompile.errors import EngineError
 
 _FOLDERS = (
     none,
@@ -63,11 +67,48 @@ _FOLDERS = (
     bita,
 )
 
-FAMILIES: dict[str, Family] = {folder.FAMILY.kind: folder.FAMILY for folder in _FOLDERS}
+GROUP = "speccompile.drafters"
+"""Entry points of other packages: each names a module that is such a folder."""
+
+
+def _others() -> Iterator[ModuleType]:
+    for point in entry_points(group=GROUP):
+        try:
+            folder = point.load()
+            family = folder.FAMILY
+        except Exception as error:  # noqa: BLE001 - whatever a stranger's module raises
+            family = error
+        if not isinstance(family, Family):
+            where = f"{point.dist.name}, " if point.dist else ""
+            raise EngineError(
+                f"the drafting method '{point.name}' ({where}{point.value}) cannot be loaded: received "
+                f"{type(family).__name__}: {family}, expected a module whose FAMILY is a drafters.family.Family",
+                hint="mend or uninstall that package",
+            )
+        yield folder
+
+
+def _registered(folders: Iterable[ModuleType]) -> dict[str, ModuleType]:
+    """Kind -> its folder. Raises EngineError for a kind that there is already."""
+    found: dict[str, ModuleType] = {}
+    for folder in folders:
+        first = found.setdefault(folder.FAMILY.kind, folder)
+        if first is not folder:
+            raise EngineError(
+                f"the drafting method '{folder.FAMILY.kind}' is there twice: received {folder.__name__}, expected "
+                f"another kind than that of {first.__name__}",
+                hint="rename the kind in its FAMILY, or uninstall that package",
+            )
+    return found
+
+
+_FOLDER_OF = _registered([*_FOLDERS, *_others()])
+
+FAMILIES: dict[str, Family] = {kind: folder.FAMILY for kind, folder in _FOLDER_OF.items()}
 """Kind -> its family, in the order in which the recipe names them."""
 
-_PACKAGES = {folder.FAMILY.kind: folder.__name__ for folder in _FOLDERS}
-"""pass is a word of Python's."""
+NONE = none.FAMILY.kind
+"""The kind without drafts."""
 
 WEIGHTED = tuple(kind for kind, family in FAMILIES.items() if family.weights in (OWN, HEAD))
 """Kinds with weights of their own."""
@@ -81,4 +122,4 @@ BORROWING = tuple(kind for kind, family in FAMILIES.items() if family.reads_cach
 
 def module_of(kind: str, name: str) -> Any:
     """The module `drafter` or `reference` of a family: both import torch, which the recipe must not."""
-    return import_module(f"{_PACKAGES[kind]}.{name}")
+    return import_module(f"{_FOLDER_OF[kind].__name__}.{name}")

@@ -1,13 +1,16 @@
-"""What a way of drafting tells the recipe: its keys, what it goes together with, and what it reads. No torch."""
+"""What a way of drafting tells everybody: its keys, what it goes with, what it reads, how it is tried. No torch."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from speccompile.drafters.dialects import Dialect
 from speccompile.drafters.sizes import Size
 from speccompile.errors import CheckpointError
 from speccompile.plan.head import HeadFolder, HeadPlan, HeadRequest
+from speccompile.plan.plan import TreePlan
+from speccompile.plan.refusal import Origin
 from speccompile.tree import Tree
 
 Row = Mapping[str, tuple[str, ...]]
@@ -69,6 +72,47 @@ class OwnTree:
     prune: Callable[[int, int], Tree]
 
 
+@dataclass(frozen=True)
+class Asked:
+    """From what a family decides its own part of the plan. written: the recipe's section `drafter`, keys that are left
+    out being None; tree, tokens: what was decided of its drafts; method: of verification; batch_size: rows."""
+
+    written: Any
+    origin: Origin
+    tree: TreePlan
+    tokens: int
+    method: str
+    batch_size: int
+
+
+@dataclass(frozen=True)
+class Refused:
+    """Why something does not go with a family, in the words of an error, and the kind to take instead."""
+
+    why: str
+    instead: str
+
+
+@dataclass(frozen=True)
+class FirstLayers:
+    """So many of the target's layers, as a share of all of them."""
+
+    share: float
+
+
+class GivenIndex:
+    """The folder of --index."""
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A way of drafting that `compare` tries. keys: of the section `drafter`; one whose value cannot be filled in for a
+    recipe leaves the way out."""
+
+    name: str
+    keys: Mapping[str, Any] = field(default_factory=dict)
+
+
 def no_taps(layers: int) -> tuple[str, ...]:
     """Of what reads nothing that lies inside the target."""
     return ()
@@ -87,7 +131,9 @@ class Training:
     a row for every draft. even: whether a draft depends on its place alone, as in `Learner`. makes_new: whether there
     can be a new one; else what there is is trained on. refusal: what is wrong with a new one whose parts are all
     right each, as (key under `train`, received, expected); taps and sizes as in `Wanted`. unwritable: dialects in which
-    there are heads that can be read and not be trained on, and why.
+    there are heads that can be read and not be trained on, and why. own_text: whether it reads tokens alone, and so can
+    go on from a prompt without the target; says_taps: whether folders say what they read once they were trained,
+    whether or not they did before.
     """
 
     sizes: Mapping[str, Size] = field(default_factory=dict)
@@ -103,6 +149,8 @@ class Training:
     makes_new: bool = True
     refusal: Callable[[str, tuple[str, ...], Mapping[str, int | str]], tuple[str, str, str] | None] | None = None
     unwritable: Mapping[str, str] = field(default_factory=dict)
+    own_text: bool = False
+    says_taps: bool = False
 
 
 @dataclass(frozen=True)
@@ -124,7 +172,13 @@ class Family:
     the target's, and not its features alone. threshold: the probability of a draft below which drafting ends, where
     drafter.threshold does not say; keeps_unsure: the first such draft is verified all the same. pairs: its rows hold a
     feature and the next token. by_host: no graph drafts, the host writes the window of every round. lacking: what is
-    said of a folder in none of the dialects. training: of those that learn.
+    said of a folder in none of the dialects. training: of those that learn; trains_as: the kind whose training it has.
+
+    drafts: whether there are any. section: those of its keys that no other kind has, as pydantic fields: name ->
+    (annotation, `plan.section.optional(..)`); what is written there is in the plan's `options`. decide: its own fields
+    of `DrafterPlan`; raises RecipeError. looks_up: whether it can look up in the text for another drafter; elsewhere:
+    why it cannot, where somebody might expect it. target_states, own_states: what states of the target, or of a model
+    that drafts, do not allow. sizes: of a tree of its own, which `tune` tries; tried: what `compare` does.
     """
 
     kind: str
@@ -146,3 +200,13 @@ class Family:
     by_host: bool = False
     lacking: Callable[[HeadFolder, HeadRequest], CheckpointError] | None = None
     training: Training | None = None
+    trains_as: str = ""
+    drafts: bool = True
+    section: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
+    decide: Callable[[Asked], Mapping[str, Any]] | None = None
+    looks_up: bool = False
+    elsewhere: str = ""
+    target_states: Refused | None = None
+    own_states: Refused | None = None
+    sizes: tuple[Mapping[str, int], ...] = ()
+    tried: tuple[Tried, ...] = ()

@@ -1,6 +1,7 @@
 """What a build will do, with every default decided. Frozen; made by `make_plan` alone."""
 
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -176,7 +177,7 @@ class DrafterPlan:
     many of the target's best tokens behind every row it reads. lookahead: the window's columns, the tokens of an n-gram
     and how many of these are guessed, W, N and G. inner: what drafts for it. cascade: what is drafted
     beside it; tokens and tree are then of everything together. retrieval: what the host drafts from, for the kind of
-    this name and for a gate. suffix: for kind suffix.
+    this name and for a gate. suffix: for kind suffix. options: what a kind decided that no other has, as JSON takes it.
     """
 
     kind: str
@@ -195,6 +196,7 @@ class DrafterPlan:
     cascade: CascadePlan | None = None
     retrieval: RetrievalPlan | None = None
     suffix: SuffixPlan | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def own(self) -> "DrafterPlan":
@@ -222,6 +224,7 @@ class DrafterPlan:
             "cascade": None if self.cascade is None else self.cascade.to_json(),
             "retrieval": None if self.retrieval is None else self.retrieval.to_json(),
             "suffix": None if self.suffix is None else asdict(self.suffix),
+            **({"options": dict(self.options)} if self.options else {}),
         }
 
 

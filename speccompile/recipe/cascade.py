@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from speccompile.drafters import FAMILIES
 from speccompile.plan.plan import (
     RETRIEVAL,
     CascadePlan,
@@ -20,15 +21,11 @@ from speccompile.recipe.schema import Drafter, Gate, Inner, Recipe, Tail
 from speccompile.tree import MOST_DEPTH, chain
 
 THEN, GATE, INNER = "drafter.then", "drafter.gate", "drafter.drafter"
-LOOKUPS = ("prompt_lookup",)
+LOOKUPS = tuple(kind for kind, family in FAMILIES.items() if family.looks_up)
 """Kinds that look up in the text and can do so for a drafter."""
 GATES = (*LOOKUPS, RETRIEVAL)
 """Kinds that can draft in a drafter's place: a round has drafts of the host or of the graph."""
-ELSEWHERE = {
-    "suffix": "which is a drafter of its own and does not look up for another one yet",
-    "retrieval": "whose drafts come from the host, in the place of a graph's",
-    "model": "and this version drafts for a drafter by looking up in the text alone",
-}
+ELSEWHERE = {kind: family.elsewhere for kind, family in FAMILIES.items() if family.elsewhere}
 """Kinds that a cascade might have, and why this version's has not."""
 TOKENS, NGRAM, MATCH, PASSES = 4, 3, 5, 3
 

@@ -94,7 +94,7 @@ def decide_words(recipe: Recipe) -> list[Word]:
 
 
 def _refuse_fusing_nothing(recipe: Recipe, graphs: str, kind: str) -> None:
-    if graphs == "fused" and kind == "none":
+    if graphs == "fused" and not FAMILIES[kind].drafts:
         hint = "set graphs to separate or remove it, or add a drafter"
         raise recipe.origin.refusal("graphs", "'fused', but there is no drafter to fuse", "'separate'", hint)
     if graphs == "fused" and FAMILIES[kind].by_host:

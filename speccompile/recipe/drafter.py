@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from speccompile.drafters import FAMILIES, HEADS
+from speccompile.drafters import FAMILIES, HEADS, NONE
+from speccompile.drafters.family import Asked
 from speccompile.drafters.find import AUTO, find_kind, refuse_head
 from speccompile.plan.plan import DrafterPlan, ModelPlan
 from speccompile.plan.refusal import Origin, meaningless
@@ -14,10 +15,8 @@ from speccompile.recipe.layers import check_layers, decide_layers
 from speccompile.recipe.pair import check_pair
 from speccompile.recipe.resolve import resolve_folder, resolve_model
 from speccompile.recipe.retrieval import decide_retrieval
-from speccompile.recipe.schema import Drafter, Model, Precision, Recipe
-from speccompile.recipe.suffix import decide_suffix
+from speccompile.recipe.schema import Cache, Drafter, Model, Precision, Recipe
 from speccompile.recipe.trees import (
-    CHAIN,
     NO_TREE,
     check_branching,
     check_successors,
@@ -26,13 +25,12 @@ from speccompile.recipe.trees import (
     decide_tree,
 )
 
-KIND = "none"
 NGRAM = 3
 FEWEST_MODELS = 2
 
 
 def drafter_kind(recipe: Recipe) -> str:
-    return (recipe.drafter or Drafter()).kind or KIND
+    return (recipe.drafter or Drafter()).kind or NONE
 
 
 def is_untrained(recipe: Recipe) -> bool:
@@ -84,11 +82,14 @@ def decide_draft(recipe: Recipe, decoding: str, method: str) -> DrafterPlan:
     threshold = FAMILIES[kind].threshold if written.threshold is None else written.threshold
     layers = None if written.layers is None else decide_layers(written.layers, recipe.origin)
     successors = (written.top_k or own.top_k) if own is not None else FAMILIES[kind].successors
-    suffix = decide_suffix(recipe, tree.kind == CHAIN, tokens) if kind == "suffix" else None
-    return DrafterPlan(
-        kind, tokens, tree, sample, ngram, layers=layers, threshold=threshold, lookahead=lookahead, suffix=suffix,
-        successors=successors,
+    options = {name: value for name in FAMILIES[kind].section if (value := getattr(written, name)) is not None}
+    draft = DrafterPlan(
+        kind, tokens, tree, sample, ngram, layers=layers, threshold=threshold, lookahead=lookahead,
+        successors=successors, options=options,
     )  # fmt: skip
+    decide, batch_size = FAMILIES[kind].decide, (recipe.cache or Cache()).batch_size or 1
+    asked = Asked(written, recipe.origin, tree, tokens, method, batch_size)
+    return replace(draft, **decide(asked)) if decide else draft
 
 
 def decide_models(recipe: Recipe, target: ModelPlan, draft: DrafterPlan) -> tuple[DrafterPlan, list[str]]:
@@ -108,10 +109,11 @@ def decide_models(recipe: Recipe, target: ModelPlan, draft: DrafterPlan) -> tupl
     if FAMILIES[draft.kind].by_host:
         draft = replace(draft, retrieval=decide_retrieval(recipe.drafter or Drafter(), target, recipe.origin))
     precision, models = (recipe.precision or Precision()).drafter or PRECISION, []
-    for section, key, written in _written_models(recipe.drafter or Drafter()):
+    written_drafter = recipe.drafter or Drafter()
+    for section, key, written in _written_models(written_drafter):
         refuse_head(resolve_folder(section, written.model, written.revision, recipe.origin)[0], draft.kind)
         model = resolve_model(section, written.model, written.revision, precision, recipe.origin)
-        about = f"{section}: " if draft.kind == "models" else ""
+        about = f"{section}: " if written_drafter.models else ""
         notes += [f"{about}{note}" for note in check_pair(target, model, key, recipe.origin)]
         models.append(model)
     check_successors(draft.successors, target.facts.vocabulary_size, recipe.origin)

@@ -5,15 +5,16 @@ A key that is left out, or null, is None.
 """
 
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
-from pydantic import BeforeValidator, Discriminator, Field, PrivateAttr, Tag
+from pydantic import BeforeValidator, Discriminator, Field, PrivateAttr, Tag, create_model
 from pydantic.fields import FieldInfo
 
+from speccompile.drafters import FAMILIES
 from speccompile.plan.refusal import Origin
-from speccompile.recipe.section import Section
-from speccompile.recipe.section import optional as _optional
-from speccompile.recipe.section import required as _required
+from speccompile.plan.section import Section
+from speccompile.plan.section import optional as _optional
+from speccompile.plan.section import required as _required
 from speccompile.recipe.training_schema import HELD_OUT_FORMS, TRAIN_EXAMPLE, Train
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
@@ -120,7 +121,7 @@ def _form_of_match(value: Any) -> str | None:
     return BOTH if isinstance(value, list) else MOST if type(value) is int else None
 
 
-class Drafter(Section):
+class _Drafter(Section):
     kind: str | None = _optional("the name of a drafter kind", "model", min_length=1)
     model: str | None = _optional("a folder in Hugging Face layout or a Hub id", "demo/drafter", min_length=1)
     revision: str | None = _optional("a commit, branch or tag of the Hub as text", "main", min_length=1)
@@ -184,6 +185,13 @@ class Drafter(Section):
         "a drafter kind, or a mapping with the keys kind, tokens, ngram, passes and lenience",
         "{kind: prompt_lookup, tokens: 4, passes: 3}",
     )
+
+
+if TYPE_CHECKING:
+    Drafter = _Drafter
+else:  # with the keys that one kind alone has
+    _OWN = {name: each for family in FAMILIES.values() for name, each in family.section.items()}
+    Drafter = create_model("Drafter", __base__=_Drafter, **_OWN)
 
 
 class Verify(Section):

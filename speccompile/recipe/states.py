@@ -6,6 +6,7 @@ would begin with a token that was given before.
 """
 
 from speccompile.drafters import FAMILIES
+from speccompile.drafters.family import Refused
 from speccompile.plan.plan import DrafterPlan, ModelPlan
 from speccompile.plan.refusal import Origin
 from speccompile.recipe.schema import Recipe
@@ -36,29 +37,31 @@ def _check_target(recipe: Recipe, target: ModelPlan, draft: DrafterPlan, graphs:
     if graphs == "fused" and FAMILIES[draft.kind].pairs:
         received = f"'fused', but {about}, and drafter.kind {draft.kind} would have to be given some tokens twice"
         raise origin.refusal("graphs", received, "'separate'", "set graphs to separate, or remove it")
-    if draft.kind == "bita":
-        received = f"'bita', whose trained keys and values stand before those of every layer, but {about}"
-        raise origin.refusal("drafter.kind", received, "pass", "set drafter.kind to pass, or take another drafter")
+    _check_kind(draft.kind, FAMILIES[draft.kind].target_states, about, origin)
 
 
 def _blamed(recipe: Recipe, draft: DrafterPlan) -> tuple[str, str]:
     """The key that asks for a tree, and what would make it a chain."""
     if recipe.drafter is not None and recipe.drafter.nodes is not None:
         return "drafter.nodes", "set drafter.tree to chain, and remove drafter.nodes"
-    if draft.kind == "models":
+    if len(draft.models) > 1:
         return "drafter.kind", "set drafter.kind to model: drafts of several models are siblings"
     if draft.lookahead is not None:
         return "drafter.kind", "set drafter.kind to jacobi, or to another that drafts a chain"
     return "drafter.tree", "set drafter.tree to chain"
 
 
+def _check_kind(kind: str, refused: Refused | None, about: str, origin: Origin) -> None:
+    if refused is not None:
+        hint = f"set drafter.kind to {refused.instead}, or take another drafter"
+        raise origin.refusal("drafter.kind", f"'{kind}', {refused.why}, but {about}", refused.instead, hint)
+
+
 def _check_drafter(origin: Origin, model: ModelPlan, draft: DrafterPlan) -> None:
     about = f"the drafter '{model.reference}' carries states from token to token ({model.facts.states})"
     if draft.own.tree.kind != "chain":
         raise origin.refusal("drafter.tree", f"a tree, but {about}", CHAINS, "set drafter.tree to chain")
-    if draft.kind == "pard":
-        received = f"'pard', whose mask tokens follow padding, but {about}"
-        raise origin.refusal("drafter.kind", received, "model", "set drafter.kind to model, or take another drafter")
+    _check_kind(draft.kind, FAMILIES[draft.kind].own_states, about, origin)
     if draft.inner is not None:
         received = f"{draft.inner.kind}, whose guesses the drafter would take back, but {about}"
         raise origin.refusal("drafter.drafter", received, "nothing", "remove drafter.drafter")

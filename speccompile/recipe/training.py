@@ -24,7 +24,7 @@ from speccompile.recipe.shape import decide_sizes
 from speccompile.recipe.states import check_states
 from speccompile.recipe.training_begin import Beginning, check_begin, check_begin_model
 from speccompile.recipe.training_data import decide_data, feature_bytes
-from speccompile.recipe.training_kind import MODEL, MODELS, check_masks, find_training, training_kind
+from speccompile.recipe.training_kind import check_masks, find_training, trained_as, training_kind
 from speccompile.recipe.training_output import check_output, check_work
 from speccompile.recipe.training_parts import decide_evaluate, decide_loss, decide_save, decide_schedule, scale_of
 from speccompile.recipe.training_schema import Train
@@ -57,12 +57,16 @@ def plan_training(recipe: Recipe, work: Path | None = None) -> TrainingPlan:
     loss = decide_loss(written.loss, kind, training, scale, data.packing, recipe)
     _check_features(data, loss, origin)
     work = work or Path("build") / f"{recipe.name}-train"
-    read = {"train.begin": begun.folder, "target.model": target.folder, "train.loss.drop": _drop(loss, target, origin)}
+    read = {
+        "train.begin": begun.folder,
+        "target.model": target.folder,
+        "train.loss.drop": _drop(loss, trained_as(kind), target, origin),
+    }
     check_output(output, read, work, origin)
     check_work(work)
     plan = TrainingPlan(
         name=recipe.name,
-        kind=MODEL if kind == MODELS else kind,
+        kind=trained_as(kind),
         target=target,
         max_length=max(decide_max_length(recipe, target, ()), data.length),
         output=output,
@@ -108,7 +112,7 @@ def _target(recipe: Recipe) -> ModelPlan:
 def _output(recipe: Recipe, kind: str) -> Path:
     """The folder that `drafter.model` names, or the last of `drafter.models`."""
     written = recipe.drafter or Drafter()
-    if kind == MODELS:
+    if "models" in (FAMILIES[kind].needs or {}):
         assert written.models, "models are needed"
         return recipe.origin.resolve(written.models[-1].model)
     if written.model is None:
@@ -261,11 +265,11 @@ def _depth(written: Train, default: int, limit: int | None, origin: Origin) -> i
     return written.depth
 
 
-def _drop(loss: LossPlan, target: ModelPlan, origin: Origin) -> Path | None:
+def _drop(loss: LossPlan, kind: str, target: ModelPlan, origin: Origin) -> Path | None:
     """The folder of the drafter whose prompts are dropped. Refuses one that could not answer them."""
     if loss.drop is None:
         return None
-    refuse_head(Path(loss.drop), MODEL)
+    refuse_head(Path(loss.drop), kind)
     model = model_in(Path(loss.drop), loss.drop, PRECISION)
     check_pair(target, model, "train.loss.drop", origin)
     return model.folder

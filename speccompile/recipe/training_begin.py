@@ -12,9 +12,6 @@ from speccompile.plan.head import HeadPlan, HeadRequest
 from speccompile.plan.plan import ModelPlan
 from speccompile.plan.refusal import Origin
 
-_SAYING_TAPS = ("eagle3", "p_eagle")
-"""Kinds whose folders say what they read once they were trained, whether or not they did before."""
-
 
 @dataclass(frozen=True)
 class Beginning(Origin):
@@ -47,7 +44,7 @@ def check_begin(head: HeadPlan, training: Training, request: HeadRequest, origin
     if request.switches and (plain is None or said.switches != head.switches):
         names = ", ".join(name for name, value in head.switches.items() if said.switches.get(name) != value)
         _refuse("drafter.switches", names or "switches", head, origin)
-    is_open = head.kind in _SAYING_TAPS and not says_ids(read_folder(head.folder).config)
+    is_open = training.says_taps and not says_ids(read_folder(head.folder).config)
     if request.taps and list(map(_place, said.taps)) != list(map(_place, head.taps)) and not is_open:
         _refuse("drafter.taps", ", ".join(head.taps), head, origin)
 

@@ -9,8 +9,6 @@ from speccompile.recipe.resolve import resolve_folder
 from speccompile.recipe.schema import Drafter, Recipe
 from speccompile.recipe.training_begin import Beginning
 
-MODEL, MODELS = "model", "models"
-
 
 def training_kind(recipe: Recipe) -> str:
     """The kind that is trained: the recipe's, or that of the folder which is gone on from."""
@@ -30,7 +28,21 @@ def training_kind(recipe: Recipe) -> str:
 
 def trainable() -> list[str]:
     """Kinds that can be trained."""
-    return [kind for kind, family in FAMILIES.items() if family.training is not None or kind == MODELS]
+    return [kind for kind in FAMILIES if training_of(kind) is not None]
+
+
+SEVERAL = tuple(kind for kind, family in FAMILIES.items() if family.trains_as)
+"""Kinds of several models, of which one is trained at a time."""
+
+
+def trained_as(kind: str) -> str:
+    """The kind of what is trained: of several models, one at a time."""
+    return FAMILIES[kind].trains_as or kind
+
+
+def training_of(kind: str) -> Training | None:
+    """None for a kind that cannot be trained."""
+    return FAMILIES[trained_as(kind)].training
 
 
 _WHY_NOT = {
@@ -42,11 +54,11 @@ _WHY_NOT = {
 
 def find_training(kind: str, origin: Origin) -> Training:
     """Raises RecipeError for a kind that cannot be trained, with the reason."""
-    training = FAMILIES[MODEL if kind == MODELS else kind].training
+    training = training_of(kind)
     if training is not None:
         return training
     why = _WHY_NOT.get(FAMILIES[kind].weights, "its training is not here yet, only the reading of published ones")
-    if kind == "none":
+    if not FAMILIES[kind].drafts:
         why = "there is no drafter"
     raise origin.refusal(
         "drafter.kind", f"'{kind}', which cannot be trained: {why}", one_of(trainable()), "choose one of these kinds"

@@ -1,5 +1,6 @@
 """Losses that a training cannot have, refused before any work."""
 
+from speccompile.drafters import FAMILIES
 from speccompile.plan.refusal import Origin, one_of, shown
 from speccompile.plan.training_plan import LossPlan
 
@@ -7,7 +8,9 @@ LOSSES = ("ce", "fkl", "rkl", "jsd", "tvd", "nla", "hybrid")
 DEPTH_WEIGHTS = ("decay", "dpace")
 CONTEXTS = ("target", "drafter", "mixed")
 
-KINDS_WITH_OWN_TEXT = frozenset({"model"})
+KINDS_WITH_OWN_TEXT = frozenset(
+    kind for kind, family in FAMILIES.items() if family.training is not None and family.training.own_text
+)
 """Drafters that read tokens alone, and so can go on from a prompt without the target."""
 
 

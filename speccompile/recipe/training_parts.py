@@ -13,6 +13,7 @@ from speccompile.plan.refusal import Origin, one_of, shown
 from speccompile.plan.training_plan import EvaluatePlan, LossPlan, SchedulePlan, TrainingPlan
 from speccompile.recipe.decide import DECODING
 from speccompile.recipe.schema import Recipe
+from speccompile.recipe.training_kind import SEVERAL, trained_as
 from speccompile.recipe.training_losses import CONTEXTS, DEPTH_WEIGHTS, LOSSES, check_loss
 from speccompile.recipe.training_schema import Evaluate, Loss, Save, Schedule, Train
 
@@ -90,7 +91,7 @@ def decide_loss(
     _mean("loss.beta", loss.beta, word == "jsd", "train.loss.kind jsd", origin)
     _mean("loss.share", loss.share, contexts == "mixed", "train.loss.contexts mixed", origin)
     _mean("loss.anchors", loss.anchors, training.anchors > 0, "drafters whose blocks cost a pass each", origin)
-    _mean("loss.drop", loss.drop, kind == "models", "drafter.kind models", origin)
+    _mean("loss.drop", loss.drop, trained_as(kind) != kind, f"drafter.kind {one_of(SEVERAL)}", origin)
     _mean("loss.depth_weights", loss.depth_weights, not is_even, "drafters whose drafts depend on their depth", origin)
     _mean("loss.decay", loss.decay, weights == "decay" and not is_even, "train.loss.depth_weights decay", origin)
     plan = LossPlan(
@@ -104,7 +105,7 @@ def decide_loss(
         anchors=loss.anchors or min(training.anchors, scale.anchors),
         drop=_drop(loss, recipe),
     )
-    check_loss(plan, "model" if kind == "models" else kind, packing, origin)
+    check_loss(plan, trained_as(kind), packing, origin)
     return plan
 
 

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
-from speccompile.recipe.section import Section, optional
+from speccompile.plan.section import Section, optional
 
 SHARE, FILE = HELD_OUT_FORMS = ("(share)", "(file)")
 TRAIN_EXAMPLE = "{data: {kind: text, files: [docs]}, schedule: {seconds: 600}}"

@@ -51,7 +51,7 @@ class Source:
 
     @classmethod
     def of(cls, recipe: Recipe, overrides: tuple[str, ...], plan: TrainingPlan) -> "Source":
-        several = recipe.drafter is not None and recipe.drafter.kind == "models"
+        several = recipe.drafter is not None and recipe.drafter.models is not None
         drafter = json.dumps({"kind": plan.kind, "tokens": plan.evaluate.depth})
         return cls(recipe.origin.path, overrides, (f"drafter={drafter}",) if several else ())
 

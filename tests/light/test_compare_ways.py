@@ -4,7 +4,7 @@ import pytest
 
 from speccompile.drafters import FAMILIES, WEIGHTED
 from speccompile.errors import RecipeError, UsageError
-from speccompile.measure.compare.ways import DEFAULTS, Way, check_ground, default_ways, read_ways, replaced
+from speccompile.measure.compare.ways import OWN, Way, check_ground, default_ways, read_ways, replaced
 from speccompile.measure.tune.space import Source
 
 MODEL = {"kind": "model", "model": "drafter"}
@@ -32,8 +32,9 @@ def test_every_kind_that_needs_no_training_has_a_default_way():
         if kind not in WEIGHTED and kind != "none" and "model" not in (family.needs or {})
     }
     assert {"prompt_lookup", "layer_skip"} <= free
-    assert free <= {default.kind for default in DEFAULTS}
-    assert len({default.name for default in DEFAULTS}) == len(DEFAULTS)
+    assert free <= {kind for kind, family in FAMILIES.items() if family.tried}
+    tried = [*OWN, *(each for family in FAMILIES.values() for each in family.tried)]
+    assert len({each.name for each in tried}) == len(tried)
 
 
 def test_default_ways_of_a_recipe_without_a_drafter_need_no_training(source):

@@ -12,6 +12,7 @@ from pathlib import Path
 import grimp
 import pytest
 
+from speccompile.drafters import FAMILIES
 from speccompile.runtime import Generation
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -163,3 +164,24 @@ def test_no_modules_import_each_other() -> None:
     while free := {module for module, imported in left.items() if not imported & left.keys()}:
         left = {module: imported for module, imported in left.items() if module not in free}
     assert sorted(left) == []
+
+
+def asked_by_name(file: Path) -> list[str]:
+    """Comparisons of something with the name of a drafting method."""
+    found = []
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Compare):
+            about, parts = ast.unparse(node.left), [node.left, *node.comparators]
+        elif isinstance(node, ast.match_case):
+            about, parts = "kind", [node.pattern]
+        else:
+            continue
+        named = {each.value for part in parts for each in ast.walk(part) if isinstance(each, ast.Constant)}
+        if "kind" in about and named & FAMILIES.keys():
+            found.append(f"{name_of(file)}: {ast.unparse(node)}")
+    return found
+
+
+def test_nothing_outside_of_drafters_asks_for_a_method_by_its_name() -> None:
+    outside = [file for file in (ROOT / "speccompile").rglob("*.py") if "drafters" not in file.parts]
+    assert [place for file in outside for place in asked_by_name(file)] == []

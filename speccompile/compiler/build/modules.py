@@ -42,7 +42,7 @@ def window_tree(plan: Plan) -> Tree | None:
     if parents is None or not plan.drafter.tokens:
         return None
     tree = Tree(parents)
-    return merged([tree] * len(plan.drafter.models)) if plan.drafter.kind == "models" else tree
+    return merged([tree] * len(plan.drafter.models)) if len(plan.drafter.models) > 1 else tree
 
 
 def script_tree(plan: Plan) -> Tree | None:

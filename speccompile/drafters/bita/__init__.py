@@ -2,7 +2,7 @@
 
 from speccompile.drafters.bita.dialects import BITA, DIALECTS
 from speccompile.drafters.bita.reading import read
-from speccompile.drafters.family import CERTAIN_CHAINS, MASKS, Family, Training
+from speccompile.drafters.family import CERTAIN_CHAINS, MASKS, Family, Refused, Training
 from speccompile.drafters.sizes import Size
 
 FAMILY = Family(
@@ -14,6 +14,7 @@ FAMILY = Family(
     needs={"model": ("the folder of the mask tokens and the prefix", "demo/masks")},
     graphs="fused",
     reads_caches=True,
+    target_states=Refused("whose trained keys and values stand before those of every layer", "pass"),
     dialects=DIALECTS,
     read=read,
     training=Training(sizes={"prompts": Size(16)}, dialects=(BITA,), depth=4, anchors=64, bounded=True, rate=3e-2),

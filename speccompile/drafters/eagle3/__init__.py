@@ -18,6 +18,7 @@ FAMILY = Family(
     dialects=DIALECTS,
     read=read,
     training=Training(
+        says_taps=True,
         sizes=layer_sizes(1, narrow=True),
         dialects=(SPECFORGE, SPECULATORS),
         depth=3,

@@ -1,6 +1,6 @@
 """Lookahead decoding (Fu et al. 2024): the target's own guesses at tokens ahead, and a pool of what they became."""
 
-from speccompile.drafters.family import Family, certain
+from speccompile.drafters.family import Family, Tried, certain
 
 FAMILY = Family(
     "lookahead",
@@ -9,4 +9,9 @@ FAMILY = Family(
     # What an approximate method accepts depends on what is drafted, and that on everything that the pool has seen.
     (certain(("static",), ("exact",)),),
     successors=1,
+    sizes=tuple(
+        {"window": window, "level": level, "guesses": guesses}
+        for window, level, guesses in ((2, 3, 2), (2, 4, 1), (3, 3, 3), (4, 4, 4), (7, 5, 7))
+    ),
+    tried=(Tried("lookahead"),),
 )

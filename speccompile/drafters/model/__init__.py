@@ -10,5 +10,6 @@ FAMILY = Family(
     (*GROWING, certain(("chain",), ("bild",))),
     weights=OWN,
     needs={"model": ("the model", "demo/drafter")},
-    training=Training(sizes=SIZES, dialects=("Hugging Face",), even=True),
+    training=Training(sizes=SIZES, dialects=("Hugging Face",), even=True, own_text=True),
+    elsewhere="and this version drafts for a drafter by looking up in the text alone",
 )

@@ -9,4 +9,5 @@ FAMILY = Family(
     (certain(FIXED, ("exact",)), certain(FIXED, ("typical", "top_k"))),
     weights=OWN,
     needs={"models": ("the models", "[demo/drafter, demo/other]")},
+    trains_as="model",
 )

@@ -2,4 +2,4 @@
 
 from speccompile.drafters.family import Family, certain
 
-FAMILY = Family("none", "no drafter: autoregressive decoding", (), (certain(("chain",), ("exact",)),))
+FAMILY = Family("none", "no drafter: autoregressive decoding", (), (certain(("chain",), ("exact",)),), drafts=False)

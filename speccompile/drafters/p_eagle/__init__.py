@@ -19,6 +19,7 @@ FAMILY = Family(
     dialects=DIALECTS,
     read=read,
     training=Training(
+        says_taps=True,
         sizes=SIZES,
         dialects=(SPECULATORS,),
         depth=8,

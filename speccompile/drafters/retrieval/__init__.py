@@ -1,7 +1,7 @@
 """Drafts from an index over a corpus (REST, He et al. 2023), or from a proposer of the user's: the host gives them, and
 no graph drafts."""
 
-from speccompile.drafters.family import Family, certain
+from speccompile.drafters.family import Family, GivenIndex, Tried, certain
 
 FAMILY = Family(
     "retrieval",
@@ -13,4 +13,6 @@ FAMILY = Family(
         certain(("chain",), ("lenience",)),
     ),
     by_host=True,
+    elsewhere="whose drafts come from the host, in the place of a graph's",
+    tried=(Tried("retrieval", {"index": GivenIndex()}),),
 )

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from speccompile.drafters import FAMILIES, WEIGHTED
+from speccompile.drafters.family import FirstLayers, GivenIndex, Tried
 from speccompile.errors import RecipeError, UsageError
 from speccompile.measure.tune.space import Source
 from speccompile.progress import LOGGER
@@ -28,68 +29,35 @@ class Way:
     settings: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class FirstLayers:
-    """So many of the target's layers, as a share of all of them."""
-
-    share: float
-
-
-class GivenIndex:
-    """The folder of --index."""
-
-
-@dataclass(frozen=True)
-class Default:
-    """A way that is tried where no file says which. {own} in `name` stands for the recipe's own drafter.
-
-    kind: of drafter; None for the recipe's own. keys: of the section `drafter`; of the recipe's own, those that change.
-    """
-
-    name: str
-    kind: str | None
-    keys: Mapping[str, Any]
-
-
-DEFAULTS = (
-    Default("{own}", None, {}),
-    Default("{own}-tokens-2", None, {"tree": None, "tokens": 2}),
-    Default("{own}-tokens-4", None, {"tree": None, "tokens": 4}),
-    Default("{own}-tokens-8", None, {"tree": None, "tokens": 8}),
-    Default("{own}-tree-2.2.1", None, {"tokens": None, "tree": [2, 2, 1]}),
-    Default("{own}-tree-12", None, {"tokens": None, "tree": {"depth": 5, "top_k": 4, "nodes": 12}}),
-    Default("{own}-then-lookup", None, {"then": "prompt_lookup"}),
-    Default("{own}-or-lookup", None, {"gate": {"kind": "prompt_lookup", "match": 5}}),
-    Default("{own}-by-lookup", None, {"drafter": {"kind": "prompt_lookup", "tokens": 4}}),
-    Default("prompt_lookup-4", "prompt_lookup", {"tokens": 4}),
-    Default("prompt_lookup-10", "prompt_lookup", {"tokens": 10}),
-    Default("prompt_lookup-tree", "prompt_lookup", {"tree": [2, 1, 1, 1]}),
-    Default("suffix-8", "suffix", {"tokens": 8}),
-    Default("suffix-tree", "suffix", {"tree": {"depth": 8, "top_k": 2, "nodes": 12}}),
-    Default("suffix-answers", "suffix", {"tokens": 8, "remember": 4096}),
-    Default("token_recycling-24", "token_recycling", {"nodes": 24}),
-    Default("retrieval", "retrieval", {"index": GivenIndex()}),
-    Default("layer_skip-half", "layer_skip", {"layers": FirstLayers(1 / 2), "tokens": 4}),
-    Default("layer_skip-quarter", "layer_skip", {"layers": FirstLayers(1 / 4), "tokens": 4}),
-    Default("lookahead", "lookahead", {}),
-    Default("jacobi-4", "jacobi", {"tokens": 4}),
+LOOKUP = next(kind for kind, family in FAMILIES.items() if family.looks_up)
+OWN = (
+    Tried("{own}"),
+    Tried("{own}-tokens-2", {"tree": None, "tokens": 2}),
+    Tried("{own}-tokens-4", {"tree": None, "tokens": 4}),
+    Tried("{own}-tokens-8", {"tree": None, "tokens": 8}),
+    Tried("{own}-tree-2.2.1", {"tokens": None, "tree": [2, 2, 1]}),
+    Tried("{own}-tree-12", {"tokens": None, "tree": {"depth": 5, "top_k": 4, "nodes": 12}}),
+    Tried("{own}-then-lookup", {"then": LOOKUP}),
+    Tried("{own}-or-lookup", {"gate": {"kind": LOOKUP, "match": 5}}),
+    Tried("{own}-by-lookup", {"drafter": {"kind": LOOKUP, "tokens": 4}}),
 )
-"""Those whose kind this version has, and whose keys can be filled in for the recipe, are tried. A variant of the
-recipe's own drafter that the recipe cannot have is passed over; any other says in its row why it cannot be."""
+"""Of the recipe's own drafter, {own}, whose keys change. One that the recipe cannot have is passed over; one of those
+that each kind names for itself says in its row why it cannot be."""
 
 
 def default_ways(source: Source, index: Path | None = None) -> list[Way]:
-    """The table above for a recipe, each drafter once. index: a folder that `speccompile index` has written."""
+    """The ways of the recipe's own drafter and of all kinds, each drafter once. index: of `speccompile index`."""
     found: list[Way] = []
     plans: list[DrafterPlan] = []
-    for default in DEFAULTS:
-        way = _own(source, default) if default.kind is None else _other(source, default, index)
+    others = [(kind, each) for kind, family in FAMILIES.items() for each in family.tried]
+    for kind, tried in [*((None, each) for each in OWN), *others]:
+        way = _own(source, tried) if kind is None else _other(source, kind, tried, index)
         if way is None or way.name in [each.name for each in found]:
             continue
         try:
             drafter = source.planned(*way.settings).drafter
         except RecipeError as error:
-            if default.kind is None:
+            if kind is None:
                 LOGGER.info("%s is passed over: %s", way.name, error)
                 continue
         else:
@@ -107,31 +75,29 @@ def replaced(source: Source, section: Mapping[str, Any]) -> tuple[str, ...]:
     return (f"drafter={json.dumps(section)}", *(() if weighted else source.unweighted_settings()))
 
 
-def _own(source: Source, default: Default) -> Way | None:
+def _own(source: Source, tried: Tried) -> Way | None:
     """None without a drafter in the recipe, or one that does not know these keys."""
     if not source.plan.drafter.tokens:
         return None
     written = source.recipe.drafter or Drafter()
-    changed = {key: value for key, value in default.keys.items() if value is not None or _is_set(written, key)}
+    changed = {key: value for key, value in tried.keys.items() if value is not None or _is_set(written, key)}
     settings = tuple(f"drafter.{key}={json.dumps(value)}" for key, value in changed.items())
-    return Way(default.name.format(own=source.plan.drafter.kind), settings)
+    return Way(tried.name.format(own=source.plan.drafter.kind), settings)
 
 
 def _is_set(written: Drafter, key: str) -> bool:
     return getattr(written, key, None) is not None
 
 
-def _other(source: Source, default: Default, index: Path | None) -> Way | None:
-    """None for a kind that this version lacks, and where a key cannot be filled in."""
-    if default.kind not in FAMILIES:
-        return None
-    section: dict[str, Any] = {"kind": default.kind}
-    for key, value in default.keys.items():
+def _other(source: Source, kind: str, tried: Tried, index: Path | None) -> Way | None:
+    """None where a key cannot be filled in."""
+    section: dict[str, Any] = {"kind": kind}
+    for key, value in tried.keys.items():
         filled = _filled(value, source, index)
         if filled is None:
             return None
         section[key] = filled
-    return Way(default.name, replaced(source, section))
+    return Way(tried.name, replaced(source, section))
 
 
 def _filled(value: Any, source: Source, index: Path | None) -> Any:
@@ -173,9 +139,9 @@ def _way(path: Path, name: Any, value: Any, source: Source) -> Way:
             hint="autoregression is always there; call others by other names",
         )
     match value:
-        case {"kind": "none"}:
+        case {"kind": str(kind)} if kind in FAMILIES and not FAMILIES[kind].drafts:
             raise UsageError(
-                f"--ways {path}, {name}: received kind none, expected a way of drafting",
+                f"--ways {path}, {name}: received kind {kind}, expected a way of drafting",
                 hint=f"{AUTOREGRESSIVE} is always there: remove the line",
             )
         case dict() if value and all(isinstance(key, str) for key in value):

@@ -7,6 +7,7 @@ from itertools import product
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from speccompile.drafters import FAMILIES
 from speccompile.measure.bench.costs import Costs
 from speccompile.measure.tune.elimination import ATTENTION, MLP, Elimination, Judged, PassCosts, halves_of
 from speccompile.measure.tune.space import Shape
@@ -17,7 +18,8 @@ from speccompile.progress import counted, step
 if TYPE_CHECKING:
     from speccompile.compiler.build.agreement import Agreement
 
-KIND = "layer_skip"
+SEARCHED = [kind for kind, family in FAMILIES.items() if "layers" in family.keys]
+"""Kinds that draft with layers of the target."""
 SECONDS = 120.0
 """Of a search, where nothing else is asked for."""
 MEASURED = 2

@@ -11,7 +11,7 @@ from speccompile.errors import UsageError
 from speccompile.machine.pool import HERE, Pool, Task, run_all
 from speccompile.machine.system import available_cores
 from speccompile.measure.tune.check import Check, check
-from speccompile.measure.tune.halves import KIND, SECONDS, LayerSearch, search_layers
+from speccompile.measure.tune.halves import SEARCHED, SECONDS, LayerSearch, search_layers
 from speccompile.measure.tune.predict import Candidate, Line, choose
 from speccompile.measure.tune.search import Search
 from speccompile.measure.tune.space import Shape, Source, precisions, shapes
@@ -113,11 +113,11 @@ class Job:
                 f"--temperature: received {options.temperature:g}, expected 0: the recipe's decoding is greedy",
                 hint="add --set decoding=sampling, or leave --temperature out",
             )
-        if options.search_seconds is not None and source.plan.drafter.kind != KIND:
+        if options.search_seconds is not None and source.plan.drafter.layers is None:
             raise UsageError(
                 f"--search-seconds: received {options.search_seconds:g}, expected nothing: drafter.kind "
                 f"{source.plan.drafter.kind} has no layers to search for",
-                hint=f"leave --search-seconds out, or tune a recipe whose drafter.kind is {KIND}",
+                hint=f"leave --search-seconds out, or tune a recipe whose drafter.kind is {one_of(SEARCHED)}",
             )
         wanted, words = shapes(source, options.drafts, options.trees), precisions(source, options.precisions)
         return cls(source, options, tuple(wanted), tuple(words), tuple(_prompts(source, options.prompts)))
@@ -150,7 +150,7 @@ class Job:
     def _search_layers(self, trials: Trials) -> LayerSearch | None:
         """Where layers are to be searched: from here on the trials are of what was found."""
         seconds = SECONDS if self.options.search_seconds is None else self.options.search_seconds
-        if self.source.plan.drafter.kind != KIND or not seconds:
+        if self.source.plan.drafter.layers is None or not seconds:
             return None
         found = search_layers(trials, self.shapes, seconds)
         trials.source = Source.read(self.source.path, [*self.source.overrides, found.setting])

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from speccompile.drafters import WEIGHTED
+from speccompile.drafters import FAMILIES, WEIGHTED
 from speccompile.errors import RecipeError, UsageError
 from speccompile.plan.refusal import one_of
 from speccompile.progress import LOGGER
@@ -18,14 +18,6 @@ DRAFTS = (1, 2, 3, 4, 5, 6, 8)
 """Drafts of a chain. Of `models`, where every number needs a bundle of its own, the recipe's alone."""
 TREES = ("[2,1]", "[2,2,1]", "eagle-25", '{"depth":5,"top_k":4,"nodes":12}')
 """As a recipe writes them. A CPU pays for every node, so most are small."""
-SIZES: dict[str, tuple[dict[str, int], ...]] = {
-    "token_recycling": tuple({"nodes": nodes} for nodes in (8, 12, 16, 24, 40)),
-    "lookahead": tuple(
-        {"window": window, "level": level, "guesses": guesses}
-        for window, level, guesses in ((2, 3, 2), (2, 4, 1), (3, 3, 3), (4, 4, 4), (7, 5, 7))
-    ),
-}
-"""Of kinds with a tree of their own: the keys that size it. Small ones again."""
 BACKEND, PROVIDER = "onnxruntime", "cpu"
 
 T = TypeVar("T")
@@ -94,7 +86,7 @@ class Source:
     @property
     def is_chain(self) -> bool:
         """Whether a number of drafts makes one branch: several models make one each."""
-        return self.plan.drafter.kind != "models"
+        return len(self.plan.drafter.models) <= 1
 
     def shape_settings(self, shape: Shape) -> tuple[str, ...]:
         """What makes the recipe's drafter draft this."""
@@ -146,7 +138,7 @@ def shapes(source: Source, drafts: Sequence[int], trees: Sequence[str]) -> list[
 
 
 def _usual(source: Source) -> list[Shape]:
-    sizes = [Shape(keys=tuple(size.items())) for size in SIZES.get(source.plan.drafter.kind, ())]
+    sizes = [Shape(keys=tuple(size.items())) for size in FAMILIES[source.plan.drafter.kind].sizes]
     if "tree" not in DRAFTER_KEYS[source.plan.drafter.kind] and sizes:
         return [*sizes, _own_shape(source)]
     chains = [Shape(drafts=each) for each in (DRAFTS if source.is_chain else ())]

@@ -54,5 +54,4 @@ def _constant_parents(manifest: Manifest) -> tuple[int, ...] | None:
         return None
     drafter = manifest.plan["drafter"]
     tree = Tree(tuple(drafter["tree"]["parents"]))
-    models = len(drafter["models"]) if drafter["kind"] == "models" else 1
-    return merged([tree] * models).parents
+    return merged([tree] * max(1, len(drafter["models"]))).parents

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from speccompile.drafters import NONE
 from speccompile.errors import UnsupportedModelError, UsageError
 from speccompile.plan.plan import DrafterPlan, EnginePlan, Plan, PrecisionPlan, ProvePlan, VerifyPlan
 from speccompile.plan.training_plan import TrainingPlan
@@ -25,7 +26,7 @@ def answer_plan(plan: TrainingPlan) -> Plan:
     return Plan(
         name=f"{plan.name}-answers",
         target=plan.target,
-        drafter=DrafterPlan("none", 0, NO_TREE),
+        drafter=DrafterPlan(NONE, 0, NO_TREE),
         decoding="sampling" if plan.data.temperature else "greedy",
         graphs="separate",
         verify=VerifyPlan("exact", exact=True, parameters={}),

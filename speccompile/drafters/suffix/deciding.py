@@ -1,10 +1,11 @@
 """The keys of drafter.kind suffix -> what it looks for, how much it drafts, and what it keeps."""
 
+from collections.abc import Mapping
+from typing import Any
+
+from speccompile.drafters.family import Asked
 from speccompile.plan.plan import SuffixPlan
 from speccompile.plan.refusal import Origin
-from speccompile.recipe.capabilities import EXACT_METHODS
-from speccompile.recipe.rules import verify_method
-from speccompile.recipe.schema import Cache, Drafter, Recipe
 
 MATCH = 8
 """Tokens of the longest suffix: on the demo, 16 and 32 accept no more, and each costs a pass over the text."""
@@ -14,14 +15,14 @@ LEAST_LANE = 64
 """Tokens of a ring that each row of a batch has at least: fewer hold no answer."""
 
 
-def decide_suffix(recipe: Recipe, is_chain: bool, tokens: int) -> SuffixPlan:
-    """tokens: the most drafts. Raises RecipeError for keys that do not go together, or with the batch."""
-    written, origin = recipe.drafter or Drafter(), recipe.origin
+def decide(asked: Asked) -> Mapping[str, Any]:
+    """Raises RecipeError for keys that do not go together, or with the batch."""
+    written, origin, is_chain = asked.written, asked.origin, asked.tree.kind == "chain"
     look_again = bool(written.look_again)
     if look_again and not is_chain:
         hint = "remove drafter.look_again, or set drafter.tree to chain"
         raise origin.refusal("drafter.look_again", "true beside a tree", "it with a chain alone", hint)
-    factor, offset = 0.0, float(tokens)  # no limit beside that
+    factor, offset = 0.0, float(asked.tokens)  # no limit beside that
     if written.factor is not None or written.offset is not None:
         factor = FACTOR if written.factor is None else written.factor
         offset = OFFSET if written.offset is None else written.offset
@@ -30,22 +31,22 @@ def decide_suffix(recipe: Recipe, is_chain: bool, tokens: int) -> SuffixPlan:
         key = "offset" if written.factor is None else "factor"
         received = f"{factor} tokens for each of a match and {offset} more, which drafts nothing"
         raise origin.refusal(f"drafter.{key}", received, f"one token or more for a match of {match}", f"raise {key}")
-    _check_ring(written.remember or 0, recipe, origin)
-    return SuffixPlan(match, factor, offset, look_again, written.remember or 0)
+    _check_ring(written.remember or 0, asked)
+    return {"suffix": SuffixPlan(match, factor, offset, look_again, written.remember or 0)}
 
 
-def _decide_match(written: Drafter, origin: Origin) -> int:
-    match = written.match or MATCH
+def _decide_match(written: Any, origin: Origin) -> int:
+    match: int | list[int] = written.match or MATCH
     if isinstance(match, list):
         expected = "the most tokens alone: any number of them is a match here"
         raise origin.refusal("drafter.match", str(match), expected, f"set it to {match[1]}")
     return match
 
 
-def _check_ring(remember: int, recipe: Recipe, origin: Origin) -> None:
-    method, batch_size = verify_method(recipe), (recipe.cache or Cache()).batch_size or 1
-    if remember and method not in EXACT_METHODS:
-        received = f"{remember}, beside verify.method {method}"
+def _check_ring(remember: int, asked: Asked) -> None:
+    origin, batch_size = asked.origin, asked.batch_size
+    if remember and asked.method != "exact":
+        received = f"{remember}, beside verify.method {asked.method}"
         expected = "nothing there: what that accepts depends on the drafts, and would on all earlier answers"
         raise origin.refusal("drafter.remember", received, expected, "remove it, or set verify.method to exact")
     if remember and remember // batch_size < LEAST_LANE:
