@@ -18,7 +18,7 @@ from speccompile.drafters import FAMILIES
 from speccompile.errors import SpeccompileError, TrainingError
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.recipe.training import plan_training
-from speccompile.recipe.training_kind import MODELS, trainable
+from speccompile.recipe.training_kind import SEVERAL, trainable
 from speccompile.recipe.training_output import MADE_BY, REPORT
 from speccompile.train import run
 from speccompile.train.curves import read_curves
@@ -67,7 +67,7 @@ def trained(path: Path, *overrides: str, restart: bool = False) -> Report:
     return report
 
 
-NEW = [kind for kind in trainable() if kind != MODELS and FAMILIES[kind].training.makes_new]
+NEW = [kind for kind in trainable() if kind not in SEVERAL and FAMILIES[kind].training.makes_new]
 
 
 @pytest.mark.parametrize("kind", NEW)

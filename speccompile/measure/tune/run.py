@@ -16,6 +16,7 @@ from speccompile.measure.tune.predict import Candidate, Line, choose
 from speccompile.measure.tune.search import Search
 from speccompile.measure.tune.space import Shape, Source, precisions, shapes
 from speccompile.measure.tune.trial import Trials
+from speccompile.plan.refusal import one_of
 
 COST_REPEATS = 40
 
