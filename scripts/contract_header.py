@@ -31,6 +31,7 @@ CONSTANTS = {
         "FORMAT": "kFormat", "MANIFEST": "kManifest", "LOCK": "kLock", "PROOF": "kProof", "TOKENIZER": "kTokenizer",
         "CHAT": "kChat",
     },
+    "speccompile.bundle.acceptance": {"KEY": "kAcceptance"},
     "speccompile.bundle.hashes": {"HASHES": "kHashes"},
     "speccompile.bundle.cache": {
         "FOLDER": "kCacheFolder", "LIMIT": "kCacheLimit", "DEFAULT_LIMIT": "kDefaultCacheLimit", "ENTRY": "kCacheEntry",

@@ -22,6 +22,9 @@ inline constexpr const char* kProof = "proof.json";
 inline constexpr const char* kTokenizer = "tokenizer/tokenizer.json";
 inline constexpr const char* kChat = "tokenizer/chat.json";
 
+// speccompile.bundle.acceptance
+inline constexpr const char* kAcceptance = "acceptance";
+
 // speccompile.bundle.hashes
 inline constexpr const char* kHashes = "hashes.json";
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from speccompile import native
 from speccompile.bundle import manifest as names
+from speccompile.bundle.acceptance import measured
 from speccompile.bundle.manifest import EngineEntry, Manifest
 from speccompile.bundle.reader import open_bundle
 from speccompile.errors import EngineError, PromptError, UsageError
@@ -101,6 +102,8 @@ class Bundle:
         chat = read_chat(opened.path(names.CHAT)) if names.CHAT in opened.hashes.files else None
         tokenizer = opened.hashes.files[names.TOKENIZER].blake3 if opened.manifest.tokenizer else ""
         bundle = cls(opened.manifest, running, entry, text, chat, found, tokenizer)
+        if proposer is None and (seen := measured(opened.proof, entry.name, opened.manifest.depth)):
+            bundle._loop.drafting.pace.expect(seen)
         bundle.grammars = Grammars(opened.manifest, opened.path(names.TOKENIZER) if tokenizer else None, tokenizer)
         if entry.provider == "cpu":
             known = known_exactness(opened.folder, entry, running.threads)

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from speccompile.errors import UsageError
+from speccompile.errors import BundleError, UsageError
+from speccompile.runtime import Bundle
 from tests.native import native_api
+from tests.native.native_api import NativeBundle
 from tests.native.side_by_side import SideBySide
 from tests.native.toy_onnx import CHUNK, DRAFTS, MAX_LENGTH, VOCABULARY, continuation, write_arithmetic_bundle
 
@@ -211,3 +213,25 @@ def test_rows_that_have_ended_stay_so_when_the_others_are_cancelled(opened):
         session.step()
     assert [row["finish_reason"] for row in session.results()] == ["stop", "cancelled"]
     assert session.result(0)["token_ids"] == continuation(prompt(4), 2)
+
+
+def proof_of(**acceptance: object) -> dict[str, object]:
+    return {"engines": [{"engines": ["onnxruntime-cpu"], "acceptance": acceptance}]}
+
+
+def test_what_a_proof_says_of_drafts_changes_no_token(tmp_path, native_library, onnxruntime_library):
+    seen = proof_of(rounds=50, drafted=50, tried=[50, 40, 30], accepted=[40, 30, 20])
+    folder = write_arithmetic_bundle(tmp_path / "b", proof=seen)
+    both = SideBySide(folder, native_library, onnxruntime_library)
+    (row,) = both.check([prompt(9)], max_new_tokens=30)
+    assert row.token_ids == continuation(prompt(9), 30)
+
+
+def test_a_proof_of_other_depths_is_refused_by_both(tmp_path, native_library, onnxruntime_library):
+    seen = proof_of(rounds=50, drafted=50, tried=[50, 40], accepted=[40])
+    folder = write_arithmetic_bundle(tmp_path / "b", proof=seen)
+    said = "proof.json: acceptance of the engine 'onnxruntime-cpu' has counts of 2 and 1 depths, expected 3"
+    with pytest.raises(BundleError, match=said):
+        Bundle.open(folder)
+    with pytest.raises(BundleError, match=said):
+        NativeBundle(folder, library=native_library, onnxruntime=onnxruntime_library).session()

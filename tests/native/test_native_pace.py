@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from speccompile.bundle.acceptance import Measured
 from speccompile.runtime.rounds.pace import Pace
 
 ACCEPTS = {
@@ -30,10 +31,22 @@ class Recorded:
         self.events.append({name: list(values) if len(values) > 1 else values[0]})
         getattr(self.pace, name)(*values)
 
+    def expect(self, dice: Random, depth: int) -> None:
+        measured = drawn_acceptance(dice, depth)
+        self.events.append({"expect": measured.to_json()})
+        self.pace.expect(measured)
+
     def ask(self, name: str, *values: Any) -> int:
         self.events.append({name: list(values) if len(values) > 1 else values[0]})
         self.decisions.append(getattr(self.pace, name)(*values))
         return self.decisions[-1]
+
+
+def drawn_acceptance(dice: Random, depth: int) -> Measured:
+    rounds, chance = dice.choice([3, 60, 700]), dice.random()
+    drafted = dice.randrange(rounds + 1)
+    tokens = ((1 + sum(dice.random() < chance for _ in range(depth)), depth) for _ in range(drafted))
+    return Measured.of([*tokens, *[(1, 0)] * (rounds - drafted)], depth, is_chain=True)
 
 
 def session(recorded: Recorded, accepts: dict[int, int], fused: bool, dice: Random) -> None:
@@ -88,6 +101,8 @@ def test_it_decides_as_in_python(native_build, kind, fused):
     accepts, events, decisions = ACCEPTS[kind], [], []
     for seed in range(SESSIONS):
         recorded = Recorded(Pace(accepts, fused=fused), [{"new": accepts, "fused": fused}])
+        if seed % 2:
+            recorded.expect(Random(seed), max(accepts.values()))
         session(recorded, accepts, fused, Random(seed))
         events += recorded.events
         decisions += recorded.decisions

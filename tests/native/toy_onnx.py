@@ -8,9 +8,10 @@ The drafter says the same, but at every fourth place, from a cache of its own. W
 target says the first that is, counted on from what it would have said.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -286,6 +287,7 @@ def write_arithmetic_bundle(
     drafts: bool = True,
     tells_windows: bool = False,
     rows: int = 3,
+    proof: Mapping[str, Any] | None = None,
     **changes: object,
 ) -> Path:
     """The folder of such a bundle. tells_windows: logits depend on how many rows a window has, and how wide it is.
@@ -310,5 +312,5 @@ def write_arithmetic_bundle(
             (writer.folder / files[name]).write_bytes(model)
         (writer.folder / "tokenizer").mkdir()
         toy_tokenizer().save(str(writer.folder / "tokenizer" / "tokenizer.json"))
-        writer.finish(made, {}, {})
+        writer.finish(made, {}, dict(proof or {}))
     return output

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import nn
 
+from speccompile.bundle import acceptance
 from speccompile.bundle.manifest import TOKENIZER, Manifest
 from speccompile.bundle.prompts import read_prompts
 from speccompile.compiler.build.lowered import form_and_precision
@@ -128,6 +129,8 @@ def _prove_engine(
             cases = list(tokens.cases(bundle, prompts, speculative, [Generation(**each) for each in alone]))
             ties = [tie for case in cases if (tie := tokens.check_equal(bundle, case))]
             row = tokens.summary(cases, ties)
+            if plan.prove.prompts is not None and manifest.tokens:  # random tokens say nothing of texts
+                row[acceptance.KEY] = tokens.acceptance_of(speculative, manifest).to_json()
             if seeds.applies(bundle):
                 row["seeds"] = seeds.check(bundle, prompts, plan.prove.max_new_tokens)
             del bundle

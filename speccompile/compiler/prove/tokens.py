@@ -6,6 +6,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from speccompile.bundle.acceptance import Measured
+from speccompile.bundle.manifest import Manifest
 from speccompile.compiler.prove.filters import Reference
 from speccompile.compiler.prove.noise import rounding, within_noise
 from speccompile.errors import ProofError
@@ -93,6 +95,12 @@ def written(
             found += bundle.generate_batch(group, **way, **options)
             advance(len(group))
     return found
+
+
+def acceptance_of(speculative: Sequence[Generation], manifest: Manifest) -> Measured:
+    """How far the drafts of all rounds came true, every round having had all that there were."""
+    rounds = [each for one in speculative for each in zip(one.path_lengths, one.draft_lengths, strict=True)]
+    return Measured.of(rounds, manifest.depth, is_chain=manifest.tree == "chain")
 
 
 def cases(

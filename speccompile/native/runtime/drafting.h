@@ -41,6 +41,8 @@ class Drafting {
 
   // Who drafts from now on where no graph does, or in its place wherever it has drafts; empty for nobody.
   void propose_with(Proposer proposer);
+  // How far drafts came true elsewhere, before the first batch.
+  void expect(const Measured& measured) { pace_->expect(measured); }
   // A batch begins.
   void begin(const Rows& rows, bool speculative, bool adaptive);
   // Whether the next run drafts as it verifies.

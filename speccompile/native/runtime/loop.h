@@ -21,6 +21,8 @@ class Loop {
 
   // Who drafts from now on, where no graph does; empty for nobody.
   void propose_with(Proposer proposer) { drafting_.propose_with(std::move(proposer)); }
+  // How far drafts came true elsewhere, before the first batch.
+  void expect(const Measured& measured) { drafting_.expect(measured); }
   // A batch begins; the next `step` is its prefill. adaptive: rounds draft as much as pays, wherever that changes no token.
   void begin(Rows& rows, bool speculative, bool adaptive);
   // The prefill, or a round, rows updated; nothing once every row has ended.

@@ -11,6 +11,8 @@ namespace spc {
 Pace::Pace(std::map<int, int> accepts, bool fused)
     : speed_(std::move(accepts), fused), width_(speed_.full), gap_(kFirstGap), waited_(kFirstGap) {}
 
+void Pace::expect(const Measured& measured) { speed_.acceptance.expect(measured); }
+
 int Pace::begin(int64_t prompt, int64_t room) {
   lost_ -= kTrialShare * speed_.single.typical * taken_;
   room_ = static_cast<double>(room);

@@ -18,6 +18,8 @@ class Policy {
  public:
   virtual ~Policy() = default;
 
+  // How far drafts came true elsewhere, before anything is known here.
+  virtual void expect(const Measured& measured) = 0;
   // A generation begins: tokens of its prompt, and that it may add. Returns what `choose` would: whether the drafter
   // reads the prompt.
   virtual int begin(int64_t prompt, int64_t room) = 0;
@@ -40,6 +42,7 @@ class Pace : public Policy {
   // As `Speed`.
   Pace(std::map<int, int> accepts, bool fused);
 
+  void expect(const Measured& measured) override;
   int begin(int64_t prompt, int64_t room) override;
   int choose(int64_t lag) override;
   void single(double seconds) override;

@@ -15,6 +15,7 @@ Session::Session(std::shared_ptr<const Bundle> bundle)
       engine_(bundle_->program().open()),
       kept_(*engine_, bundle_->manifest(), bundle_->entry(), bundle_->tokenizer_hash()),
       loop_(*engine_, bundle_->manifest(), bundle_->entry().provider != provider::kCpu) {
+  if (const auto known = measured(bundle_->opened().proof, bundle_->entry().name, bundle_->manifest().depth)) loop_.expect(*known);
   if (takes_proposals(bundle_->manifest()) || !gate_of(bundle_->manifest()).is_null()) propose_with({});
 }
 

@@ -49,6 +49,16 @@ void Acceptance::add(const std::vector<int>& accepted, int limit, int without) {
   everywhere_.add(accepted, limit, without);
 }
 
+void Acceptance::expect(const Measured& measured) {
+  const double factor = std::min(1.0, static_cast<double>(kLongMemory) / static_cast<double>(measured.rounds));
+  for (size_t depth = 0; depth < measured.tried.size(); ++depth) {
+    everywhere_.tried[depth] = factor * static_cast<double>(measured.tried[depth]);
+    everywhere_.kept[depth] = factor * static_cast<double>(measured.accepted[depth]);
+  }
+  everywhere_.rows = everywhere_.rounds = factor * static_cast<double>(measured.rounds);
+  everywhere_.rows_with = everywhere_.rounds_with = factor * static_cast<double>(measured.drafted);
+}
+
 void Acceptance::trust(double rounds) {
   if (here_.rounds > rounds) here_.scale(rounds / here_.rounds);
 }

@@ -13,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "../bundle/acceptance.h"
+
 namespace spc {
 
 // Seconds of the last runs. Their lower quartile stands for them: what else goes on in a machine adds to a time, and the
@@ -57,6 +59,8 @@ class Acceptance {
   // One round. accepted: drafts, in every row that had any; limit: how many a row could accept; without: rows that had
   // none.
   void add(const std::vector<int>& accepted, int limit, int without);
+  // Before anything is known here this is: like rounds of other texts, LONG_MEMORY of them at most.
+  void expect(const Measured& measured);
   // Lets all that is known of the text count for so many rounds at most.
   void trust(double rounds);
   // Expected tokens of a row that has drafts, if at most 0, 1, .. of them can be accepted.

@@ -1,5 +1,6 @@
 // Answers what the pace decides, for tests/native/test_native_pace.py to compare with Python's. Reads one JSON object a line:
-// {"new": {width: drafts, ..}, "fused": bool}, then {"begin": [prompt, room]}, {"choose": lag}, {"single": seconds},
+// {"new": {width: drafts, ..}, "fused": bool}, perhaps {"expect": {rounds, drafted, tried, accepted}}, then
+// {"begin": [prompt, room]}, {"choose": lag}, {"single": seconds},
 // {"verified": [width, seconds, [accepted, ..], without]}, {"drafted": seconds}, {"caught_up": [tokens, seconds, lost]}.
 #include "../runtime/pace.h"
 
@@ -24,6 +25,8 @@ void tell(spc::Policy& pace, const std::string& name, const Json& value) {
   const Json::List& list = value.list();
   if (name == "begin") {
     std::printf("%d\n", pace.begin(list[0].integer(), list[1].integer()));
+  } else if (name == "expect") {
+    pace.expect(spc::Measured::from_json(value));
   } else if (name == "choose") {
     std::printf("%d\n", pace.choose(value.integer()));
   } else if (name == "single") {

@@ -9,6 +9,7 @@ Nothing here changes tokens: it decides when they come.
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from speccompile.bundle.acceptance import Measured
 from speccompile.runtime.rounds.speed import MEMORY, Speed
 
 SHARE = 0.02
@@ -39,6 +40,10 @@ SELDOM, CLEAR = 128, 1.25
 
 class Policy(Protocol):
     """What is asked before every round, and told after it. A window is one token and the drafts behind it."""
+
+    def expect(self, measured: Measured) -> None:
+        """How far drafts came true elsewhere, before anything is known here."""
+        ...
 
     def begin(self, prompt: int, room: int) -> int:
         """A generation begins: tokens of its prompt, and that it may add. Returns what `choose` would: whether the
@@ -90,6 +95,9 @@ class Pace:
         self._lost = self._spent = self._streak = 0.0
         """Seconds, below zero where drafting has won: in all, from generation to generation less what trials may cost;
         since it was resumed; and, never below zero, since it last paid."""
+
+    def expect(self, measured: Measured) -> None:
+        self._speed.acceptance.expect(measured)
 
     def begin(self, prompt: int, room: int) -> int:
         self._lost -= SHARE * self._speed.single.typical * self._taken

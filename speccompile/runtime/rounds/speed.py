@@ -8,6 +8,8 @@ verifies nothing (Leviathan et al. 2023, section 3.3, with measured times in pla
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 
+from speccompile.bundle.acceptance import Measured
+
 MEMORY = 20
 """Rounds of the text that count, the last of them most."""
 
@@ -129,6 +131,14 @@ class Acceptance:
         that had none."""
         self._here.add(accepted, limit, without)
         self._everywhere.add(accepted, limit, without)
+
+    def expect(self, measured: Measured) -> None:
+        """Before anything is known here this is: like rounds of other texts, LONG_MEMORY of them at most."""
+        factor, counts = min(1.0, LONG_MEMORY / measured.rounds), self._everywhere
+        counts.tried = [factor * count for count in measured.tried]
+        counts.kept = [factor * count for count in measured.accepted]
+        counts.rows = counts.rounds = factor * measured.rounds
+        counts.rows_with = counts.rounds_with = factor * measured.drafted
 
     def trust(self, rounds: float) -> None:
         """Let all that is known of the text count for so many rounds at most."""

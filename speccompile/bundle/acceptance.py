@@ -1,0 +1,56 @@
+"""How far drafts came true on the prompts of a build's proof: what is known before a first round."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from speccompile.bundle.manifest import PROOF
+from speccompile.errors import BundleError
+
+KEY = "acceptance"
+"""Of an engine's row in the proof."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Counts over rounds of single rows. drafted: rounds that had drafts; tried, accepted: at each depth, drafts whose
+    predecessors were accepted, and those of them that were accepted as well. Tokens decide them, so that they hold on
+    every machine."""
+
+    rounds: int
+    drafted: int
+    tried: tuple[int, ...]
+    accepted: tuple[int, ...]
+
+    @classmethod
+    def of(cls, rounds: Iterable[tuple[int, int]], depth: int, *, is_chain: bool) -> "Measured":
+        """rounds: of each, the tokens that it gave, the bonus token included, and the drafts that it had, of a tree all
+        its nodes. depth: the most drafts that a round accepts."""
+        tried, accepted, count, drafted = [0] * depth, [0] * depth, 0, 0
+        for tokens, drafts in rounds:
+            count += 1
+            drafted += drafts > 0
+            came_true, limit = tokens - 1, min(drafts, depth) if is_chain else depth * (drafts > 0)
+            for place in range(min(came_true + 1, limit)):
+                tried[place] += 1
+                accepted[place] += place < came_true
+        return cls(count, drafted, tuple(tried), tuple(accepted))
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self) | {"tried": list(self.tried), "accepted": list(self.accepted)}
+
+
+def measured(proof: Mapping[str, Any], engine: str, depth: int) -> Measured | None:
+    """What a proof has of an engine; None where it says nothing, as without prompts. Raises BundleError."""
+    rows: Sequence[Mapping[str, Any]] = proof.get("engines", ())
+    found = next((row.get(KEY) for row in rows if engine in row.get("engines", ())), None)
+    if found is None or not found.get("rounds"):
+        return None
+    counts: list[Sequence[int]] = [found.get(name, ()) for name in ("tried", "accepted")]
+    if any(len(each) != depth for each in counts):
+        raise BundleError(
+            f"{PROOF}: {KEY} of the engine {engine!r} has counts of {len(counts[0])} and {len(counts[1])} depths, "
+            f"expected {depth}",
+            hint="build the bundle again with this speccompile",
+        )
+    return Measured(found["rounds"], found["drafted"], tuple(counts[0]), tuple(counts[1]))
