@@ -107,6 +107,14 @@ _FOLDER_OF = _registered([*_FOLDERS, *_others()])
 FAMILIES: dict[str, Family] = {kind: folder.FAMILY for kind, folder in _FOLDER_OF.items()}
 """Kind -> its family, in the order in which the recipe names them."""
 
+_CALLED = {name: kind for kind, family in FAMILIES.items() for name in (kind, *family.aliases)}
+
+
+def kind_called(text: str) -> str:
+    """The kind that people call so, as in eagle-3; the text itself where there is none."""
+    return _CALLED.get(text.strip().lower().replace("-", "_"), text)
+
+
 NONE = none.FAMILY.kind
 """The kind without drafts."""
 

@@ -178,7 +178,8 @@ class Family:
     (annotation, `plan.section.optional(..)`); what is written there is in the plan's `options`. decide: its own fields
     of `DrafterPlan`; raises RecipeError. looks_up: whether it can look up in the text for another drafter; elsewhere:
     why it cannot, where somebody might expect it. target_states, own_states: what states of the target, or of a model
-    that drafts, do not allow. sizes: of a tree of its own, which `tune` tries; tried: what `compare` does.
+    that drafts, do not allow. aliases: what else people call it, in lower case with underscores. sizes: of a tree of
+    its own, which `tune` tries; tried: what `compare` does.
     """
 
     kind: str
@@ -209,4 +210,5 @@ class Family:
     target_states: Refused | None = None
     own_states: Refused | None = None
     sizes: tuple[Mapping[str, int], ...] = ()
+    aliases: tuple[str, ...] = ()
     tried: tuple[Tried, ...] = ()

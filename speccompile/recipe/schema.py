@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 from pydantic import BeforeValidator, Discriminator, Field, PrivateAttr, Tag, create_model
 from pydantic.fields import FieldInfo
 
-from speccompile.drafters import FAMILIES
+from speccompile.drafters import FAMILIES, kind_called
 from speccompile.plan.refusal import Origin
 from speccompile.plan.section import Section
 from speccompile.plan.section import optional as _optional
@@ -87,10 +87,31 @@ def _section_of_kind(value: Any) -> Any:
     return {"kind": value} if isinstance(value, str) else value
 
 
+def _kind_of_name(value: Any) -> Any:
+    return kind_called(value) if isinstance(value, str) else value
+
+
+Kind = Annotated[str | None, BeforeValidator(_kind_of_name)]
+"""The name of a drafter kind, or what else it is called."""
+
+PRECISIONS = {
+    "fp32": "float32", "f32": "float32", "fp16": "float16", "f16": "float16", "half": "float16", "bf16": "bfloat16",
+    "q8": "int8", "q4": "int4",
+}  # fmt: skip
+"""What precisions are called elsewhere."""
+
+
+def _precision_of_name(value: Any) -> Any:
+    return PRECISIONS.get(value.strip().lower(), value) if isinstance(value, str) else value
+
+
+Word = Annotated[str | None, BeforeValidator(_precision_of_name)]
+
+
 class Tail(Section):
     """What drafts behind the drafter's chain; its kind alone may stand for it."""
 
-    kind: str | None = _optional("the name of a drafter kind that looks up in the text", "prompt_lookup", min_length=1)
+    kind: Kind = _optional("the name of a drafter kind that looks up in the text", "prompt_lookup", min_length=1)
     tokens: int | None = _optional("a whole number from 1 to 15", 4, ge=1, le=15)
     ngram: int | None = _optional("a whole number from 1 to 5", 3, ge=1, le=5)
 
@@ -98,7 +119,7 @@ class Tail(Section):
 class Gate(Section):
     """What drafts in the place of the drafter where it finds a long match."""
 
-    kind: str | None = _optional(
+    kind: Kind = _optional(
         "the name of a drafter kind that looks up in the text, or retrieval", "retrieval", min_length=1
     )
     index: str | None = _optional("the folder of an index that `speccompile index` made", "build/index", min_length=1)
@@ -110,7 +131,7 @@ class Gate(Section):
 class Inner(Section):
     """What drafts for the drafter, inside its graph."""
 
-    kind: str | None = _optional("the name of a drafter kind that looks up in the text", "prompt_lookup", min_length=1)
+    kind: Kind = _optional("the name of a drafter kind that looks up in the text", "prompt_lookup", min_length=1)
     tokens: int | None = _optional("a whole number from 1 to 15", 4, ge=1, le=15)
     ngram: int | None = _optional("a whole number from 1 to 5", 3, ge=1, le=5)
     passes: int | None = _optional("a whole number from 1 to 15", 3, ge=1, le=15)
@@ -122,7 +143,7 @@ def _form_of_match(value: Any) -> str | None:
 
 
 class _Drafter(Section):
-    kind: str | None = _optional("the name of a drafter kind", "model", min_length=1)
+    kind: Kind = _optional("the name of a drafter kind", "model", min_length=1)
     model: str | None = _optional("a folder in Hugging Face layout or a Hub id", "demo/drafter", min_length=1)
     revision: str | None = _optional("a commit, branch or tag of the Hub as text", "main", min_length=1)
     tokens: int | None = _optional("a whole number from 1 to 16", 4, ge=1, le=16)
@@ -214,8 +235,8 @@ class Cache(Section):
 
 
 class Precision(Section):
-    target: str | None = _optional("the name of a precision", "float32", min_length=1)
-    drafter: str | None = _optional("the name of a precision", "float32", min_length=1)
+    target: Word = _optional("the name of a precision", "float32", min_length=1)
+    drafter: Word = _optional("the name of a precision", "float32", min_length=1)
     block_size: int | None = _optional("a whole number of weights that share a scale", 32)
 
 

@@ -92,7 +92,7 @@ def test_biased_acceptance_ends_the_build(cli, recipe, tmp_path, monkeypatch):
         return right(self, target, drafts, is_draft, proposals._replace(uniforms=proposals.uniforms * 0.5))
 
     monkeypatch.setattr(Speculative, "forward", biased)
-    monkeypatch.setattr(distribution_proof, "SMALL_SAMPLES", 2000)
+    monkeypatch.setattr(distribution_proof, "SMALL_SAMPLES", 900)
     code, out, err = cli("build", recipe, "--output", tmp_path / "bundle", "--no-cache")
     assert (code, out) == (3, "")
     assert re.search(

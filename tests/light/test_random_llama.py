@@ -68,6 +68,7 @@ def test_shards_and_index_are_those_of_save_pretrained(sharded: Path, tmp_path: 
             assert all(torch.equal(ours.get_tensor(key), theirs.get_tensor(key)) for key in ours.keys())  # noqa: SIM118
 
 
+@pytest.mark.sweep("writes and loads one more model")
 def test_a_weight_depends_on_its_name_alone(sharded: Path, tmp_path: Path) -> None:
     done = run(tmp_path / "one", "--dtype", "bfloat16")  # another size: rotation, positions, a head of its own
     assert done.returncode == 0, done.stderr

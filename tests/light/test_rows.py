@@ -136,7 +136,7 @@ def alone(request: Request, **kind: object) -> Row:
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 def test_a_row_gets_what_it_gets_alone(kind, ranges):
     reused = copied = 0
-    for seed in range(20):
+    for seed in range(10):
         dice = Random(seed)
         bundle = toy_bundle(
             ranges=ranges, max_length=CAPACITY, batch_size=4, prefill_chunk=dice.randrange(2, 9), **kind

@@ -165,6 +165,7 @@ def test_what_ends_a_chain_early_is_left_out():
     assert not any(each.startswith("drafter.threshold") for each in judged.settings(None))
 
 
+@pytest.mark.sweep("another process, which imports everything")
 def test_errors_of_the_other_process_are_raised_here(tmp_path):
     broken = tmp_path / "head"
     broken.mkdir()

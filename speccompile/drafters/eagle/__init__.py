@@ -18,5 +18,6 @@ FAMILY = Family(
     graphs="fused",
     dialects=DIALECTS,
     read=read,
+    aliases=("eagle1", "eagle_1"),
     training=Training(sizes=layer_sizes(1), dialects=(VLLM,), depth=3, taps=final_norm, refusal=norm_alone),
 )

@@ -17,6 +17,7 @@ FAMILY = Family(
     graphs="fused",
     dialects=DIALECTS,
     read=read,
+    aliases=("eagle_3",),
     training=Training(
         says_taps=True,
         sizes=layer_sizes(1, narrow=True),

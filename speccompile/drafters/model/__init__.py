@@ -11,5 +11,6 @@ FAMILY = Family(
     weights=OWN,
     needs={"model": ("the model", "demo/drafter")},
     training=Training(sizes=SIZES, dialects=("Hugging Face",), even=True, own_text=True),
+    aliases=("draft", "draft_model"),
     elsewhere="and this version drafts for a drafter by looking up in the text alone",
 )

@@ -18,6 +18,7 @@ FAMILY = Family(
     graphs="fused",
     dialects=DIALECTS,
     read=read,
+    aliases=("peagle",),
     training=Training(
         says_taps=True,
         sizes=SIZES,

@@ -8,6 +8,7 @@ FAMILY = Family(
     ("tokens", "ngram", "tree"),
     (certain(FIXED, ("exact",)), certain(FIXED, ("typical", "top_k")), certain(("chain",), ("lenience",))),
     looks_up=True,
+    aliases=("ngram", "lookup", "prompt_lookup_decoding"),
     tried=(
         Tried("prompt_lookup-4", {"tokens": 4}),
         Tried("prompt_lookup-10", {"tokens": 10}),

@@ -1,0 +1,61 @@
+"""What people call drafting methods and precisions elsewhere is understood, and plans as this version's own words."""
+
+import pytest
+
+from speccompile.drafters import FAMILIES, kind_called
+from speccompile.errors import RecipeError
+from speccompile.recipe import load_recipe, make_plan
+from speccompile.recipe.capabilities import ROWS
+from speccompile.recipe.schema import PRECISIONS
+
+
+@pytest.mark.parametrize(
+    ("called", "kind"),
+    [
+        ("ngram", "prompt_lookup"),
+        ("prompt-lookup", "prompt_lookup"),
+        ("lookup", "prompt_lookup"),
+        ("draft", "model"),
+        ("draft_model", "model"),
+        ("Draft-Model", "model"),
+        ("eagle-3", "eagle3"),
+        ("EAGLE3", "eagle3"),
+        ("token-recycling", "token_recycling"),
+        ("eagle4", "eagle4"),
+    ],
+)
+def test_a_kind_has_other_names(called, kind):
+    assert kind_called(called) == kind
+
+
+def test_no_two_kinds_have_one_name():
+    names = [name for kind, family in FAMILIES.items() for name in (kind, *family.aliases)]
+    assert len(names) == len(set(names))
+    assert all(name == name.lower().replace("-", "_") for name in names)
+
+
+def test_precisions_are_those_of_some_engine():
+    known = {word for row in ROWS for word in row["precision"]}
+    assert set(PRECISIONS.values()) <= known
+    assert not PRECISIONS.keys() & known
+
+
+def plan(make_recipe, **keys):
+    return make_plan(load_recipe(make_recipe(**keys)))
+
+
+def test_a_recipe_in_other_words_is_the_same_plan(make_recipe):
+    ours = plan(make_recipe, drafter={"kind": "prompt_lookup"}, precision={"target": "int8"})
+    theirs = plan(make_recipe, drafter={"kind": "N-gram".replace("N-", "n")}, precision={"target": "Q8"})
+    assert ours.to_json() == theirs.to_json()
+    assert (theirs.drafter.kind, theirs.target.precision) == ("prompt_lookup", "int8")
+    inside = {"kind": "draft", "model": "drafter", "then": "lookup"}
+    assert plan(make_recipe, drafter=inside).drafter.cascade.then.kind == "prompt_lookup"
+
+
+def test_other_words_are_refused_with_the_nearest(make_recipe):
+    with pytest.raises(RecipeError, match=r"received 'prompt_lokup', which is unknown") as caught:
+        plan(make_recipe, drafter={"kind": "prompt_lokup"})
+    assert "prompt_lookup" in caught.value.hint
+    with pytest.raises(RecipeError, match=r"received 'fp15', which is unknown"):
+        plan(make_recipe, precision={"target": "fp15"})
