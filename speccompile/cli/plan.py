@@ -188,6 +188,7 @@ def _drafter_rows(recipe: "Recipe", plan: "Plan") -> list[Row]:
         found = asdict(drafter.suffix).items()
         shown = {name: str(value).lower() if isinstance(value, bool) else value for name, value in found}
         rows += [_row(recipe, f"drafter.{name}", value) for name, value in shown.items()]
+    rows += [_row(recipe, f"drafter.{name}", value) for name, value in drafter.options.items()]
     return rows + _cascade_rows(recipe, drafter)
 
 

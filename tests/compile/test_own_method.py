@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -59,6 +60,7 @@ def test_it_is_planned_built_proven_generated_with_benched_and_compared(folder: 
     (folder / "ways.yaml").write_text("echo-3: {kind: echo, tokens: 3, period: 1}\n")
     done = run(
         folder,
+        ["plan", "recipe.yaml"],
         ["plan", "recipe.yaml", "--json"],
         ["build", "recipe.yaml", "--output", "bundle", "--set", "prove.prompts=prompts.jsonl"],
         ["generate", "bundle", "--token-ids", "5,6,7", "--max-new-tokens", "12", "--fixed-draft-length", "--json"],
@@ -66,6 +68,7 @@ def test_it_is_planned_built_proven_generated_with_benched_and_compared(folder: 
         ["compare", "recipe.yaml", "--ways", "ways.yaml", "--output", "ways", *prompts],
     )
     outputs = said(done)
+    assert re.search(r"^drafter\.period +2 +default$", done.stdout, re.M)
     drafter = json.loads(outputs["plan"])["drafter"]
     assert (drafter["kind"], drafter["tokens"], drafter["options"]) == ("echo", 4, {"period": 2})
     manifest = json.loads((folder / "bundle" / "manifest.json").read_bytes())
