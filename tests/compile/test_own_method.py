@@ -54,18 +54,18 @@ def said(done: "subprocess.CompletedProcess[str]") -> dict[str, str]:
     return {part.partition("\n")[0]: part.partition("\n")[2] for part in parts}
 
 
-@pytest.mark.builds(4)
-def test_it_is_planned_built_proven_generated_with_benched_and_compared(folder: Path) -> None:
-    prompts = ["--prompts", "prompts.jsonl", "--max-new-tokens", "6", "--repeats", "1", "--threads", "1", "--json"]
-    (folder / "ways.yaml").write_text("echo-3: {kind: echo, tokens: 3, period: 1}\n")
+PROMPTS = ("--prompts", "prompts.jsonl", "--max-new-tokens", "6", "--repeats", "1", "--threads", "1", "--json")
+
+
+@pytest.mark.builds(2)
+def test_it_is_planned_built_proven_generated_with_and_benched(folder: Path) -> None:
     done = run(
         folder,
         ["plan", "recipe.yaml"],
         ["plan", "recipe.yaml", "--json"],
         ["build", "recipe.yaml", "--output", "bundle", "--set", "prove.prompts=prompts.jsonl"],
         ["generate", "bundle", "--token-ids", "5,6,7", "--max-new-tokens", "12", "--fixed-draft-length", "--json"],
-        ["bench", "bundle", *prompts],
-        ["compare", "recipe.yaml", "--ways", "ways.yaml", "--output", "ways", *prompts],
+        ["bench", "bundle", *PROMPTS],
     )
     outputs = said(done)
     assert re.search(r"^drafter\.period +2 +default$", done.stdout, re.M)
@@ -82,9 +82,22 @@ def test_it_is_planned_built_proven_generated_with_benched_and_compared(folder: 
     assert made["token_ids"] == expected.tolist()
     assert made["mode"] == "speculative"
     assert json.loads(outputs["bench"])["equal_prompts"] == 2
+
+
+@pytest.mark.sweep("builds two bundles, and measures each in a process of its own")
+def test_it_is_compared_and_tuned(folder: Path) -> None:
+    (folder / "ways.yaml").write_text("echo-3: {kind: echo, tokens: 3, period: 1}\n")
+    done = run(
+        folder,
+        ["compare", "recipe.yaml", "--ways", "ways.yaml", "--output", "ways", *PROMPTS],
+        ["tune", "recipe.yaml", "--drafts", "2,4", *PROMPTS[:4], "--threads", "1", "--json"],
+    )
+    outputs = said(done)
     compared = json.loads(outputs["compare"])
     assert [way["name"] for way in compared["ways"]] == ["autoregressive", "echo-3"]
     assert compared["refused"] == []
+    tried = {each["drafter"] for each in json.loads(outputs["tune"])["candidates"]}
+    assert tried == {"none", "chain of 2", "chain of 4"}
 
 
 def test_its_own_keys_are_checked_and_mean_nothing_elsewhere(folder: Path) -> None:
