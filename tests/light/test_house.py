@@ -185,3 +185,9 @@ def asked_by_name(file: Path) -> list[str]:
 def test_nothing_outside_of_drafters_asks_for_a_method_by_its_name() -> None:
     outside = [file for file in (ROOT / "speccompile").rglob("*.py") if "drafters" not in file.parts]
     assert [place for file in outside for place in asked_by_name(file)] == []
+
+
+def test_every_script_has_its_line() -> None:
+    said = set(re.findall(r"^\| `([^`]+?)/?` \|", (ROOT / "scripts/README.md").read_text(encoding="utf-8"), re.M))
+    found = {path.name for path in (ROOT / "scripts").iterdir()} - {"README.md", "__pycache__", "mutation"}
+    assert said == found
