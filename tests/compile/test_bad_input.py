@@ -16,6 +16,8 @@ from speccompile.bundle import hashes
 from tests import zoo
 from tests.compile.tiny_bundles import contents, save
 
+pytestmark = pytest.mark.builds(8)
+
 RECIPE = """
 name: tiny
 target: {model: target}

@@ -16,6 +16,8 @@ from tests.compile.tiny_bundles import noisy, save
 from tests.heads.every import HEADS
 from tests.light.forced_pace import force
 
+pytestmark = pytest.mark.builds(4)
+
 BESIDE = "then: {kind: prompt_lookup, tokens: 2}, gate: {kind: prompt_lookup, match: 2, tokens: 6}"
 MASKED = ("pass", "bita")
 """Which read rows behind the text that a tail would stand in."""

@@ -13,6 +13,8 @@ from speccompile.recipe import load_recipe, make_plan
 from speccompile.runtime import Bundle
 from speccompile.runtime.text.text import Text
 
+pytestmark = pytest.mark.builds(2)
+
 DEMO = Path(__file__).resolve().parents[2] / "recipes/demo"
 PROMPTS, NEW_TOKENS = 4, 32
 WAYS = {

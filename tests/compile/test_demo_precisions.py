@@ -31,6 +31,8 @@ from speccompile.runtime.text.text import Text
 from speccompile.tree import chain
 from tests.native.side_by_side import SideBySide
 
+pytestmark = pytest.mark.builds(2)
+
 DEMO = Path(__file__).resolve().parents[2] / "recipes/demo"
 PRECISIONS = ("float32", "int8", "int4")
 WIDTHS = (1, 2, 5, 8, 16, 128)

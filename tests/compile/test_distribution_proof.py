@@ -21,6 +21,8 @@ from speccompile.runtime import Bundle
 from tests import zoo
 from tests.compile.tiny_bundles import noisy, save
 
+pytestmark = pytest.mark.builds(6)
+
 RECIPE = """
 name: tiny
 target: {model: target}

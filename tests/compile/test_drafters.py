@@ -21,6 +21,8 @@ from speccompile.tree import chain, from_branching, from_paths
 from tests.compile.drafter_graphs import BATCH, MAX_LENGTH, ROWS, Driven, decoder, driven, model
 from tests.compile.suffix_drafters import suffix_chain, suffix_tree
 
+pytestmark = pytest.mark.builds(5)
+
 TREE = from_paths([[0], [1], [2], [0, 0], [0, 1], [1, 0], [0, 0, 0], [1, 0, 0]])
 CHAIN = chain(3)
 PAIR = from_branching([2, 1])

@@ -14,6 +14,8 @@ from tests.compile.eager_rounds import check_generation, check_rounds, plan_of
 from tests.compile.tiny_bundles import save
 from tests.heads import dflash as heads
 
+pytestmark = pytest.mark.builds(2)
+
 WRITERS = {
     "vanilla": partial(heads.deepspec, markov=heads.MARKOV),
     "gated, own vocabulary, masks alone": partial(

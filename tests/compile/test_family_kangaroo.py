@@ -21,6 +21,8 @@ from tests.compile.tiny_bundles import save
 from tests.heads.kangaroo import kangaroo
 from tests.light.forced_pace import forced_pace
 
+pytestmark = pytest.mark.builds(2)
+
 DRAFTS, THRESHOLD, NEW_TOKENS = 4, 0.4, 30
 CACHE = "cache: {max_length: 112, prefill_chunk: 16, batch_size: 2}"
 ARCHITECTURE = "mistral"

@@ -13,6 +13,8 @@ from tests.compile.head_loop import check_loop
 from tests.compile.tiny_bundles import save
 from tests.heads.every import bita, masks
 
+pytestmark = pytest.mark.builds(7)
+
 CACHE = "cache: {max_length: 64, prefill_chunk: 16, batch_size: 1}"
 PROMPT = [17, 230, 45, 99] * 4
 

@@ -7,6 +7,8 @@ import pytest
 from tests.compile.eager_rounds import check_generation, check_rounds, plan_of
 from tests.heads.medusa import faster_decoding, vllm
 
+pytestmark = pytest.mark.builds(2)
+
 HEADS = {
     "own": faster_decoding,
     "the target's projection": partial(faster_decoding, projections=False, layers=1),

@@ -23,6 +23,8 @@ from tests import zoo
 from tests.compile.tiny_bundles import Built, save
 from tests.light.forced_pace import force
 
+pytestmark = pytest.mark.builds(2)
+
 VOCABULARY, RANKS = 12, 3
 TREES = [chain(1), chain(4), from_branching([2, 2]), from_paths([[0], [1], [2], [0, 0], [1, 0], [1, 1], [1, 0, 0]])]
 

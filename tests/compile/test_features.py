@@ -24,6 +24,8 @@ from speccompile.contract import Graph
 from speccompile.tree import Tree, from_branching
 from tests import zoo
 
+pytestmark = pytest.mark.builds(4)
+
 DRAFTS, EXTRA, WIDTHS = 3, 2, [9, 4, 1, 6]
 MASK = 5
 """Token of the extra rows."""

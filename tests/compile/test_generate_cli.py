@@ -15,6 +15,8 @@ from speccompile.compiler.build import build
 from speccompile.recipe import load_recipe, make_plan
 from tests import zoo
 
+pytestmark = pytest.mark.builds(2)
+
 RECIPE = """
 name: tiny
 target: {model: target}

@@ -19,6 +19,8 @@ from tests.compile.tiny_bundles import NEW_TOKENS, Built, noisy, save
 from tests.light.fake_cuda import FakeCuda
 from tests.light.fake_tensorrt import NAMES, FakeTensorRT
 
+pytestmark = pytest.mark.builds(4)
+
 ENGINES = """
   - {backend: onnxruntime, provider: cuda, name: float32}
   - {backend: onnxruntime, provider: cuda, name: float16, precision: PRECISION}

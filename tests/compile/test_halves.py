@@ -31,6 +31,8 @@ from tests.compile.test_taps import WITHOUT_LAYERS, assert_near, run_windows, to
 from tests.compile.tiny_bundles import save
 from tests.suite.selection import sweep_but
 
+pytestmark = pytest.mark.builds(5)
+
 ATTENTION = ("self_attn", "attn", "attention")
 MLP = ("mlp", "block_sparse_moe", "feed_forward", "fc2")
 """What transformers' decoder layers call them; `fc2` is the last thing in an MLP that has no module of its own."""

@@ -12,6 +12,8 @@ from packaging.requirements import Requirement
 
 import speccompile
 
+pytestmark = pytest.mark.builds(2)
+
 COMPILER = (
     "torch",
     "transformers",

@@ -14,6 +14,8 @@ from tests import zoo
 from tests.compile.kernel_runs import needs_library
 from tests.compile.tiny_bundles import save
 
+pytestmark = pytest.mark.builds(2)
+
 PROMPT = [17, 230, 45, 99, 101] * 6
 RECIPE = """
 name: tiny

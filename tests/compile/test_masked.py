@@ -35,6 +35,8 @@ from tests import zoo
 from tests.compile.suffix_drafters import suffix_chain
 from tests.compile.test_neutral import NAMES, attend_inputs, attended, context_shape
 
+pytestmark = pytest.mark.builds(5)
+
 HEADER = f'<ir_version: 10, opset_import: ["" : {neutral.OPSET}, "{neutral.DOMAIN}" : 1]>'
 TYPES = {torch.float32: "float", torch.float16: "float16", torch.int64: "int64"}
 

@@ -11,6 +11,8 @@ from speccompile.recipe import load_recipe, make_plan
 from speccompile.runtime import Bundle
 from tests import multimodal, zoo
 
+pytestmark = pytest.mark.builds(2)
+
 RECIPE = """
 name: multimodal
 target: {model: target}

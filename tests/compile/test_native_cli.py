@@ -17,6 +17,8 @@ from speccompile.compiler.build import build
 from speccompile.recipe import load_recipe, make_plan
 from tests.native.two_commands import STEADY
 
+pytestmark = pytest.mark.builds(2)
+
 SAMPLED = """name: sampled
 target: {model: target}
 drafter: {kind: prompt_lookup, tokens: 4, ngram: 3}

@@ -28,6 +28,8 @@ from tests import zoo
 from tests.compile.drafter_graphs import MAX_LENGTH, decoder, driven, model
 from tests.compile.tiny_bundles import save
 
+pytestmark = pytest.mark.builds(7)
+
 ROWS = zoo.VOCABULARY
 LESS, MORE = ROWS - 90, ROWS + 40
 """Targets of a drafter of so many rows. The common range is short: a drafter that left it would do so at once."""

@@ -23,6 +23,8 @@ from speccompile.errors import EngineError, ProofError
 from tests import zoo
 from tests.compile.test_masked import Case, draft, export_case, lookup, verify
 
+pytestmark = pytest.mark.builds(5)
+
 WIDTHS = [13, 1, 5, 2]
 
 

@@ -26,6 +26,8 @@ from speccompile.runtime.devices.sessions import session_options
 from speccompile.tree import chain
 from tests import zoo
 
+pytestmark = pytest.mark.builds(3)
+
 SHAPE = CacheShape(1, 120, 96)
 PROMPTS = [np.random.default_rng(n).integers(3, zoo.VOCABULARY, n).tolist() for n in (1, 9, 40)]
 

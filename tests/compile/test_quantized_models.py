@@ -28,6 +28,8 @@ from speccompile.runtime import Bundle
 from tests import quantized_models, zoo
 from tests.light.quantized_checkpoints import CONFIGS, SETTLED, graph_of, layer, write
 
+pytestmark = pytest.mark.builds(3)
+
 TOKENS = torch.tensor([[5, 9, 200, 31, 7, 77, 130]])
 
 

@@ -21,6 +21,8 @@ from speccompile.compiler.step.decoder import CacheShape
 from speccompile.compiler.step.verify import Verify
 from tests import zoo
 
+pytestmark = pytest.mark.builds(3)
+
 neutral.register_schemas()  # an export does it too: the checker must then accept what the pass writes
 HEADER = f'<ir_version: 10, opset_import: ["" : {neutral.OPSET}, "{neutral.DOMAIN}" : 1, "com.microsoft" : 1]>'
 FLOAT, FLOAT16, BFLOAT16 = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16

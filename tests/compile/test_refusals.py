@@ -20,6 +20,8 @@ from speccompile.compiler.step.verify import Verify
 from speccompile.errors import UnsupportedModelError
 from tests import zoo
 
+pytestmark = pytest.mark.builds(4)
+
 LONGEST = 200
 
 

@@ -14,6 +14,8 @@ from speccompile.cli.main import group
 from tests import zoo
 from tests.compile.tiny_bundles import contents
 
+pytestmark = pytest.mark.builds(17)
+
 RECIPE = """
 name: remembered
 target: {model: target}

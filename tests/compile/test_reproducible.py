@@ -5,7 +5,11 @@ import shutil
 import subprocess
 import sys
 
+import pytest
+
 from tests.compile.tiny_bundles import contents
+
+pytestmark = pytest.mark.builds(2)
 
 COMMAND_LINE = "from speccompile.cli import main; main()"
 

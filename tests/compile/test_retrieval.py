@@ -18,6 +18,8 @@ from tests import zoo
 from tests.compile import tiny_bundles
 from tests.light.test_readme import README
 
+pytestmark = pytest.mark.builds(3)
+
 NEW = 24
 TEXTS = 6
 

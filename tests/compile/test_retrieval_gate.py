@@ -14,6 +14,8 @@ from tests.heads.every import HEADS
 from tests.light.forced_pace import force
 from tests.native.side_by_side import SideBySide
 
+pytestmark = pytest.mark.builds(3)
+
 KINDS = {
     "model": "kind: model, model: drafter, tokens: 3",
     "model with a tail": "kind: model, model: drafter, tokens: 2, then: {kind: prompt_lookup, tokens: 2}",

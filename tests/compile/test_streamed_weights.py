@@ -21,6 +21,8 @@ from speccompile.compiler.weights.session import open_linked
 from speccompile.compiler.weights.tensor import WeightTensor
 from tests import zoo
 
+pytestmark = pytest.mark.builds(5)
+
 TOKENS = torch.tensor([[5, 90, 7, 7, 31, 200, 12]])
 
 

@@ -9,6 +9,8 @@ from speccompile.runtime import Bundle
 from tests import zoo
 from tests.compile.tiny_bundles import NEW_TOKENS, REPEATED, Built, save
 
+pytestmark = pytest.mark.builds(2)
+
 CACHE = "cache: {max_length: 96, prefill_chunk: 16, batch_size: 2}"
 RECIPES = {
     "chain": f"drafter: {{kind: suffix, tokens: 4, remember: 512}}\n{CACHE}",

@@ -11,6 +11,8 @@ from speccompile.measure.tune.rounds import Rounds, rounds_of, shortened
 from speccompile.recipe import load_recipe
 from tests.light.forced_pace import forced_pace
 
+pytestmark = pytest.mark.builds(3)
+
 
 @pytest.mark.parametrize("name", ["model_4", "lookup_3"])
 @pytest.mark.parametrize("drafts", [1, 2, 3])

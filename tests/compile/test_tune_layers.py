@@ -14,6 +14,8 @@ from tests import zoo
 from tests.compile.test_halves import ATTENTION, MLP, save_target, without
 from tests.compile.tiny_bundles import save
 
+pytestmark = pytest.mark.builds(2)
+
 DEPTH, NEW_TOKENS = 3, 24
 
 

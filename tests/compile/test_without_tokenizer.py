@@ -2,12 +2,16 @@
 
 import logging
 
+import pytest
+
 from speccompile.compiler.build import build
 from speccompile.compiler.models.tokenizer import warn_without_tokenizer
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.runtime import Bundle
 from tests import zoo
 from tests.compile.tiny_bundles import save
+
+pytestmark = pytest.mark.builds(1)
 
 RECIPE = """
 name: tiny

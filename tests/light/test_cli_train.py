@@ -10,6 +10,8 @@ import yaml
 from speccompile.cli import main
 from tests.light.test_cli import modules_after
 
+pytestmark = pytest.mark.builds(4)
+
 
 @pytest.fixture
 def run(capsys):

@@ -94,7 +94,7 @@ TWO = {"kind": "models", "model": None, "models": ["drafter", "other"]}
             "drafter.then: received a tail behind a dynamic tree, expected it behind a chain",
         ),
         (TWO | {"then": LOOKUP}, "drafter.then: received a tail behind the tree that 2 models draft, expected it behi"),
-        ({"then": "prompt-lookup"}, "drafter.then.kind: received 'prompt-lookup', which is unknown, expected prompt_l"),
+        ({"then": "prompt-lokup"}, "drafter.then.kind: received 'prompt-lokup', which is unknown, expected prompt_l"),
         ({"then": "retrieval"}, "drafter.then.kind: received 'retrieval', whose drafts come from the host"),
         ({"then": {"tokens": 2}}, "drafter.then.kind: received nothing, expected prompt_lookup"),
         ({"then": LOOKUP | {"match": 2}}, "drafter.then.match: received an unknown key, expected one of kind, tokens,"),

@@ -23,6 +23,8 @@ from speccompile.train.answers.store import PART, Store
 from tests import zoo
 from tests.train.answer_plans import training_plan
 
+pytestmark = pytest.mark.builds(6)
+
 LENGTHS = (40, 3, 17, 1, 29, 17, 90, 16, 8, 95, 40)
 EOS = 40
 

@@ -11,6 +11,8 @@ from speccompile.errors import CheckpointError
 from speccompile.runtime import Bundle
 from tests.train import sites
 
+pytestmark = pytest.mark.builds(2)
+
 KEPT = torch.arange(1, 120, 2)
 NEW = {
     "eagle3": ("eagle3", {}),

@@ -9,6 +9,8 @@ from tests.compile.eager_rounds import check_generation, plan_of
 from tests.heads import dflash as heads
 from tests.train.learners import check_learns, check_said, check_saved, learner_of
 
+pytestmark = pytest.mark.builds(2)
+
 SLIDING = {"layer_types": ["sliding_attention", "full_attention"], "use_sliding_window": True, "sliding_window": 6}
 SCALES = {"input_embedding_scale": 2.0, "output_multiplier": 0.5, "final_logit_softcapping": 4.0}
 

@@ -12,6 +12,8 @@ from tests.heads.every import bita, masks
 from tests.heads.kangaroo import kangaroo
 from tests.train.learners import check_learns, check_said, check_saved
 
+pytestmark = pytest.mark.builds(2)
+
 
 def plan_of(folder, architecture, kind, write):
     """A recipe that drafts with what `write` puts beside a tiny target."""

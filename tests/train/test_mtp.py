@@ -17,6 +17,8 @@ from tests.compile.tiny_bundles import save
 from tests.heads.mtp import mtp_head, mtp_target
 from tests.train.learners import ANCHORS, check_computed_again, check_learns, check_said, learner_of, seen_by
 
+pytestmark = pytest.mark.builds(2)
+
 CACHE = "cache: {max_length: 96, prefill_chunk: 16, batch_size: 2}"
 
 

@@ -19,6 +19,8 @@ from tests import zoo
 from tests.train import sites
 from tests.train.learners import check_computed_again, check_learns, check_said, check_saved
 
+pytestmark = pytest.mark.builds(2)
+
 NEW = {
     "dflash": ("dflash", {"sizes": {"layers": 2}}, ("layers.1.output",), 3),
     "dflash, more taps": ("dflash", {"taps": ("layers.0.input", "layers.0.output", "layers.1.output")}, None, 3),

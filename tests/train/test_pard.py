@@ -12,6 +12,8 @@ from tests.heads.every import MASK
 from tests.train import sites
 from tests.train.learners import ANCHORS, check_computed_again, check_learns, check_said, learner_of, seen_by
 
+pytestmark = pytest.mark.builds(2)
+
 DEPTH = 4
 
 

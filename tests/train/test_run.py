@@ -26,6 +26,8 @@ from speccompile.train.run import Report, Source, run_training
 from tests import quantized_models, zoo
 from tests.heads.mtp import mtp_target
 
+pytestmark = pytest.mark.builds(1)
+
 TEXT = "the self in the rest = on an error in the self = the one on the rest and in the end = an error "
 LENGTH, STEPS = 24, 3
 
