@@ -1,6 +1,6 @@
-"""How far drafts came true on the prompts of a build's proof: what is known before a first round."""
+"""Acceptance by depth on the prompts of a build's proof: what is known before a first round."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -8,7 +8,7 @@ from speccompile.bundle.manifest import PROOF
 from speccompile.errors import BundleError
 
 KEY = "acceptance"
-"""Of an engine's row in the proof."""
+"""Key of an engine's row in the proof."""
 
 
 @dataclass(frozen=True)
@@ -22,26 +22,12 @@ class Measured:
     tried: tuple[int, ...]
     accepted: tuple[int, ...]
 
-    @classmethod
-    def of(cls, rounds: Iterable[tuple[int, int]], depth: int, *, is_chain: bool) -> "Measured":
-        """rounds: of each, the tokens that it gave, the bonus token included, and the drafts that it had, of a tree all
-        its nodes. depth: the most drafts that a round accepts."""
-        tried, accepted, count, drafted = [0] * depth, [0] * depth, 0, 0
-        for tokens, drafts in rounds:
-            count += 1
-            drafted += drafts > 0
-            came_true, limit = tokens - 1, min(drafts, depth) if is_chain else depth * (drafts > 0)
-            for place in range(min(came_true + 1, limit)):
-                tried[place] += 1
-                accepted[place] += place < came_true
-        return cls(count, drafted, tuple(tried), tuple(accepted))
-
     def to_json(self) -> dict[str, Any]:
         return asdict(self) | {"tried": list(self.tried), "accepted": list(self.accepted)}
 
 
 def measured(proof: Mapping[str, Any], engine: str, depth: int) -> Measured | None:
-    """What a proof has of an engine; None where it says nothing, as without prompts. Raises BundleError."""
+    """Return what a proof has of an engine, None where it has nothing, as without prompts. Raises BundleError."""
     rows: Sequence[Mapping[str, Any]] = proof.get("engines", ())
     found = next((row.get(KEY) for row in rows if engine in row.get("engines", ())), None)
     if found is None or not found.get("rounds"):

@@ -1,4 +1,4 @@
-"""Ways of drafting, a folder each: `<kind>/__init__.py` has FAMILY (its keys, what it goes with, how its folders are
+"""Drafting methods, a folder each: `<kind>/__init__.py` has FAMILY (its keys, what it goes with, how its folders are
 read; no torch), `drafter.py` its torch modules, `reference.py` the drafter once more for the proof, `training.py`.
 
 In: a plan and the target. Out: a `step.draft.Drafter` that the round calls, whatever its kind.

@@ -1,4 +1,4 @@
-"""What a way of drafting tells everybody: its keys, what it goes with, what it reads, how it is tried. No torch."""
+"""Describe a drafting method, as data: its keys, what it goes with, what it reads, how it is tried. No torch."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -106,8 +106,8 @@ class GivenIndex:
 
 @dataclass(frozen=True)
 class Tried:
-    """A way of drafting that `compare` tries. keys: of the section `drafter`; one whose value cannot be filled in for a
-    recipe leaves the way out."""
+    """A variant of a drafting method that `compare` tries. keys: of the section `drafter`; where the value of one
+    cannot be filled in for a recipe, the variant is left out."""
 
     name: str
     keys: Mapping[str, Any] = field(default_factory=dict)

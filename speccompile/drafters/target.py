@@ -1,14 +1,11 @@
 """Whether a head was made for the target, and where in the target the things lie that it reads."""
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
 from speccompile.drafters.dialects import Keys
 from speccompile.errors import CheckpointError, RecipeError
 from speccompile.plan.head import HeadFolder, HeadRequest
-
-if TYPE_CHECKING:
-    from speccompile.plan.refusal import Origin
+from speccompile.plan.refusal import Origin
 
 NORM = "norm.output"
 """What the final norm gives: the hidden state that the target's head reads."""
@@ -119,7 +116,7 @@ def chosen_taps(folder: HeadFolder, request: HeadRequest, taps: tuple[str, ...],
 def check_tap(
     tap: str,
     layers: int,
-    origin: "Origin",
+    origin: Origin,
     key: str = "drafter.taps",
     example: str = "layers.2.input, layers.16.input, layers.29.input",
 ) -> None:

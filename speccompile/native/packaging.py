@@ -85,15 +85,6 @@ def _folder(wanted: Path | None) -> Iterator[Path]:
         yield wanted
 
 
-def compile_tests(build: Path) -> None:
-    """Compile what has changed since the last time, with the programs of the tests, into CMake's folder `build`.
-
-    Raises CannotCompileError.
-    """
-    _check_compiler()
-    _compile_tests(_cmake(), build)
-
-
 def _compile_tests(cmake: str, build: Path) -> None:
     wanted = {"RUNTIME": "ON", "NO_LINKS": "OFF", "TESTS": "ON"}  # all said: CMake remembers what an earlier time said
     settings = (f"-DSPECCOMPILE_{name}={value}" for name, value in wanted.items())

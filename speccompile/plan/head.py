@@ -4,12 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from speccompile.plan.layers import LayerShape
-
-if TYPE_CHECKING:
-    from speccompile.plan.refusal import Origin
+from speccompile.plan.refusal import Origin
 
 Switch = bool | int | float | str | None
 
@@ -68,7 +66,7 @@ class HeadRequest:
 
     kind: str
     target: HeadTarget
-    origin: "Origin"
+    origin: Origin
     taps: tuple[str, ...] = ()
     switches: Mapping[str, Switch] = field(default_factory=dict)
     threshold: float | None = None

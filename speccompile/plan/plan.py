@@ -3,10 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from speccompile.plan.head import HeadPlan
+from speccompile.plan.head import HeadPlan
 
 RETRIEVAL = "retrieval"
 """Kind of drafts that the host gives."""
@@ -187,7 +186,7 @@ class DrafterPlan:
     ngram: int | None = None
     models: tuple[ModelPlan, ...] = ()
     layers: LayersPlan | None = None
-    head: "HeadPlan | None" = None
+    head: HeadPlan | None = None
     threshold: float | None = None
     mask_token: int | None = None
     successors: int = 0

@@ -7,7 +7,7 @@ import pytest
 from speccompile.bundle.acceptance import Measured, measured
 from speccompile.errors import BundleError
 from speccompile.runtime.rounds.pace import Pace
-from speccompile.runtime.rounds.speed import LONG_MEMORY, Acceptance
+from speccompile.runtime.rounds.speed import LONG_MEMORY, Acceptance, count_rounds
 
 CHAIN = {width: width - 1 for width in range(1, 6)}
 GOOD = Measured(520, 520, (520, 420, 340, 280), (420, 340, 280, 230))
@@ -15,13 +15,13 @@ GOOD = Measured(520, 520, (520, 420, 340, 280), (420, 340, 280, 230))
 
 def test_rounds_are_counted_by_depth():
     rounds = [(1, 3), (4, 3), (3, 3), (1, 0), (2, 1), (1, 2)]
-    found = Measured.of(rounds, 3, is_chain=True)
+    found = count_rounds(rounds, 3, is_chain=True)
     assert found == Measured(6, 5, (5, 2, 2), (3, 2, 1))
     assert Measured(**{key: tuple(v) if isinstance(v, list) else v for key, v in found.to_json().items()}) == found
 
 
 def test_a_round_of_a_tree_may_accept_its_whole_depth_however_many_nodes_it_had():
-    assert Measured.of([(3, 1), (1, 7)], 2, is_chain=False) == Measured(2, 2, (2, 1), (1, 1))
+    assert count_rounds([(3, 1), (1, 7)], 2, is_chain=False) == Measured(2, 2, (2, 1), (1, 1))
 
 
 def test_an_engine_has_the_row_that_stands_for_it():

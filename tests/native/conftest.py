@@ -29,10 +29,10 @@ def native_build(shared_folder: Path) -> Path:
         if not done.exists():
             try:
                 packaging._check_compiler()
-                packaging._cmake()
+                cmake = packaging._cmake()
             except packaging.CannotCompileError as error:
                 pytest.skip(str(error))
-            packaging.compile_tests(folder)
+            packaging._compile_tests(cmake, folder)
             done.touch()
     return folder
 

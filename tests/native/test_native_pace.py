@@ -10,6 +10,7 @@ import pytest
 
 from speccompile.bundle.acceptance import Measured
 from speccompile.runtime.rounds.pace import Pace
+from speccompile.runtime.rounds.speed import count_rounds
 
 ACCEPTS = {
     "chain": {width: width - 1 for width in range(1, 6)},
@@ -46,7 +47,7 @@ def drawn_acceptance(dice: Random, depth: int) -> Measured:
     rounds, chance = dice.choice([3, 60, 700]), dice.random()
     drafted = dice.randrange(rounds + 1)
     tokens = ((1 + sum(dice.random() < chance for _ in range(depth)), depth) for _ in range(drafted))
-    return Measured.of([*tokens, *[(1, 0)] * (rounds - drafted)], depth, is_chain=True)
+    return count_rounds([*tokens, *[(1, 0)] * (rounds - drafted)], depth, is_chain=True)
 
 
 def session(recorded: Recorded, accepts: dict[int, int], fused: bool, dice: Random) -> None:

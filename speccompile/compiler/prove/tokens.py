@@ -14,6 +14,7 @@ from speccompile.errors import ProofError
 from speccompile.progress import counted
 from speccompile.runtime import Bundle, Generation, first_difference
 from speccompile.runtime.devices.engine import Array
+from speccompile.runtime.rounds.speed import count_rounds
 
 Prompt = str | Sequence[int]
 T = TypeVar("T")
@@ -98,9 +99,9 @@ def written(
 
 
 def acceptance_of(speculative: Sequence[Generation], manifest: Manifest) -> Measured:
-    """How far the drafts of all rounds came true, every round having had all that there were."""
+    """Return acceptance by depth over all rounds, every one of which had all drafts that there were."""
     rounds = [each for one in speculative for each in zip(one.path_lengths, one.draft_lengths, strict=True)]
-    return Measured.of(rounds, manifest.depth, is_chain=manifest.tree == "chain")
+    return count_rounds(rounds, manifest.depth, is_chain=manifest.tree == "chain")
 
 
 def cases(

@@ -5,6 +5,7 @@ With P(d) the share of rows that accept the draft at depth d, a round that verif
 verifies nothing (Leviathan et al. 2023, section 3.3, with measured times in place of their cost coefficient).
 """
 
+import math
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -114,6 +115,19 @@ class Counts:
         self.rows_with *= factor
         self.rounds *= factor
         self.rounds_with *= factor
+
+
+def count_rounds(rounds: Iterable[tuple[int, int]], depth: int, *, is_chain: bool) -> Measured:
+    """Count all of some rounds of single rows alike.
+
+    rounds: of each, the tokens that it gave, the bonus token included, and the drafts that it had, of a tree all its
+    nodes. depth: the most drafts that a round accepts.
+    """
+    counts = Counts(depth, math.inf)
+    for tokens, drafts in rounds:
+        counts.add([tokens - 1] if drafts else [], min(drafts, depth) if is_chain else depth, int(not drafts))
+    tried, accepted = (tuple(map(int, each)) for each in (counts.tried, counts.kept))
+    return Measured(int(counts.rounds), int(counts.rounds_with), tried, accepted)
 
 
 class Acceptance:

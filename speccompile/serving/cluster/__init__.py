@@ -6,5 +6,4 @@ replicas  how many, and what each takes
 affinity  which replica a prompt belongs to; `routing` tells Ray
 lines     files of requests over several bundles
 pool      builds and measurements as tasks: a stand-in for `speccompile.machine.pool.Here`
-matrix    builds of one recipe in all combinations of some settings
 """
