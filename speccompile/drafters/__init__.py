@@ -10,6 +10,7 @@ Imported by `recipe`, `compiler.build`, `measure`, `train` and `cli`; imports `c
 from collections.abc import Iterable, Iterator
 from importlib import import_module
 from importlib.metadata import entry_points
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -108,6 +109,12 @@ FAMILIES: dict[str, Family] = {kind: folder.FAMILY for kind, folder in _FOLDER_O
 """Kind -> its family, in the order in which the recipe names them."""
 
 _CALLED = {name: kind for kind, family in FAMILIES.items() for name in (kind, *family.aliases)}
+
+
+def folders_elsewhere() -> list[Path]:
+    """Return the folders of methods that other packages bring: their code decides what a build gives, as ours does."""
+    others = (folder for folder in _FOLDER_OF.values() if folder not in _FOLDERS)
+    return [Path(path) for folder in others for path in getattr(folder, "__path__", ())]
 
 
 def kind_called(text: str) -> str:

@@ -6,10 +6,13 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
 
+from speccompile import drafters
+from speccompile.compiler.build import steps
 from tests import zoo
 from tests.compile.tiny_bundles import save
 
@@ -52,6 +55,20 @@ def said(done: "subprocess.CompletedProcess[str]") -> dict[str, str]:
     """What each command has printed."""
     parts = done.stdout.split("== ")[1:]
     return {part.partition("\n")[0]: part.partition("\n")[2] for part in parts}
+
+
+def test_another_code_of_it_is_another_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cache of builds must not give what an earlier version of the method has traced."""
+    package = ModuleType("echo_drafter")
+    package.__path__ = [str(tmp_path)]
+    monkeypatch.setitem(drafters._FOLDER_OF, "echo", package)
+    found = []
+    for text in ("PERIOD = 2", "PERIOD = 3", "PERIOD = 2"):
+        (tmp_path / "drafter.py").write_text(text)
+        steps.made_by.cache_clear()
+        found.append(steps.made_by()["code"])
+    steps.made_by.cache_clear()
+    assert found[0] == found[2] != found[1]
 
 
 PROMPTS = ("--prompts", "prompts.jsonl", "--max-new-tokens", "6", "--repeats", "1", "--threads", "1", "--json")

@@ -23,6 +23,7 @@ from speccompile.bundle.manifest import canonical_json
 from speccompile.bundle.steps import BuildCache
 from speccompile.compiler.lower.files import weights_of, write_tensors
 from speccompile.compiler.weights.graph import LINK, identity
+from speccompile.drafters import folders_elsewhere
 from speccompile.machine.system import processor
 from speccompile.progress import LOGGER
 
@@ -117,11 +118,12 @@ def _flat(name: str) -> str:
 
 @cache
 def made_by() -> dict[str, Any]:
-    """What decides what any step gives: versions, our own code, the kernels, and the processor."""
-    folder = Path(speccompile.__file__).parent
+    """What decides what any step gives: versions, our own code and that of methods from elsewhere, the kernels, and the
+    processor."""
     hasher = new_hasher()
-    for path in sorted(folder.rglob("*.py")):
-        hasher.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes())
+    for folder in (Path(speccompile.__file__).parent, *folders_elsewhere()):
+        for path in sorted(folder.rglob("*.py")):
+            hasher.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes())
     library = native.library()
     return {
         "code": hasher.hexdigest(),
