@@ -20,10 +20,10 @@ from torch import Tensor, nn
 from speccompile.compiler.lower import neutral, onnxruntime
 from speccompile.compiler.lower.export import translation
 from speccompile.compiler.step.sampling import Settings
-from speccompile.compiler.step.verify import Acceptance, Round
+from speccompile.compiler.step.verify import Acceptance, RoundInputs
 from speccompile.compiler.step.verify.rules import Exact
 from speccompile.compiler.step.verify.sampled import Speculative
-from speccompile.compiler.step.window import Chain
+from speccompile.compiler.step.window import ChainLayout
 from speccompile.tree import chain
 
 DRAFTS, CANDIDATES, HISTORY = 4, 64, 512
@@ -41,7 +41,7 @@ class Alone(nn.Module):
 
     def __init__(self, kind: str) -> None:
         super().__init__()
-        self.kind, self.shape = kind, Chain()
+        self.kind, self.shape = kind, ChainLayout()
         self.acceptance = Acceptance(Exact(), Speculative(chain(DRAFTS)) if kind == "drawn" else None)
 
     def forward(self, inputs: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
@@ -50,7 +50,7 @@ class Alone(nn.Module):
         if self.kind != "greedy":
             named["settings"] = settings = Settings(**{name: named.pop(name) for name in Settings._fields})
             seen = torch.cat([settings.history, named["window"]], 1)[:, None].expand(-1, logits.shape[1], -1)
-        given = Round(length=torch.zeros_like(named["n_given"]), **named)
+        given = RoundInputs(length=torch.zeros_like(named["n_given"]), **named)
         walk, bonus = self.acceptance(given, logits, seen, self.shape, None)
         return walk.n_accepted, bonus
 

@@ -113,10 +113,10 @@ GRAPHS = ("verify", "draft", "step")
 ROLES = ("io", "index", "state", "optional", "link")
 """What a tensor can be: see `Tensor`."""
 
-PARTS = ("target", "drafter")
+COMPONENTS = ("target", "drafter")
 """What has weights and caches of its own; its name begins the names of its caches."""
 
-COPIED = {
+NEXT_ROUND_INPUTS = {
     "next_window": "window",
     "next_total": "n_total",
     "next_parents": "parents",
@@ -126,21 +126,21 @@ COPIED = {
 """What a draft gives -> the buffer in which the next round reads it. `draft` writes there; `step`, which may write an
 output before it has read all inputs, writes to a buffer of the output's own name, and the host copies."""
 
-KEPT = "kept."
+PERSISTENT_PREFIX = "kept."
 """What the names of states begin with that outlive a generation. Nobody falls behind who has not read something: they
 may be old, or another text's, and nothing but the number of accepted drafts changes."""
 
-CARRIED = ("conv", "state")
+RECURRENT_STATE_KINDS = ("conv", "state")
 """Kinds of states that have no row for every token: a token must not be given to them twice."""
 
-NEXT = "next."
+OUT_OF_PLACE_PREFIX = "next."
 """What the names of buffers begin with in which an engine writes states, kept or carried, that it does not update in
 place: it puts them where they are read when the graph has run."""
 
 BATCH = "batch"
 """The name of the size that counts rows."""
 
-CANDIDATES = 64
+MAX_DRAFT_CANDIDATES = 64
 """C: a draft is drawn among so many of the best tokens. What the others lose is a draft now and then, no exactness."""
 
 Dimension = int | str
@@ -187,7 +187,7 @@ class Tensor:
     role: str
 
     @property
-    def by_row(self) -> bool:
+    def is_batched(self) -> bool:
         """Whether it has a line for each row of a run, whichever rows these are."""
         return self.shape[:1] == (BATCH,)
 
@@ -208,14 +208,18 @@ class Graph:
     def aliases(self) -> dict[str, str]:
         """Output name -> input name, for every state that is updated in place."""
         read = {tensor.buffer: tensor.name for tensor in self.inputs}
-        states = (tensor for tensor in self.outputs if tensor.role == "state" and not tensor.buffer.startswith(NEXT))
+        states = (
+            tensor
+            for tensor in self.outputs
+            if tensor.role == "state" and not tensor.buffer.startswith(OUT_OF_PLACE_PREFIX)
+        )
         return {tensor.name: read[tensor.buffer] for tensor in states}
 
     @property
-    def copied(self) -> dict[str, str]:
+    def copy_after_run(self) -> dict[str, str]:
         """Buffer -> the buffer into which the engine copies it when the graph has run."""
         states = (tensor.buffer for tensor in self.outputs if tensor.role == "state")
-        return {name: name.removeprefix(NEXT) for name in states if name.startswith(NEXT)}
+        return {name: name.removeprefix(OUT_OF_PLACE_PREFIX) for name in states if name.startswith(OUT_OF_PLACE_PREFIX)}
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self) | {"aliases": self.aliases}
@@ -230,28 +234,28 @@ class Graph:
         return cls(data["name"], tensors(data["inputs"]), tensors(data["outputs"]))
 
 
-def is_carried(buffer: str) -> bool:
+def is_recurrent_state(buffer: str) -> bool:
     """Whether a buffer is a state that is carried from token to token: `target.conv.0`, `drafter.1.state.3`."""
-    return any(part in CARRIED for part in buffer.split("."))
+    return any(part in RECURRENT_STATE_KINDS for part in buffer.split("."))
 
 
-def carries(graphs: Iterable[Graph], part: str) -> bool:
+def has_recurrent_states(graphs: Iterable[Graph], part: str) -> bool:
     """Whether a part, of `PARTS`, has such states in these graphs of a round."""
-    names = (tensor.buffer.removeprefix(NEXT) for graph in graphs for tensor in graph.outputs)
-    return any(name.startswith(f"{part}.") and is_carried(name) for name in names)
+    names = (tensor.buffer.removeprefix(OUT_OF_PLACE_PREFIX) for graph in graphs for tensor in graph.outputs)
+    return any(name.startswith(f"{part}.") and is_recurrent_state(name) for name in names)
 
 
-def vocabulary_of(graphs: Iterable[Graph]) -> int:
+def vocabulary_size(graphs: Iterable[Graph]) -> int:
     """Tokens of the vocabulary; 1 where no graph gives logits."""
     return next((int(t.shape[-1]) for graph in graphs for t in graph.outputs if t.name == "logits"), 1)
 
 
-def has_ranges(graphs: Iterable[Graph]) -> bool:
+def supports_batch_slices(graphs: Iterable[Graph]) -> bool:
     """Whether a run of these graphs may be over some rows of a batch alone."""
-    return any(tensor.by_row for graph in graphs for tensor in (*graph.inputs, *graph.outputs))
+    return any(tensor.is_batched for graph in graphs for tensor in (*graph.inputs, *graph.outputs))
 
 
-def with_batch(graph: Graph, rows: int) -> Graph:
+def with_fixed_batch(graph: Graph, rows: int) -> Graph:
     """The graph with the number of rows in the place of its name: every run is over all of them."""
 
     def fixed(tensor: Tensor) -> Tensor:
@@ -265,20 +269,20 @@ def with_cache_dtypes(graph: Graph, dtypes: Mapping[str, str]) -> Graph:
 
     def converted(tensor: Tensor) -> Tensor:
         part = tensor.buffer.partition(".")[0]
-        is_cache = tensor.role == "state" and tensor.dtype == "float32" and not is_carried(tensor.buffer)
+        is_cache = tensor.role == "state" and tensor.dtype == "float32" and not is_recurrent_state(tensor.buffer)
         return replace(tensor, dtype=dtypes[part]) if is_cache and part in dtypes else tensor
 
     return Graph(graph.name, tuple(map(converted, graph.inputs)), tuple(map(converted, graph.outputs)))
 
 
-def with_float_states(graph: Graph) -> Graph:
+def with_tensorrt_states(graph: Graph) -> Graph:
     """The graph of an engine that updates in place only what looks like a cache: tokens are float32 [B, 1, S, 1], and
     states that are kept or carried, any of whose numbers may change, are written beside those that are read."""
     written = {tensor.name for tensor in graph.outputs}
 
     def converted(tensor: Tensor) -> Tensor:
-        if tensor.buffer.startswith(KEPT) or is_carried(tensor.buffer):
-            return replace(tensor, buffer=f"{NEXT}{tensor.buffer}") if tensor.name in written else tensor
+        if tensor.buffer.startswith(PERSISTENT_PREFIX) or is_recurrent_state(tensor.buffer):
+            return replace(tensor, buffer=f"{OUT_OF_PLACE_PREFIX}{tensor.buffer}") if tensor.name in written else tensor
         if tensor.role != "state" or tensor.dtype != "int64":
             return tensor
         batch, size = tensor.shape

@@ -62,7 +62,7 @@ class EngineError(SpeccompileError):
     """An engine library that is missing or refuses a graph."""
 
 
-class BusyError(SpeccompileError):
+class OverloadedError(SpeccompileError):
     """A service that has no room for a request now. `retry_after`: seconds after which it may, None where it never
     will, as when it is closing."""
 

@@ -14,7 +14,7 @@ INTERVAL = 5.0
 
 
 @contextmanager
-def step(title: str) -> Iterator[None]:
+def log_step(title: str) -> Iterator[None]:
     """Log that a step of the work begins, and its seconds when it took over one. A step that fails says no more."""
     LOGGER.info("%s ...", title)
     start = time.perf_counter()
@@ -36,7 +36,7 @@ def quiet() -> Iterator[None]:
 
 
 @contextmanager
-def counted(
+def progress_counter(
     title: str, total: float, unit: str, *, clock: Callable[[], float] = time.perf_counter
 ) -> Iterator[Callable[[float], None]]:
     """Yield `advance(amount)`, which any thread may call: it logs now and then how much of `total` is done.

@@ -72,7 +72,7 @@ class Tree:
         return tuple(ranks)
 
     @cached_property
-    def lineages(self) -> tuple[tuple[int, ...], ...]:
+    def root_paths(self) -> tuple[tuple[int, ...], ...]:
         """Of every node: the root, .., its parent, itself."""
         lineages: list[tuple[int, ...]] = [(0,)]
         for node, parent in enumerate(self.parents[1:], 1):
@@ -85,11 +85,11 @@ class Tree:
 
     def ancestors(self) -> list[list[bool]]:
         """[i][j]: whether node j is node i or lies on its way to the root."""
-        return [[j in lineage for j in range(len(self.parents))] for lineage in map(set, self.lineages)]
+        return [[j in lineage for j in range(len(self.parents))] for lineage in map(set, self.root_paths)]
 
     def paths(self) -> list[list[int]]:
         """The ranks that lead to every draft: what `from_paths` takes."""
-        return [[self.ranks[node] for node in lineage[1:]] for lineage in self.lineages[1:]]
+        return [[self.ranks[node] for node in lineage[1:]] for lineage in self.root_paths[1:]]
 
 
 def chain(drafts: int) -> Tree:
@@ -168,7 +168,7 @@ def merged(trees: Sequence[Tree]) -> Tree:
     return from_parents(_joined(trees))
 
 
-def merged_places(trees: Sequence[Tree]) -> list[list[int]]:
+def merged_indices(trees: Sequence[Tree]) -> list[list[int]]:
     """Of every draft of every tree, without its root: the node that it is in `merged`."""
     keyed = sorted(
         ((tree.depths[node], number, node) for number, tree in enumerate(trees) for node in range(1, tree.drafts + 1))

@@ -6,8 +6,8 @@ from random import Random
 from typing import Any
 
 from speccompile.runtime import Bundle, Generation
-from speccompile.serving.scheduler import Limits, Piece, Request
-from speccompile.serving.scheduler.costs import Costs
+from speccompile.serving.scheduler import Limits, OutputDelta, Request
+from speccompile.serving.scheduler.latency import LatencyEstimates
 from speccompile.serving.scheduler.scheduler import Scheduler
 from tests.light.forced_pace import force
 
@@ -16,7 +16,7 @@ PATIENCE = 5000
 """Ticks after which a schedule would never end."""
 
 
-class Whims(Costs):
+class Whims(LatencyEstimates):
     """Costs that have nothing to do with time: chunks of any size, copies now and then."""
 
     def __init__(self, random: Random) -> None:
@@ -122,7 +122,7 @@ def play(bundle: Bundle, seed: int, count: int = 12, alone: Alone | None = None)
                 each.request = made.submit(each.prompt, **each.terms, **each.options)
             if each.patience is not None and each.tick + each.patience == tick and each.request is not None:
                 each.request.cancel()
-        made.tick()
+        made.step()
         if made.is_idle and all(each.request is not None for each in asked):
             break
     else:
@@ -148,7 +148,7 @@ def compare(asked: Asked, alone: Alone, seed: int) -> list[Generation]:
     return whole
 
 
-def _joined(pieces: list[Piece]) -> Generation:
+def _joined(pieces: list[OutputDelta]) -> Generation:
     """The whole of one sequence, which its pieces make up."""
     generation = pieces[-1].generation
     assert generation is not None

@@ -62,7 +62,7 @@ def _rows_of(width: int) -> Maker:
 
 def _int8_case(sizes: dict[str, int], bias: Floats, shape: str, runs: Runs) -> Case:
     scales = _scales(sizes["columns"])
-    constants = {"w": _numbers(**sizes), "s": layouts.filled_columns(scales), "b": bias}
+    constants = {"w": _numbers(**sizes), "s": layouts.padded_columns(scales), "b": bias}
     return Case(f"LinearInt8 {shape}", ("x", "w", "s", "b"), ("y",), constants, runs, sizes)
 
 
@@ -93,7 +93,7 @@ def _int4_case(sizes: dict[str, int], block: int, bias: Floats, label: str, runs
         "w": layouts.packed_int4(lambda part: numbers[:, part], depth, columns, block),
         "s": layouts.packed_blocks(scales, np.dtype(np.float16)),
         "z": layouts.packed_blocks(zero_points, np.dtype(np.uint8)),
-        "f": layouts.filled_columns(factors),
+        "f": layouts.padded_columns(factors),
         "b": bias,
     }
     attributes = {**sizes, "block_size": block}
@@ -110,7 +110,7 @@ def embed_cases() -> Iterator[Case]:
         with np.errstate(over="ignore"):
             packed = layouts.packed_floats(weight, np.dtype(dtype))
         yield Case(f"{name} {depth}x{columns}", ("ids", "w"), ("y",), {"w": packed}, ids, sizes)
-    constants = {"w": _numbers(**sizes), "s": layouts.filled_columns(_scales(columns))}
+    constants = {"w": _numbers(**sizes), "s": layouts.padded_columns(_scales(columns))}
     yield Case(f"EmbedInt8 {depth}x{columns}", ("ids", "w", "s"), ("y",), constants, ids, sizes)
 
 

@@ -33,12 +33,12 @@ from transformers import MuseGlimmerAssistantModel as Muse
 from transformers import PreTrainedModel as Model
 from transformers.cache_utils import DFlashCache
 
-from speccompile.compiler.build.modules import site_of
-from speccompile.compiler.prove.drafts import Fed
+from speccompile.compiler.build.modules import drafter_context
+from speccompile.compiler.prove.drafts import DrafterInputs
 from speccompile.compiler.step.draft import Accepted
 from speccompile.compiler.step.draft.fixed import FixedDrafter
 from speccompile.drafters import module_of
-from speccompile.drafters.site import Site
+from speccompile.drafters.context import DrafterContext
 from speccompile.recipe import load_recipe, make_plan
 
 WIDTH, VOCABULARY, OWN, LAYERS, BLOCK, MASK, ROUNDS = 32, 96, 40, 6, 5, 95, (7, 3, 1)
@@ -242,7 +242,7 @@ def _compare(folder: Path, kind: str, target: Model, model: Model, said: Said) -
     model.save_pretrained(folder / "head")
     models = f"target: {{model: target}}\ndrafter: {{kind: {kind}, model: head}}"
     (folder / "recipe.yaml").write_text(f"name: compared\n{models}\ncache: {{max_length: 64, prefill_chunk: 16}}\n")
-    site = site_of(make_plan(load_recipe(folder)))
+    site = drafter_context(make_plan(load_recipe(folder)))
     slots = site.plan.drafter.tokens
     case = Case(torch.randn(TEXT, len(TAPS) * WIDTH), torch.randint(0, VOCABULARY, (slots - 1,)).tolist())
     expected, sure = said(case)
@@ -262,16 +262,16 @@ def _compare(folder: Path, kind: str, target: Model, model: Model, said: Said) -
     return worst
 
 
-def _found(site: Site, kind: str, case: Case) -> Iterator[tuple[Tensor, Tensor]]:
+def _found(site: DrafterContext, kind: str, case: Case) -> Iterator[tuple[Tensor, Tensor]]:
     """What the reference says, and the module, over the target's tokens."""
     known, reference = [*[0] * TEXT, BONUS], module_of(kind, "reference")
-    fed = Fed(known, case.features.numpy(), known[1:])
+    fed = DrafterInputs(known, case.features.numpy(), known[1:])
     sure = reference.confidences(site)(fed, case.drafts)[:, None] if kind == "dspark" else NOTHING
     yield torch.tensor(reference.teachers(site)[0](fed, case.drafts)), torch.as_tensor(sure)
     yield _of_module(site, kind, case)
 
 
-def _of_module(site: Site, kind: str, case: Case) -> tuple[Tensor, Tensor]:
+def _of_module(site: DrafterContext, kind: str, case: Case) -> tuple[Tensor, Tensor]:
     drafter = module_of(kind, "drafter").make(site)
     assert isinstance(drafter, FixedDrafter)
     states, reader, length = [torch.zeros(state.shape) for state in drafter.states()], drafter.reader, 0
@@ -284,7 +284,7 @@ def _of_module(site: Site, kind: str, case: Case) -> tuple[Tensor, Tensor]:
     unused, logits = torch.zeros(1, 1, dtype=torch.int64), [reading.logits]
     sure = [reader.confidence(reading, reading.logits)]
     for depth, draft in enumerate(case.drafts, 1):
-        logits.append(reading.read(torch.tensor([[draft]]), depth, unused.bool(), unused))
+        logits.append(reading.forward_drafts(torch.tensor([[draft]]), depth, unused.bool(), unused))
         sure.append(reader.confidence(reading, logits[-1]))
     found = torch.cat(logits, 1)[0]
     if reader.vocabulary is not None:

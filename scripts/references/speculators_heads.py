@@ -30,12 +30,12 @@ from speculators.proposals.greedy import GreedyTokenProposalConfig
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedConfig, Qwen3Config
 
-from speccompile.compiler.build.modules import site_of
-from speccompile.compiler.prove.drafts import Fed
+from speccompile.compiler.build.modules import drafter_context
+from speccompile.compiler.prove.drafts import DrafterInputs
 from speccompile.compiler.step.draft import Accepted
-from speccompile.compiler.step.draft.reading import Reader
+from speccompile.compiler.step.draft.network import DraftNetwork
 from speccompile.drafters import module_of
-from speccompile.drafters.site import Site
+from speccompile.drafters.context import DrafterContext
 from speccompile.drafters.weights import load_head
 from speccompile.recipe import load_recipe, make_plan
 
@@ -121,7 +121,7 @@ def _compare(kind: str, model: torch.nn.Module, what: str, text: Text, expected:
         worst = [0.0, 0.0]
         for row, wanted in expected.items():
             known, drafts = [0, *text.following[: row + 1].tolist()], text.following[row + 1 : row + STEPS].tolist()
-            whole = teacher(Fed(known, text.features[: row + 1].numpy(), known[1:]), drafts)
+            whole = teacher(DrafterInputs(known, text.features[: row + 1].numpy(), known[1:]), drafts)
             ours = (torch.from_numpy(np.asarray(whole))[:, ids], _read(reader, known, text.features, drafts))
             for place, each in enumerate(ours):
                 worst[place] = max(worst[place], float((each - wanted).abs().max() / wanted.abs().max()))
@@ -130,10 +130,10 @@ def _compare(kind: str, model: torch.nn.Module, what: str, text: Text, expected:
     return max(worst)
 
 
-def _reader(kind: str, site: Site) -> Reader:
+def _reader(kind: str, site: DrafterContext) -> DraftNetwork:
     drafter = module_of(kind, "drafter")
     if kind == "eagle3":
-        reader: Reader = drafter.load_reader(site)
+        reader: DraftNetwork = drafter.load_reader(site)
         return reader
     reader = load_head(drafter.PEagleReader(site.head, site.shape, site.ends(), STEPS - 1), site.head)
     reader.fold()
@@ -141,7 +141,7 @@ def _reader(kind: str, site: Site) -> Reader:
 
 
 @torch.no_grad()
-def _read(reader: Reader, known: list[int], features: Tensor, drafts: list[int]) -> Tensor:
+def _read(reader: DraftNetwork, known: list[int], features: Tensor, drafts: list[int]) -> Tensor:
     """Logits [1 + drafts, Vd] in one round that commits the whole text, which has some padding behind it."""
     n_path, window = len(known) - 1, ROWS
     path = torch.zeros(1, window + 1, dtype=torch.int64)
@@ -152,11 +152,13 @@ def _read(reader: Reader, known: list[int], features: Tensor, drafts: list[int])
     found = [reading.logits[0]]
     for depth, draft in enumerate(drafts, 1):
         ancestors = torch.ones(1, 1, depth, dtype=torch.bool)
-        found.append(reading.read(torch.tensor([[draft]]), depth, ancestors, torch.zeros(1, 1, dtype=torch.int64))[0])
+        found.append(
+            reading.forward_drafts(torch.tensor([[draft]]), depth, ancestors, torch.zeros(1, 1, dtype=torch.int64))[0]
+        )
     return torch.cat(found)
 
 
-def _site(folder: Path, model: torch.nn.Module, kind: str) -> Site:
+def _site(folder: Path, model: torch.nn.Module, kind: str) -> DrafterContext:
     """The head as speculators saves it, beside a random target, planned as a recipe is."""
     target = LlamaForCausalLM(LlamaConfig(**SIZES, num_hidden_layers=4, bos_token_id=None, eos_token_id=None))
     target.save_pretrained(folder / "target")
@@ -167,7 +169,7 @@ def _site(folder: Path, model: torch.nn.Module, kind: str) -> Site:
     )
     plan = make_plan(load_recipe(folder))
     assert plan.drafter.kind == kind, plan.drafter.kind
-    return site_of(plan)
+    return drafter_context(plan)
 
 
 def _config(config: Any, name: str, kind: Any, layers: int, switches: dict[str, bool], **more: Any) -> Any:

@@ -12,7 +12,7 @@ KEY = "acceptance"
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredAcceptance:
     """Counts over rounds of single rows. drafted: rounds that had drafts; tried, accepted: at each depth, drafts whose
     predecessors were accepted, and those of them that were accepted as well. Tokens decide them, so that they hold on
     every machine."""
@@ -26,7 +26,7 @@ class Measured:
         return asdict(self) | {"tried": list(self.tried), "accepted": list(self.accepted)}
 
 
-def measured(proof: Mapping[str, Any], engine: str, depth: int) -> Measured | None:
+def measured(proof: Mapping[str, Any], engine: str, depth: int) -> MeasuredAcceptance | None:
     """Return what a proof has of an engine, None where it has nothing, as without prompts. Raises BundleError."""
     rows: Sequence[Mapping[str, Any]] = proof.get("engines", ())
     found = next((row.get(KEY) for row in rows if engine in row.get("engines", ())), None)
@@ -39,4 +39,4 @@ def measured(proof: Mapping[str, Any], engine: str, depth: int) -> Measured | No
             f"expected {depth}",
             hint="build the bundle again with this speccompile",
         )
-    return Measured(found["rounds"], found["drafted"], tuple(counts[0]), tuple(counts[1]))
+    return MeasuredAcceptance(found["rounds"], found["drafted"], tuple(counts[0]), tuple(counts[1]))

@@ -20,7 +20,7 @@ from speccompile.bundle.folders import lock_folder, sync
 from speccompile.bundle.hashes import check_files, hash_folder, read_hashes, read_json, write_hashes
 from speccompile.bundle.manifest import canonical_json
 from speccompile.errors import BundleError
-from speccompile.machine.environment import read_number
+from speccompile.machine.environment import read_number_variable
 from speccompile.progress import LOGGER
 
 FOLDER = "SPECCOMPILE_CACHE_DIR"
@@ -40,7 +40,7 @@ class Entry:
 
     digest: str
     size: int
-    used: float
+    last_used: float
     key: dict[str, Any] | None
 
 
@@ -60,7 +60,7 @@ def cache_folder(name: str) -> Path:
 
 def default_limit() -> float:
     """$SPECCOMPILE_CACHE_LIMIT_GB in bytes, 20 GB by default. Raises UsageError when it is no number."""
-    return read_number(LIMIT, DEFAULT_LIMIT, zero=True) * 1e9
+    return read_number_variable(LIMIT, DEFAULT_LIMIT, allow_zero=True) * 1e9
 
 
 @dataclass(frozen=True)
@@ -76,24 +76,26 @@ class FolderCache:
     def entries(self) -> list[Entry]:
         """All entries, the last used first."""
         found = [_read_entry(path) for path in self._paths() if path.suffix != PART]
-        return sorted((entry for entry in found if entry), key=lambda entry: entry.used, reverse=True)
+        return sorted((entry for entry in found if entry), key=lambda entry: entry.last_used, reverse=True)
 
     def clear(self) -> list[Entry]:
         """Remove all entries that no process is using. Returns those that are gone."""
         if not self.folder.exists():
             return []
-        with self._changing():
+        with self._exclusive_lock():
             self._remove_parts()
             return [entry for entry in self.entries() if self._remove(self.folder / entry.digest)]
 
     @contextlib.contextmanager
-    def reading(self, digest: str, what: str, *, verify: bool = True) -> Iterator[tuple[Path, dict[str, Any]] | None]:
+    def open_entry(
+        self, digest: str, what: str, *, verify: bool = True
+    ) -> Iterator[tuple[Path, dict[str, Any]] | None]:
         """The folder of an entry and its entry.json, which stay until the end; None when there is none.
 
         One that is damaged goes, with a warning that calls it `what`. verify: compare its files with their hashes.
         """
         entry, damage = self.folder / digest, None
-        with _staying(entry) as is_there:
+        with _pinned(entry) as is_there:
             if is_there and self.limit:
                 try:
                     check_files(entry, read_hashes(entry, verify=verify), verify=verify)
@@ -107,12 +109,12 @@ class FolderCache:
                     return
         if damage is not None:
             LOGGER.warning("note: a damaged %s is thrown out of the cache: %s", what, damage)
-            with self._changing():
+            with self._exclusive_lock():
                 self._remove(entry)
         yield None
 
     @contextlib.contextmanager
-    def adding(self, digest: str, content: dict[str, Any]) -> Iterator[Path]:
+    def add_entry(self, digest: str, content: dict[str, Any]) -> Iterator[Path]:
         """A folder for the files of a new entry, which is added at the end with `content` as its entry.json.
 
         Those unused for longest that the limit has no room for then go. When the caller fails, nothing is added.
@@ -123,7 +125,7 @@ class FolderCache:
             (part / ENTRY).write_bytes(canonical_json(content))
             write_hashes(part, hash_folder(part))
             sync(*part.iterdir(), part)
-            with self._changing():
+            with self._exclusive_lock():
                 entry = self.folder / digest
                 if not entry.exists():
                     part.rename(entry)
@@ -145,7 +147,7 @@ class FolderCache:
         """Remove an entry unless somebody is using it. Renamed first: killed on the way, this leaves no half of one."""
         if (lock := _lock(entry)) is None:
             return False
-        aside = self._part(entry.name)
+        aside = self._temporary_path(entry.name)
         entry.rename(aside)
         shutil.rmtree(aside)
         os.close(lock)
@@ -158,11 +160,11 @@ class FolderCache:
                 shutil.rmtree(left, ignore_errors=True)
                 os.close(unused)
 
-    def _part(self, digest: str) -> Path:
+    def _temporary_path(self, digest: str) -> Path:
         return self.folder / f".{digest}.{os.getpid()}-{secrets.token_hex(4)}{PART}"
 
     @contextlib.contextmanager
-    def _changing(self) -> Iterator[None]:
+    def _exclusive_lock(self) -> Iterator[None]:
         """Alone in adding and removing entries."""
         lock = lock_folder(self.folder, wait=True)
         if lock is None:
@@ -175,8 +177,8 @@ class FolderCache:
     @contextlib.contextmanager
     def _writing(self, digest: str) -> Iterator[Path]:
         """A locked folder for a new entry. It goes unless it was renamed; so do those of processes that were killed."""
-        part = self._part(digest)
-        with self._changing():
+        part = self._temporary_path(digest)
+        with self._exclusive_lock():
             self._remove_parts()
             part.mkdir()
             lock = _lock(part)
@@ -189,7 +191,7 @@ class FolderCache:
 
 
 @contextlib.contextmanager
-def _staying(entry: Path) -> Iterator[bool]:
+def _pinned(entry: Path) -> Iterator[bool]:
     """Whether the entry is there; until the end it stays."""
     lock = _lock(entry, shared=True)
     if lock is None:

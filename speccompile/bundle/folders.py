@@ -39,7 +39,7 @@ def sync(*paths: Path) -> None:
             os.close(handle)
 
 
-def write_whole(path: Path, content: bytes) -> None:
+def write_atomically(path: Path, content: bytes) -> None:
     """Make `content` what the file holds: whoever reads it meanwhile finds the old content or the new, whole.
 
     It is written beside the file, under a hidden name with the process id. Raises OSError where that cannot be written

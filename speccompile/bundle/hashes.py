@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from speccompile.bundle.manifest import canonical_json
 from speccompile.errors import BundleError
-from speccompile.progress import LOGGER, counted
+from speccompile.progress import LOGGER, progress_counter
 
 if TYPE_CHECKING:
     from blake3 import blake3
@@ -105,7 +105,7 @@ def check_files(folder: Path, hashes: Hashes, *, verify: bool = True) -> None:
 
 def _compare_content(folder: Path, hashes: Hashes) -> None:
     start, total = perf_counter(), sum(record.size for record in hashes.files.values())
-    with counted(f"verifying {folder}", total, "bytes") as advance:
+    with progress_counter(f"verifying {folder}", total, "bytes") as advance:
         for relative, record in hashes.files.items():
             path = folder / relative
             if (found := hash_file(path, advance)) != record.blake3:

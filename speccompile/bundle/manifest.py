@@ -76,7 +76,7 @@ class EngineEntry:
         return dataclasses.asdict(self) | {"graphs": [graph.to_json() for graph in self.graphs]}
 
 
-def files_of(engine: EngineEntry) -> list[str]:
+def engine_files(engine: EngineEntry) -> list[str]:
     """Every graph or engine file of an entry: what the runtime opens, and what `speccompile finish` builds from."""
     return [*engine.files.values(), *(engine.build.sources.values() if engine.build else ())]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from speccompile import contract
 from speccompile.bundle.hashes import HASHES, Hashes, check_files, read_hashes, read_json
-from speccompile.bundle.manifest import FORMAT, LOCK, MANIFEST, PROOF, TOKENIZER, EngineEntry, Manifest, files_of
+from speccompile.bundle.manifest import FORMAT, LOCK, MANIFEST, PROOF, TOKENIZER, EngineEntry, Manifest, engine_files
 from speccompile.errors import BundleError
 
 _BUILD = "give the folder that `speccompile build` wrote"
@@ -84,12 +84,12 @@ def _read_object(path: Path) -> dict[str, Any]:
 def _check_listed(bundle: OpenedBundle) -> None:
     manifest, path = bundle.manifest, bundle.folder / MANIFEST
     needed = [MANIFEST, LOCK, PROOF] + ([TOKENIZER] if manifest.tokenizer else [])
-    needed += [file for engine in manifest.engines for file in files_of(engine)]
+    needed += [file for engine in manifest.engines for file in engine_files(engine)]
     if missing := [file for file in needed if file not in bundle.hashes.files]:
         raise BundleError(f"{path}: the bundle needs {missing[0]!r}, which {HASHES} does not list", hint=_BUILD)
     for engine in manifest.engines:
         graphs = sorted(graph.name for graph in engine.graphs)
-        for held in _held(engine):
+        for held in _required_files(engine):
             if sorted(held) != graphs:
                 raise BundleError(
                     f"{path}: engine {engine.name!r} has files for {sorted(held)}, the graphs are {graphs}",
@@ -97,7 +97,7 @@ def _check_listed(bundle: OpenedBundle) -> None:
                 )
 
 
-def _held(engine: EngineEntry) -> list[dict[str, str]]:
+def _required_files(engine: EngineEntry) -> list[dict[str, str]]:
     """What must have an entry for every graph: the engine's files, or what a deferred one is built from."""
     if engine.build is None or not engine.deferred:
         return [engine.files]

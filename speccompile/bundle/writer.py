@@ -41,7 +41,7 @@ class BundleWriter:
         name, parent = self._output.name, self._output.parent
         self.folder = parent / f".{name}.{os.getpid()}-{secrets.token_hex(4)}.part"
         try:
-            with reported(f"no folder could be made in {parent}"):
+            with as_build_error(f"no folder could be made in {parent}"):
                 self._make_parents(parent)
                 _remove_stale(self._output)
                 self.folder.mkdir()
@@ -56,7 +56,7 @@ class BundleWriter:
 
         Raises BundleError when the folder is not a bundle that a reader takes, BuildError when the disk refuses.
         """
-        with reported(f"the bundle could not be written to {self._output}"):
+        with as_build_error(f"the bundle could not be written to {self._output}"):
             for name, data in ((MANIFEST, manifest.to_json()), (LOCK, lock), (PROOF, proof)):
                 (self.folder / name).write_bytes(canonical_json(data))
             write_hashes(self.folder, hash_folder(self.folder))
@@ -70,7 +70,7 @@ class BundleWriter:
     ) -> None:
         self._clean_up()
         if isinstance(error, OSError) and self._is_ours(error):
-            with reported(f"the bundle could not be written to {self._output}"):
+            with as_build_error(f"the bundle could not be written to {self._output}"):
                 raise error
 
     def _is_ours(self, error: OSError) -> bool:
@@ -96,7 +96,7 @@ class BundleWriter:
 
 def check_output(output: Path) -> Path:
     """The output with all links resolved. Raises BuildError when it may not or cannot be written; leaves no trace."""
-    with reported(f"the output {output} cannot be used"):
+    with as_build_error(f"the output {output} cannot be used"):
         resolved = output.resolve()
         _check_replaceable(resolved)
         ancestor = next(folder for folder in resolved.parents if folder.exists())
@@ -118,7 +118,7 @@ def _check_replaceable(output: Path) -> None:
 
 
 @contextlib.contextmanager
-def reported(failure: str) -> Iterator[None]:
+def as_build_error(failure: str) -> Iterator[None]:
     """What the disk refuses becomes a BuildError that begins with `failure` and ends with the reason."""
     try:
         yield

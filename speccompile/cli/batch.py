@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from speccompile.progress import LOGGER, step
+from speccompile.progress import LOGGER, log_step
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
-    from speccompile.serving.batch.lines import Line
+    from speccompile.serving.batch.requests import BatchRequest
     from speccompile.serving.batch.results import Result
-    from speccompile.serving.batch.run import Account, Answers, Batch
+    from speccompile.serving.batch.run import Answers, Batch, BatchSummary
 
 PATH = click.Path(path_type=Path)
 
@@ -78,14 +78,14 @@ def command(
     """
     from speccompile.serving.batch.run import Batch
 
-    def answers(lines: "Sequence[Line]") -> "Generator[Result, None, None]":
+    def answers(lines: "Sequence[BatchRequest]") -> "Generator[Result, None, None]":
         from speccompile.runtime import Bundle
-        from speccompile.serving.batch.answers import Desk
+        from speccompile.serving.batch.worker import BatchWorker
 
-        with step(f"opening {folder}"):
+        with log_step(f"opening {folder}"):
             bundle = Bundle.open(folder, engine=engine, threads=threads, verify=not no_verify)
-        with Desk.over(bundle, name or bundle.manifest.name, speculative=not autoregressive) as desk:
-            yield from desk.answers(lines)
+        with BatchWorker.open(bundle, name or bundle.manifest.name, speculative=not autoregressive) as desk:
+            yield from desk.run(lines)
 
     run(Batch.read(source, output), answers, as_json=as_json)
 
@@ -104,7 +104,7 @@ def run(batch: "Batch", answers: "Answers", *, as_json: bool) -> None:
         click.get_current_context().exit(1)
 
 
-def _tell(account: "Account", output: Path, *, as_json: bool) -> None:
+def _tell(account: "BatchSummary", output: Path, *, as_json: bool) -> None:
     """Warnings, as they are the result: they come with --quiet as well."""
     if account.failed:
         LOGGER.warning("requests have failed: %s says why; the same command asks them again", output)

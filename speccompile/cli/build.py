@@ -43,14 +43,14 @@ def command(
     from speccompile.bundle.writer import check_output
     from speccompile.progress import LOGGER
     from speccompile.recipe import load_recipe, make_plan
-    from speccompile.recipe.needs import needs_of
-    from speccompile.recipe.room import check_room, find_room, with_figures
+    from speccompile.recipe.resource_estimate import estimate_resources
+    from speccompile.recipe.resources import check_resources, find_resources, with_estimate
 
     plan = make_plan(load_recipe(recipe, overrides))
     output = output or Path("build") / plan.name
     check_output(output)
-    needs, room = needs_of(plan), find_room(output)
-    check_room(needs, room)
+    needs, room = estimate_resources(plan), find_resources(output)
+    check_resources(needs, room)
     for note in plan.notes:
         LOGGER.warning("note: %s", note)
     try:
@@ -62,4 +62,4 @@ def command(
             build(plan, output, prove=not skip_prove, dump_graphs=dump_graphs, reduce=reduce, remember=not no_cache)
         )
     except Exception as error:
-        raise with_figures(error, needs, room) from error
+        raise with_estimate(error, needs, room) from error

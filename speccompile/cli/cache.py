@@ -10,7 +10,7 @@ import click
 
 if TYPE_CHECKING:
     from speccompile.bundle.cache import Entry, FolderCache
-    from speccompile.bundle.records import Record, Records
+    from speccompile.bundle.result_cache import CachedResult, ResultCache
 
 
 @click.group("cache", invoke_without_command=True)
@@ -65,16 +65,16 @@ def list_entries(as_json: bool) -> None:
       speccompile cache list
       speccompile cache list --json | jq .bytes
     """
-    from speccompile.bundle.contents import FileHashes
-    from speccompile.bundle.steps import BuildCache
+    from speccompile.bundle.build_cache import BuildCache
+    from speccompile.bundle.file_hashes import FileHashCache
     from speccompile.compiler.engines.cache import Cache
-    from speccompile.runtime.devices.checked import CheckedEngines
-    from speccompile.runtime.devices.packed import PackedWeights
+    from speccompile.runtime.devices.invariance_cache import InvarianceCache
+    from speccompile.runtime.devices.prepacked import PrepackedWeights
 
-    engines, builds, packed, checked = Cache(), BuildCache(), PackedWeights(), CheckedEngines()
+    engines, builds, packed, checked = Cache(), BuildCache(), PrepackedWeights(), InvarianceCache()
     if as_json:
         data = _limited(engines) | {"builds": _limited(builds), "packed": _limited(packed)}
-        data |= {"checked": _contents(checked), "hashes": _contents(FileHashes())}
+        data |= {"checked": _contents(checked), "hashes": _contents(FileHashCache())}
         click.echo(json.dumps(data, indent=2))
         return
     for cache, word, describe in (
@@ -90,7 +90,7 @@ def list_entries(as_json: bool) -> None:
     for record in records:
         click.echo(f"{_line(record)}  {_checked(record)}")
     click.echo(f"{_total(records, 'checked engine')} in {checked.folder}")
-    hashes = FileHashes()
+    hashes = FileHashCache()
     click.echo(f"{_total(hashes.entries(), 'known file')} in {hashes.folder}")
 
 
@@ -105,18 +105,18 @@ def clear() -> None:
     Example:
       speccompile cache clear
     """
-    from speccompile.bundle.contents import FileHashes
-    from speccompile.bundle.steps import BuildCache
+    from speccompile.bundle.build_cache import BuildCache
+    from speccompile.bundle.file_hashes import FileHashCache
     from speccompile.compiler.engines.cache import Cache
-    from speccompile.runtime.devices.checked import CheckedEngines
-    from speccompile.runtime.devices.packed import PackedWeights
+    from speccompile.runtime.devices.invariance_cache import InvarianceCache
+    from speccompile.runtime.devices.prepacked import PrepackedWeights
 
     caches = (
         (Cache(), "engine"),
         (BuildCache(), "step"),
-        (PackedWeights(), "packed graph"),
-        (CheckedEngines(), "checked engine"),
-        (FileHashes(), "known file"),
+        (PrepackedWeights(), "packed graph"),
+        (InvarianceCache(), "checked engine"),
+        (FileHashCache(), "known file"),
     )
     for cache, word in caches:
         click.echo(f"removed {_total(cache.clear(), word)} from {cache.folder}")
@@ -127,7 +127,7 @@ def _limited(cache: "FolderCache") -> dict[str, Any]:
     return {"folder": contents.pop("folder"), "limit_bytes": int(cache.limit)} | contents
 
 
-def _contents(cache: "FolderCache | Records") -> dict[str, Any]:
+def _contents(cache: "FolderCache | ResultCache") -> dict[str, Any]:
     entries = cache.entries()
     rows, size = [asdict(entry) for entry in entries], sum(entry.size for entry in entries)
     return {"folder": str(cache.folder), "bytes": size, "entries": rows}
@@ -138,7 +138,7 @@ def _total(entries: "Sequence[Entry]", word: str) -> str:
 
 
 def _line(entry: "Entry") -> str:
-    size, age = f"{entry.size / 1e6:.1f} MB", _age(time.time() - entry.used)
+    size, age = f"{entry.size / 1e6:.1f} MB", _age(time.time() - entry.last_used)
     return f"{entry.digest[:12]}  {size:>12}  used {age:>10} ago"
 
 
@@ -165,7 +165,7 @@ def _packed(key: dict[str, Any]) -> str:
     return f"onnxruntime {key['onnxruntime']}  {key['processor']['name']}  {graph.rpartition('/')[2]}"
 
 
-def _checked(record: "Record") -> str:
+def _checked(record: "CachedResult") -> str:
     """The engine, what ran it, and whether its windows differed."""
     if record.key is None or record.found is None:
         return "unreadable"

@@ -10,8 +10,8 @@ from speccompile.cli.sampling_options import NAMES, sampling_options
 from speccompile.errors import SpeccompileError
 
 if TYPE_CHECKING:
-    from speccompile.machine.pool import Pool
-    from speccompile.measure.compare.report import Comparison
+    from speccompile.machine.executor import Executor
+    from speccompile.measure.compare.report import ComparisonReport
 
 PATH = click.Path(path_type=Path)
 
@@ -36,7 +36,7 @@ PATH = click.Path(path_type=Path)
 @click.option("--html", metavar="FILE", type=PATH, help="Write a page with plots.")
 @click.pass_obj
 def command(
-    pool: "Pool | None",
+    pool: "Executor | None",
     recipe: Path,
     overrides: tuple[str, ...],
     no_cache: bool,
@@ -109,13 +109,13 @@ def command(
     """
     from speccompile.measure.bench import check_page
     from speccompile.measure.compare.page import write_page
-    from speccompile.measure.compare.run import Job, Options
+    from speccompile.measure.compare.run import Comparison, Options
     from speccompile.measure.compare.table import write_table
 
     if html is not None:
         check_page(html)
     sampling = {name: options.pop(name) for name in NAMES}
-    job = Job.read(recipe, overrides, Options(**options, sampling=sampling, remember=not no_cache))
+    job = Comparison.read(recipe, overrides, Options(**options, sampling=sampling, remember=not no_cache))
     try:
         found = job.run() if pool is None else job.run(pool=pool)
     except KeyboardInterrupt:
@@ -130,7 +130,7 @@ def command(
     _check(found)
 
 
-def _check(found: "Comparison") -> None:
+def _check(found: "ComparisonReport") -> None:
     wrong = [way.name for way in found.ways if way.differs]
     if wrong:
         raise SpeccompileError(

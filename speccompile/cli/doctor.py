@@ -8,7 +8,7 @@ from time import perf_counter
 
 import click
 
-from speccompile.cli.abilities import ABILITIES, Conclusion, conclude, require
+from speccompile.cli.features import FEATURES, Availability, conclude, require
 from speccompile.cli.machine import (
     COMPILE,
     GPU,
@@ -42,7 +42,7 @@ class Diagnosis:
 
     machine: Machine
     packages: list[Package]
-    can: dict[str, Conclusion]
+    can: dict[str, Availability]
     bundle: tuple[Trial, ...] = ()
 
 
@@ -62,7 +62,7 @@ def try_bundle(folder: Path) -> Iterator[Trial]:
     """
     from speccompile.bundle.reader import open_bundle
     from speccompile.runtime import Bundle
-    from speccompile.runtime.exactness import find_exactness
+    from speccompile.runtime.window_invariance import check_invariance
 
     manifest = open_bundle(folder).manifest
     for engine in manifest.engines:
@@ -71,7 +71,7 @@ def try_bundle(folder: Path) -> Iterator[Trial]:
             continue
         bundle = Bundle.open(folder, engine=engine.name)
         start = perf_counter()
-        found = find_exactness(folder, bundle.entry, bundle.engine, bundle.manifest)
+        found = check_invariance(folder, bundle.entry, bundle.engine, bundle.manifest)
         seconds = round(perf_counter() - start, 3)
         yield Trial(manifest.name, engine.name, bundle.kernels, found.exact, found.reason, seconds)
 
@@ -92,7 +92,7 @@ def render(diagnosis: Diagnosis) -> str:
     for purpose, heading in HEADINGS.items():
         lines += ["", heading]
         lines += [_render_package(package) for package in diagnosis.packages if package.purpose == purpose]
-    lines += ["", *(_render_conclusion(ABILITIES[name].title, found) for name, found in diagnosis.can.items())]
+    lines += ["", *(_render_conclusion(FEATURES[name].title, found) for name, found in diagnosis.can.items())]
     lines += ["", *map(_render_trial, diagnosis.bundle)] if diagnosis.bundle else []
     return "\n".join(lines)
 
@@ -127,7 +127,7 @@ def _render_package(package: Package) -> str:
     return f"  {package.name:<30} {package.version or 'missing':<14}{advice}".rstrip()
 
 
-def _render_conclusion(title: str, conclusion: Conclusion) -> str:
+def _render_conclusion(title: str, conclusion: Availability) -> str:
     return f"can {title}: {'yes' if conclusion.possible else 'no'}, {conclusion.reason}"
 
 
@@ -144,7 +144,7 @@ def to_json(diagnosis: Diagnosis) -> str:
 @click.option(
     "--require",
     "required",
-    type=click.Choice(list(ABILITIES)),
+    type=click.Choice(list(FEATURES)),
     multiple=True,
     help="Try this as well, and fail when this machine cannot do it. May be given again.",
 )

@@ -10,7 +10,7 @@ import click
 from speccompile.cli.constraint_options import constraint_options, impose, take
 from speccompile.cli.sampling_options import sampling_options
 from speccompile.errors import PromptError, UsageError
-from speccompile.progress import LOGGER, step
+from speccompile.progress import LOGGER, log_step
 
 if TYPE_CHECKING:
     from speccompile.runtime import Bundle, Generation
@@ -119,7 +119,7 @@ def command(
         raise UsageError("received --reset without --state, expected both", hint="add --state FILE")
     from speccompile.runtime import Bundle
 
-    with step(f"opening {folder}"):
+    with log_step(f"opening {folder}"):
         bundle = Bundle.open(folder, engine=engine, threads=threads, verify=not no_verify)
     options["constraint"] = impose(bundle, asked)
     if state is not None:

@@ -30,7 +30,7 @@ def hit_title(hits: dict[str, Any]) -> str:
     return f"hit rate of the head by depth, teacher-forced at {hits['positions']} places of the target's own text"
 
 
-def hit_rows(hits: dict[str, Any]) -> list[tuple[str, ...]]:
+def accuracy_rows(hits: dict[str, Any]) -> list[tuple[str, ...]]:
     """A line for the head as it was read, for the control and for every other reading: the share at depth 1, 2, .."""
     rows = [("as its files say", *_shares(hits["hit_rate"])), _row(hits["control"]["reading"], hits["control"])]
     for words, rates in hits["readings"].items():

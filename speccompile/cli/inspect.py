@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from speccompile.cli.heads import hit_rows, hit_title
+from speccompile.cli.heads import accuracy_rows, hit_title
 from speccompile.contract import BATCH, DTYPES, Buffer, buffers
 from speccompile.errors import BundleError
 
 if TYPE_CHECKING:
     from speccompile.bundle import EngineEntry, Manifest, OpenedBundle
     from speccompile.contract import Graph, Tensor
-    from speccompile.runtime.exactness import Exactness
+    from speccompile.runtime.window_invariance import WindowInvariance
 
 
 @click.command("inspect")
@@ -115,16 +115,16 @@ def _as_object(bundle: "OpenedBundle", *, verified: bool) -> dict[str, Any]:
     }
 
 
-def _found_here(bundle: "OpenedBundle") -> dict[str, "Exactness | None"]:
+def _found_here(bundle: "OpenedBundle") -> dict[str, "WindowInvariance | None"]:
     """Engine on the processor -> what was found on this machine."""
     from speccompile.machine.system import available_cores
-    from speccompile.runtime.exactness import known_exactness
+    from speccompile.runtime.window_invariance import cached_invariance
 
     engines = [engine for engine in bundle.manifest.engines if engine.provider == "cpu"]
-    return {engine.name: known_exactness(bundle.folder, engine, available_cores()) for engine in engines}
+    return {engine.name: cached_invariance(bundle.folder, engine, available_cores()) for engine in engines}
 
 
-def _exactness(found: "Exactness") -> dict[str, Any]:
+def _exactness(found: "WindowInvariance") -> dict[str, Any]:
     return {"exact": found.exact, "reason": found.reason} | asdict(found)
 
 
@@ -148,7 +148,7 @@ def _lines(bundle: "OpenedBundle", *, verified: bool) -> Iterator[str]:
     if quality := proof.pop("quality", None):
         yield from _section(_quality_title(quality), _quality_rows(quality))
     if hits := proof.pop("drafter", None):
-        yield from _section(hit_title(hits), hit_rows(hits))
+        yield from _section(hit_title(hits), accuracy_rows(hits))
     yield from _section("proof (proof.json)", _proof_rows(proof))
 
 
@@ -194,7 +194,7 @@ def _looked_up(drafter: Mapping[str, Any]) -> Iterator[str]:
         yield f"{gate['kind']} drafts {gate['tokens']} in their place where it matches {gate['match']} tokens or more"
 
 
-def _here_row(engine: str, found: "Exactness | None") -> tuple[str, ...]:
+def _here_row(engine: str, found: "WindowInvariance | None") -> tuple[str, ...]:
     if found is None:
         return (
             engine,

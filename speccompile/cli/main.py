@@ -9,7 +9,7 @@ from importlib import import_module
 import click
 
 from speccompile import __version__
-from speccompile.cli import edge
+from speccompile.cli import exit_codes
 from speccompile.errors import UsageError
 
 COMMANDS = {
@@ -72,7 +72,7 @@ class LazyGroup(click.Group):
 def group(ctx: click.Context, quiet: bool) -> None:
     """Compile a target LLM and its drafter into graphs that draft, verify, accept and commit by themselves."""
     if quiet:
-        edge.silence_progress()
+        exit_codes.silence_progress()
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
 
@@ -80,4 +80,4 @@ def group(ctx: click.Context, quiet: bool) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line (by default on the process's own arguments) and leave with its exit code."""
     gc.set_threshold(100_000, 20, 20)  # what importing torch and transformers makes is no garbage: a fifth of its time
-    sys.exit(edge.run(group, arguments))
+    sys.exit(exit_codes.run(group, arguments))

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from speccompile.plan.plan import DrafterPlan
     from speccompile.plan.training_plan import TrainingPlan
     from speccompile.recipe import EnginePlan, ModelPlan, Plan, Recipe
-    from speccompile.recipe.needs import Needs
-    from speccompile.recipe.room import Room
+    from speccompile.recipe.resource_estimate import ResourceEstimate
+    from speccompile.recipe.resources import AvailableResources
 
 Row = tuple[str, str, str]
 
@@ -48,8 +48,8 @@ def command(recipe: Path, overrides: tuple[str, ...], as_json: bool) -> None:
     """
     from speccompile.recipe import load_recipe, make_plan
     from speccompile.recipe.drafter import is_untrained
-    from speccompile.recipe.needs import needs_of
-    from speccompile.recipe.room import find_room, shortages
+    from speccompile.recipe.resource_estimate import estimate_resources
+    from speccompile.recipe.resources import find_resources, insufficient_resources
 
     written = load_recipe(recipe, overrides)
     training, refused = _training(written)
@@ -59,8 +59,8 @@ def command(recipe: Path, overrides: tuple[str, ...], as_json: bool) -> None:
         _show_training_alone(written, training, as_json=as_json)
         return
     plan = make_plan(written)
-    needs, room = needs_of(plan), find_room(Path("build") / plan.name)
-    lacking = [str(error) for error in shortages(needs, room)]
+    needs, room = estimate_resources(plan), find_resources(Path("build") / plan.name)
+    lacking = [str(error) for error in insufficient_resources(needs, room)]
     if as_json:
         found = {"folder": str(room.folder), "disk": room.disk, "memory": room.memory}
         data = plan.to_json() | {"needs": needs.to_json(), "room": found, "lacking": lacking}
@@ -102,7 +102,7 @@ def _show(rows: list[Row], notes: list[str]) -> None:
     click.echo("\n".join([*lines, *(f"note: {note}" for note in notes)]))
 
 
-def _rows(plan: "Plan", recipe: "Recipe", needs: "Needs", room: "Room") -> list[Row]:
+def _rows(plan: "Plan", recipe: "Recipe", needs: "ResourceEstimate", room: "AvailableResources") -> list[Row]:
     decided: list[tuple[str, object]] = [
         ("decoding", plan.decoding),
         ("graphs", plan.graphs),
@@ -126,8 +126,8 @@ def _rows(plan: "Plan", recipe: "Recipe", needs: "Needs", room: "Room") -> list[
     ]
 
 
-def _needs_rows(needs: "Needs", room: "Room") -> list[Row]:
-    from speccompile.recipe.room import gigabytes
+def _needs_rows(needs: "ResourceEstimate", room: "AvailableResources") -> list[Row]:
+    from speccompile.recipe.resources import gigabytes
 
     disk = f"{gigabytes(needs.disk)}, {gigabytes(room.disk)} free in {room.folder}"
     memory = f"{gigabytes(needs.memory)} of {gigabytes(room.memory)}"

@@ -48,19 +48,19 @@ def command(
     """
     from speccompile.bundle.prompts import read_prompts
     from speccompile.compiler.prove import seeds, tokens
-    from speccompile.progress import step
+    from speccompile.progress import log_step
     from speccompile.runtime import Bundle
 
     texts = read_prompts(prompts) if prompts else None
     opened = Bundle.open(bundle, engine=engine)
     manifest = opened.manifest
-    own = tokens.own_prompts(manifest.vocabulary_size, manifest.max_length, manifest.prefill_chunk, seed=1)
-    with step("proving speculative against autoregressive"):
+    own = tokens.default_prompts(manifest.vocabulary_size, manifest.max_length, manifest.prefill_chunk, seed=1)
+    with log_step("proving speculative against autoregressive"):
         cases = list(tokens.run(opened, texts or own, max_new_tokens))
         ties = [tie for case in cases if (tie := tokens.check_equal(opened, case))]
     proof: dict[str, Any] = {"engine": opened.engine_name, **tokens.summary(cases, ties)}
     if seeds.applies(opened):
-        with step("proving that equal seeds give equal tokens"):
+        with log_step("proving that equal seeds give equal tokens"):
             proof["seeds"] = seeds.check(opened, texts or own, max_new_tokens)
     if target is not None:
         proof["transformers"] = _against(target, cases, manifest.max_length, opened.entry)
@@ -71,23 +71,23 @@ def command(
 
 def _against(target: Path, cases: list[Any], max_length: int, entry: "EngineEntry") -> dict[str, Any]:
     from speccompile.compiler.models.load import load_model, quiet_transformers
-    from speccompile.compiler.prove.reference import check_cases, judged_as
-    from speccompile.progress import step
+    from speccompile.compiler.prove.reference import check_cases, judging_precision
+    from speccompile.progress import log_step
 
     quiet_transformers()
-    with step("proving against transformers"):
+    with log_step("proving against transformers"):
         model = load_model(target, max_length)
-        return check_cases(model, cases, judged_as(model, entry))
+        return check_cases(model, cases, judging_precision(model, entry))
 
 
 def _distributions(
     bundle: "Bundle", prompt: list[int], samples: int | None, target: Path | None
 ) -> list[dict[str, Any]]:
     from speccompile.compiler.prove.distribution import SETTINGS, Request, check, draw_all, make_prompt, sample_count
-    from speccompile.progress import step
+    from speccompile.progress import log_step
 
     count = samples or sample_count(bundle.manifest.plan["target"]["facts"]["weight_bytes"])
-    with step(f"proving distributions: {count} samples at {len(SETTINGS)} settings"):
+    with log_step(f"proving distributions: {count} samples at {len(SETTINGS)} settings"):
         drawn = draw_all(bundle, make_prompt(bundle, prompt), Request(SETTINGS, count))
         return check(bundle.manifest, drawn, _reference(bundle, target))
 

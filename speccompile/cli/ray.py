@@ -13,7 +13,7 @@ from speccompile.progress import LOGGER
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
-    from speccompile.serving.batch.lines import Line
+    from speccompile.serving.batch.requests import BatchRequest
     from speccompile.serving.batch.results import Result
 
 PATH = click.Path(path_type=Path)
@@ -116,17 +116,17 @@ def serve(
     manifest = _manifest(folder)
     with connected(address):
         from speccompile.serving.cluster.replicas import Replicas
-        from speccompile.serving.cluster.serving import Served, serving
+        from speccompile.serving.cluster.serving import Deployment, deploy
         from speccompile.serving.http.app import Settings
         from speccompile.serving.http.keys import Keys
         from speccompile.serving.scheduler import Limits
 
         settings = Settings(Keys(api_keys((), key_file)), speculative=not autoregressive)
-        served = Served(
+        served = Deployment(
             folder, name or manifest.name, manifest.batch_size, Limits(), settings, waiting, engine, not no_verify
         )
         many = Replicas(replicas, least, most, target, threads, gpus, grace)
-        with serving(served, many, host, port) as (where, wait):
+        with deploy(served, many, host, port) as (where, wait):
             click.echo(where)
             try:
                 wait()
@@ -157,10 +157,10 @@ def answer_lines(
     from speccompile.serving.batch.run import Batch
     from speccompile.serving.cluster.connect import connected
 
-    def answers(lines: "Sequence[Line]") -> "Generator[Result, None, None]":
-        from speccompile.serving.cluster.lines import Opening, answers
+    def answers(lines: "Sequence[BatchRequest]") -> "Generator[Result, None, None]":
+        from speccompile.serving.cluster.bundle_options import BundleOptions, answers
 
-        opening = Opening(folder.resolve(), name, engine, threads, not autoregressive, not no_verify)
+        opening = BundleOptions(folder.resolve(), name, engine, threads, not autoregressive, not no_verify)
         yield from answers(lines, opening, rows=manifest.batch_size, replicas=replicas, gpus=gpus)
 
     read, manifest = Batch.read(source, output), _manifest(folder)
@@ -197,7 +197,7 @@ def build(
       speccompile ray build recipes/demo --vary drafter.tokens=[2,4,6]
       speccompile ray build recipes/demo --vary precision.target=[float32,int8] --vary cache.batch_size=[1,4] --json
     """
-    from speccompile.compiler.build.matrix import build_cells, cell_json, read_cells
+    from speccompile.compiler.build.matrix import build_cells, read_cells, variant_json
     from speccompile.serving.cluster.connect import connected
 
     cells = read_cells(recipe, overrides, varied, output)
@@ -213,7 +213,7 @@ def build(
                 failed += 1
                 LOGGER.warning("%s failed: %s", cell.output.name, error)
             if as_json:
-                click.echo(json.dumps(cell_json(cell, error)))
+                click.echo(json.dumps(variant_json(cell, error)))
             elif error is None:
                 click.echo(cell.output)
     LOGGER.warning("%d done + %d failed = %d given", len(cells) - failed, failed, len(cells))

@@ -97,8 +97,8 @@ def command(
     try:
         from speccompile.serving.http.app import Settings
         from speccompile.serving.http.keys import Keys
-        from speccompile.serving.http.model import Model
-        from speccompile.serving.http.run import Place, listen, serve
+        from speccompile.serving.http.model import ServedModel
+        from speccompile.serving.http.run import ListenAddress, listen, serve
     except ModuleNotFoundError as error:
         raise UsageError(
             f"received an installation without {error.name}, expected the extra 'serve', which this command needs",
@@ -111,10 +111,10 @@ def command(
         requests=waiting, tokens=waiting_tokens, sequences=sequences, queue_seconds=waiting_seconds,
         seconds=request_seconds, client_rows=client_rows, reuse=not no_reuse,
     )  # fmt: skip
-    model = Model(name or manifest.name, limits)
+    model = ServedModel(name or manifest.name, limits)
     found = Keys(api_keys(keys, key_file))
     settings = Settings(found, body_bytes, origins, speculative=not autoregressive)
-    listening, address = listen(Place(host, port, unix))
+    listening, address = listen(ListenAddress(host, port, unix))
     click.echo(address)
 
     def load() -> None:

@@ -88,11 +88,11 @@ def command(
     """
     from speccompile.recipe import load_recipe
     from speccompile.recipe.training import plan_training
-    from speccompile.train.work import check_begun
+    from speccompile.train.work import check_resume
 
     written = load_recipe(recipe, overrides)
     plan = plan_training(written, work)
-    check_begun(plan.work, resume=resume, restart=restart)
+    check_resume(plan.work, resume=resume, restart=restart)
     _check_installed(tensorboard=tensorboard)
     from speccompile.train.run import Source, run_training
 

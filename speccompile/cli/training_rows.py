@@ -3,7 +3,7 @@
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from speccompile.drafters import FAMILIES
+from speccompile.drafters import DRAFTING_METHODS
 
 if TYPE_CHECKING:
     from speccompile.plan.training_plan import TrainingPlan
@@ -46,8 +46,8 @@ def _data_rows(recipe: "Recipe", plan: "TrainingPlan") -> list[Row]:
 
 def _loss(plan: "TrainingPlan") -> dict[str, Any]:
     """Without what means nothing beside the rest."""
-    loss, training = plan.loss, FAMILIES[plan.kind].training
-    by_depth = training is not None and not training.even
+    loss, training = plan.loss, DRAFTING_METHODS[plan.kind].training
+    by_depth = training is not None and not training.is_depth_independent
     meant = {"beta": loss.kind == "jsd", "hard": loss.kind != "ce", "share": loss.contexts == "mixed",
              "anchors": loss.anchors > 0, "depth_weights": by_depth,
              "decay": by_depth and loss.depth_weights == "decay"}  # fmt: skip

@@ -9,7 +9,7 @@ import click
 from speccompile.progress import LOGGER
 
 if TYPE_CHECKING:
-    from speccompile.serving.triton.repository import Written
+    from speccompile.serving.triton.repository import WrittenModel
 
 PATH = click.Path(path_type=Path)
 
@@ -78,12 +78,12 @@ def command(folder: Path, output: Path, as_json: bool, **options: Any) -> None:
       curl -N localhost:8000/v2/models/demo/generate_stream \\
         -d '{"text_input": "def main(", "max_tokens": 64, "stream": true}'
     """
-    from speccompile.serving.triton.repository import Wanted, write
+    from speccompile.serving.triton.repository import RepositoryOptions, write
 
-    written = write(folder, output, Wanted(**options))
+    written = write(folder, output, RepositoryOptions(**options))
     LOGGER.info("the %s backend was taken: %s", written.backend, written.reason)
     click.echo(json.dumps(_as_object(written), indent=2) if as_json else written.folder)
 
 
-def _as_object(written: "Written") -> dict[str, str]:
+def _as_object(written: "WrittenModel") -> dict[str, str]:
     return {"folder": str(written.folder), "backend": written.backend, "reason": written.reason}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from speccompile.machine.pool import Pool
+    from speccompile.machine.executor import Executor
 
 
 class Counts(click.ParamType):
@@ -61,7 +61,7 @@ class Counts(click.ParamType):
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.pass_obj
 def command(
-    pool: "Pool | None", recipe: Path, overrides: tuple[str, ...], file: Path | None, as_json: bool, **options: Any
+    pool: "Executor | None", recipe: Path, overrides: tuple[str, ...], file: Path | None, as_json: bool, **options: Any
 ) -> None:
     """Choose how RECIPE drafts: how many drafts or which tree, in which precision, on how many threads.
 

@@ -1,4 +1,4 @@
-"""Drafting methods, a folder each: `<kind>/__init__.py` has FAMILY (its keys, what it goes with, how its folders are
+"""Drafting methods, a folder each: `<kind>/__init__.py` has METHOD (its keys, what it goes with, how its folders are
 read; no torch), `drafter.py` its torch modules, `reference.py` the drafter once more for the proof, `training.py`.
 
 In: a plan and the target. Out: a `step.draft.Drafter` that the round calls, whatever its kind.
@@ -39,7 +39,7 @@ from speccompile.drafters import (
     suffix,
     token_recycling,
 )
-from speccompile.drafters.family import HEAD, MASKS, OWN, TARGET, Family
+from speccompile.drafters.method import HEAD, MASKS, OWN, TARGET, DraftingMethod
 from speccompile.errors import EngineError
 
 _FOLDERS = (
@@ -76,14 +76,14 @@ def _others() -> Iterator[ModuleType]:
     for point in entry_points(group=GROUP):
         try:
             folder = point.load()
-            family = folder.FAMILY
+            family = folder.METHOD
         except Exception as error:  # noqa: BLE001 - whatever a stranger's module raises
             family = error
-        if not isinstance(family, Family):
+        if not isinstance(family, DraftingMethod):
             where = f"{point.dist.name}, " if point.dist else ""
             raise EngineError(
                 f"the drafting method '{point.name}' ({where}{point.value}) cannot be loaded: received "
-                f"{type(family).__name__}: {family}, expected a module whose FAMILY is a drafters.family.Family",
+                f"{type(family).__name__}: {family}, expected a module whose METHOD is a drafters.family.Family",
                 hint="mend or uninstall that package",
             )
         yield folder
@@ -93,22 +93,22 @@ def _registered(folders: Iterable[ModuleType]) -> dict[str, ModuleType]:
     """Kind -> its folder. Raises EngineError for a kind that there is already."""
     found: dict[str, ModuleType] = {}
     for folder in folders:
-        first = found.setdefault(folder.FAMILY.kind, folder)
+        first = found.setdefault(folder.METHOD.kind, folder)
         if first is not folder:
             raise EngineError(
-                f"the drafting method '{folder.FAMILY.kind}' is there twice: received {folder.__name__}, expected "
+                f"the drafting method '{folder.METHOD.kind}' is there twice: received {folder.__name__}, expected "
                 f"another kind than that of {first.__name__}",
-                hint="rename the kind in its FAMILY, or uninstall that package",
+                hint="rename the kind in its METHOD, or uninstall that package",
             )
     return found
 
 
 _FOLDER_OF = _registered([*_FOLDERS, *_others()])
 
-FAMILIES: dict[str, Family] = {kind: folder.FAMILY for kind, folder in _FOLDER_OF.items()}
+DRAFTING_METHODS: dict[str, DraftingMethod] = {kind: folder.METHOD for kind, folder in _FOLDER_OF.items()}
 """Kind -> its family, in the order in which the recipe names them."""
 
-_CALLED = {name: kind for kind, family in FAMILIES.items() for name in (kind, *family.aliases)}
+_CALLED = {name: kind for kind, family in DRAFTING_METHODS.items() for name in (kind, *family.aliases)}
 
 
 def folders_elsewhere() -> list[Path]:
@@ -122,16 +122,18 @@ def kind_called(text: str) -> str:
     return _CALLED.get(text.strip().lower().replace("-", "_"), text)
 
 
-NONE = none.FAMILY.kind
+NONE = none.METHOD.kind
 """The kind without drafts."""
 
-WEIGHTED = tuple(kind for kind, family in FAMILIES.items() if family.weights in (OWN, HEAD))
+KINDS_WITH_WEIGHTS = tuple(kind for kind, family in DRAFTING_METHODS.items() if family.weights in (OWN, HEAD))
 """Kinds with weights of their own."""
-SHARING = tuple(kind for kind, family in FAMILIES.items() if family.weights in (TARGET, MASKS))
+KINDS_SHARING_TARGET_WEIGHTS = tuple(
+    kind for kind, family in DRAFTING_METHODS.items() if family.weights in (TARGET, MASKS)
+)
 """Kinds that draft with the target's weights, and so in its precision."""
-HEADS = tuple(kind for kind, family in FAMILIES.items() if family.weights in (HEAD, MASKS))
+TARGET_SPECIFIC_KINDS = tuple(kind for kind, family in DRAFTING_METHODS.items() if family.weights in (HEAD, MASKS))
 """Kinds whose checkpoints were made for one target."""
-BORROWING = tuple(kind for kind, family in FAMILIES.items() if family.reads_caches)
+KINDS_READING_TARGET_CACHE = tuple(kind for kind, family in DRAFTING_METHODS.items() if family.reads_target_cache)
 """Kinds that read the target's caches, and have weights of their own."""
 
 

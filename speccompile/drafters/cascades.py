@@ -2,11 +2,11 @@
 
 from speccompile.compiler.step.decoder import CacheShape
 from speccompile.compiler.step.draft import Drafter
-from speccompile.compiler.step.draft.cascade import Gate, Tail, Wider
+from speccompile.compiler.step.draft.cascade import HostFillableDrafter, LookupGate, LookupTail
 from speccompile.compiler.step.draft.language import DecoderReader
 from speccompile.compiler.step.draft.lookup import Lookup
-from speccompile.compiler.step.draft.reading import Reader
-from speccompile.compiler.step.draft.vertical import DraftedFor
+from speccompile.compiler.step.draft.network import DraftNetwork
+from speccompile.compiler.step.draft.vertical import VerticalCascade
 from speccompile.plan.plan import InnerPlan, LookupPlan, Plan
 from speccompile.tree import Tree, chain
 
@@ -22,20 +22,20 @@ def cascaded(drafter: Drafter, plan: Plan, shape: CacheShape) -> Drafter:
     if cascade is None:
         return drafter
     if cascade.then is not None:
-        drafter = Tail(drafter, make_lookup(cascade.then), text, vocabulary)
+        drafter = LookupTail(drafter, make_lookup(cascade.then), text, vocabulary)
     if cascade.gate is not None and cascade.gate.by_host:
-        return Wider(drafter, plan.drafter.tokens)
+        return HostFillableDrafter(drafter, plan.drafter.tokens)
     if cascade.gate is not None:
         assert drafter.shape is not None, "the plan refuses gates beside trees that the drafter makes"
         lookup = make_lookup(cascade.gate, None if drafter.shape.is_chain else drafter.shape)
-        drafter = Gate(drafter, lookup, cascade.gate.match, text, vocabulary)
+        drafter = LookupGate(drafter, lookup, cascade.gate.match, text, vocabulary)
     return drafter
 
 
-def drafted_for(reader: Reader, tokens: int, inner: InnerPlan, shape: CacheShape) -> Drafter:
+def drafted_for(reader: DraftNetwork, tokens: int, inner: InnerPlan, shape: CacheShape) -> Drafter:
     """A chain by a language model for which a lookup drafts."""
     assert isinstance(reader, DecoderReader), "the plan refuses it for others"
-    return DraftedFor(reader, tokens, make_lookup(inner), inner.passes, _text(shape), inner.lenience)
+    return VerticalCascade(reader, tokens, make_lookup(inner), inner.passes, _text(shape), inner.lenience)
 
 
 def _text(shape: CacheShape) -> tuple[int, int]:

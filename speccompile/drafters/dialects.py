@@ -13,7 +13,7 @@ from speccompile.errors import CheckpointError
 from speccompile.plan.head import HeadFolder, TensorSource
 from speccompile.plan.layers import Shapes
 
-AGAIN = "copy or download the folder again, or report the dialect with its config.json"
+DUPLICATE = "copy or download the folder again, or report the dialect with its config.json"
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Dialect:
                 raise CheckpointError(
                     f"{folder.path / source.file}: received the tensor '{published}', which the dialect {self.name} "
                     "does not have: expected no other tensors than those that its formula reads",
-                    hint=AGAIN,
+                    hint=DUPLICATE,
                 )
         return renamed
 
@@ -125,7 +125,7 @@ def check_tensors(
             files = ", ".join(sorted({source.file for source in folder.tensors.values()})) or "no file"
             raise CheckpointError(
                 f"{folder.path}: received no tensor '{name}' in {files}, expected one of shape {list(shape)}",
-                hint=AGAIN,
+                hint=DUPLICATE,
             )
     unknown = next((name for name in found if name not in expected), None)
     if unknown is not None:
@@ -133,7 +133,7 @@ def check_tensors(
         raise CheckpointError(
             f"{folder.path / source.file}: received the tensor '{source.name}', which nothing of this head reads as "
             f"its {folder.config_file.name} describes it; expected no tensor that would be dropped",
-            hint=AGAIN,
+            hint=DUPLICATE,
         )
     return dict(found)
 

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from speccompile.compiler.checkpoints.objects import CONFIG
-from speccompile.drafters import FAMILIES, HEADS
+from speccompile.compiler.checkpoints.json_files import CONFIG
+from speccompile.drafters import DRAFTING_METHODS, TARGET_SPECIFIC_KINDS
 from speccompile.drafters.dialects import Dialect, find_dialect
 from speccompile.drafters.folder import has_weights, read_folder
 from speccompile.errors import CheckpointError
@@ -36,8 +36,8 @@ def find_head(folder: HeadFolder) -> Found | None:
     later = find_dialect(LATER, folder)
     if later is not None:
         raise _refused(folder, *later)
-    for kind in HEADS:
-        found = find_dialect([each for each in FAMILIES[kind].dialects if not each.within], folder)
+    for kind in TARGET_SPECIFIC_KINDS:
+        found = find_dialect([each for each in DRAFTING_METHODS[kind].dialects if not each.within], folder)
         if found is not None:
             if found[0].refused:
                 raise _refused(folder, *found)
@@ -49,12 +49,12 @@ def read_head(path: Path, request: HeadRequest) -> HeadPlan:
     """The head in a folder, of the kind that is asked for. Raises CheckpointError for another, naming what it found."""
     _refuse_gguf(path)
     folder = read_folder(path)
-    family = FAMILIES[request.kind]
+    family = DRAFTING_METHODS[request.kind]
     own = find_dialect(family.dialects, folder)
     if own is None or own[0].refused:
         other = find_head(folder)
-        if other is None and own is None and family.lacking is not None:
-            raise family.lacking(folder, request)
+        if other is None and own is None and family.not_found_error is not None:
+            raise family.not_found_error(folder, request)
         received = (
             f"a folder of drafter.kind {other[0]} (dialect {other[1].name}: {other[2]})" if other else _shown(folder)
         )

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from speccompile.compiler.checkpoints.objects import CONFIG, is_present, read_object
+from speccompile.compiler.checkpoints.json_files import CONFIG, is_present, read_json_object
 from speccompile.compiler.checkpoints.weights import INDEX, read_index, read_tensors
 from speccompile.drafters.pickles import read_pickle
 from speccompile.errors import CheckpointError
@@ -16,7 +16,7 @@ _NOT_WEIGHTS = (
 
 def read_folder(path: Path) -> HeadFolder:
     """Raises CheckpointError for a folder without a config or weights, and for files that are not whole."""
-    config = read_object(path / CONFIG)
+    config = read_json_object(path / CONFIG)
     if config is None:
         raise CheckpointError(
             f"{path}: received a drafter's folder without {CONFIG}, expected one that says what it holds",

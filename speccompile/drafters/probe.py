@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from speccompile.compiler.prove.drafts import Fed
+from speccompile.compiler.prove.drafts import DrafterInputs
 from speccompile.compiler.prove.graphs import eager_taps
 from speccompile.drafters import module_of
-from speccompile.drafters.site import Site
+from speccompile.drafters.context import DrafterContext
 from speccompile.plan.head import HeadPlan
 from speccompile.progress import LOGGER
 from speccompile.runtime.devices.engine import Array
@@ -43,7 +43,7 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Hits:
+class DepthAccuracy:
     """Drafts at depth 1, 2, .. that were the target's token after those before them, and how many were made."""
 
     right: tuple[int, ...]
@@ -53,7 +53,7 @@ class Hits:
     def rates(self) -> list[float]:
         return [round(count / self.positions, 4) for count in self.right]
 
-    def beats(self, other: "Hits") -> bool:
+    def beats(self, other: "DepthAccuracy") -> bool:
         """Whether at some depth it is right clearly more often than the other, on the same text."""
         for ours, theirs in zip(self.right, other.right, strict=True):
             share = (ours + theirs) / (2 * self.positions)
@@ -66,7 +66,7 @@ class Hits:
         return False
 
 
-def probe_head(site: Site, model: nn.Module, texts: Sequence[Text]) -> dict[str, Any] | None:
+def compare_interpretations(site: DrafterContext, model: nn.Module, texts: Sequence[Text]) -> dict[str, Any] | None:
     """Hit rates by depth, for the proof: of the head as it was read, of the control, and of every other reading.
 
     None where the target wrote too little. Warns, with both figures, where another reading fits clearly better.
@@ -104,7 +104,7 @@ def probe_head(site: Site, model: nn.Module, texts: Sequence[Text]) -> dict[str,
     }
 
 
-def _shares(hits: Hits) -> str:
+def _shares(hits: DepthAccuracy) -> str:
     return ", ".join(f"{100 * rate:.0f} %" for rate in hits.rates)
 
 
@@ -122,8 +122,12 @@ def _places(texts: Sequence[Text], head: HeadPlan) -> list[tuple[int, int]]:
 
 
 def _hits(
-    site: Site, texts: Sequence[Text], places: Sequence[tuple[int, int]], head: HeadPlan, features: Sequence[Array]
-) -> Hits:
+    site: DrafterContext,
+    texts: Sequence[Text],
+    places: Sequence[tuple[int, int]],
+    head: HeadPlan,
+    features: Sequence[Array],
+) -> DepthAccuracy:
     """features: of every text, as the head reads them."""
     depth = min(DEPTH, head.tokens or DEPTH)
     drafter = replace(site.plan.drafter, head=head, tokens=max(site.plan.drafter.tokens, depth))
@@ -132,14 +136,14 @@ def _hits(
     right = [0] * depth
     for number, place in places:
         tokens = texts[number].tokens
-        fed = Fed(tokens[: place + 1], features[number][:place], tokens[1 : place + 1])
+        fed = DrafterInputs(tokens[: place + 1], features[number][:place], tokens[1 : place + 1])
         logits = teacher(fed, tokens[place + 1 : place + depth])
         for step in range(min(depth, len(logits))):
             right[step] += int(logits[step].argmax()) == tokens[place + 1 + step]
-    return Hits(tuple(right), len(places))
+    return DepthAccuracy(tuple(right), len(places))
 
 
-def neighbouring_taps(head: HeadPlan, layers: int) -> dict[str, HeadPlan]:
+def shifted_taps(head: HeadPlan, layers: int) -> dict[str, HeadPlan]:
     """The readings in which every tap lies a layer earlier or later, where there are such layers."""
     found = {}
     for words, step in (("taps a layer earlier", -1), ("taps a layer later", 1)):

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from speccompile.compiler.checkpoints.objects import CONFIG
+from speccompile.compiler.checkpoints.json_files import CONFIG
 from speccompile.compiler.checkpoints.weights import INDEX
 from speccompile.drafters.folder import read_folder
 from speccompile.drafters.weights import read_sources

@@ -19,16 +19,16 @@ class Size:
     another size, decided before, of which it is a divisor."""
 
     default: int | str | Decided
-    least: int = 1
-    most: int | Decided | None = None
-    why: str = "give less"
+    min: int = 1
+    max: int | Decided | None = None
+    reason: str = "give less"
     words: tuple[str, ...] = ()
     numbers: bool = False
     divides: str | None = None
     step: int = 1
 
 
-def said(config: Config, *names: str, default: int | None = None) -> int:
+def config_value(config: Config, *names: str, default: int | None = None) -> int:
     """A size of the target, by the names that architectures have for it."""
     value = next((config[name] for name in names if isinstance(config.get(name), int)), default)
     assert value is not None, f"the planner has read {names[0]}"
@@ -48,51 +48,51 @@ UNUSED = "unused"
 
 
 def last_token(config: Config, found: Mapping[str, int | str]) -> int:
-    return said(config, "vocab_size") - 1
+    return config_value(config, "vocab_size") - 1
 
 
-MASK_TOKEN = Size(UNUSED, least=0, most=last_token, why="give a token of the target", words=(UNUSED,), numbers=True)
+MASK_TOKEN = Size(UNUSED, min=0, max=last_token, reason="give a token of the target", words=(UNUSED,), numbers=True)
 """What stands in the place of tokens that are not there yet."""
 
 
 def hidden_size(config: Config, found: Mapping[str, int | str]) -> int:
     """H of the target."""
-    return said(config, *HIDDEN)
+    return config_value(config, *HIDDEN)
 
 
 def intermediate_size(config: Config, found: Mapping[str, int | str]) -> int:
     """The target's, as wide for its width as the drafter's is."""
-    width = said(config, *HIDDEN)
-    return max(1, said(config, *INNER, default=4 * width) * int(found.get("hidden_size", width)) // width)
+    width = config_value(config, *HIDDEN)
+    return max(1, config_value(config, *INNER, default=4 * width) * int(found.get("hidden_size", width)) // width)
 
 
 def heads(config: Config, found: Mapping[str, int | str]) -> int:
-    return said(config, *HEADS, default=max(1, said(config, *HIDDEN) // 64))
+    return config_value(config, *HEADS, default=max(1, config_value(config, *HIDDEN) // 64))
 
 
 def kv_heads(config: Config, found: Mapping[str, int | str]) -> int:
     """The target's, or the next fewer of which the drafter's heads are a multiple."""
-    wanted = min(said(config, "num_key_value_heads", default=int(found["heads"])), int(found["heads"]))
+    wanted = min(config_value(config, "num_key_value_heads", default=int(found["heads"])), int(found["heads"]))
     return next(each for each in range(max(1, wanted), 0, -1) if int(found["heads"]) % each == 0)
 
 
 def head_dim(config: Config, found: Mapping[str, int | str]) -> int:
     """The target's, where the drafter has as many heads; else an even share of the width."""
-    width, count = said(config, *HIDDEN), int(found["heads"])
+    width, count = config_value(config, *HIDDEN), int(found["heads"])
     even = max(2, int(found.get("hidden_size", width)) // count // 2 * 2)
     same = count == heads(config, found) and found.get("hidden_size", width) == width
-    return said(config, "head_dim", default=even) if same else even
+    return config_value(config, "head_dim", default=even) if same else even
 
 
 def layer_sizes(layers: int, most_layers: int | None = None, *, narrow: bool = False) -> dict[str, Size]:
     """Of decoder layers of Llama's form, which are as wide as the target, or narrower where they may be."""
     wider = "a head that is wider than its target costs more than it can save"
-    width = {"hidden_size": Size(hidden_size, most=hidden_size, why=wider, step=2)} if narrow else {}
+    width = {"hidden_size": Size(hidden_size, max=hidden_size, reason=wider, step=2)} if narrow else {}
     return {
-        "layers": Size(layers, most=most_layers, why="the dialect has room for no more"),
+        "layers": Size(layers, max=most_layers, reason="the dialect has room for no more"),
         **width,
         "intermediate_size": Size(intermediate_size),
         "heads": Size(heads),
         "kv_heads": Size(kv_heads, divides="heads"),
-        "head_dim": Size(head_dim, least=2, step=2),
+        "head_dim": Size(head_dim, min=2, step=2),
     }

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from speccompile.drafters.dialects import Keys
 from speccompile.errors import CheckpointError, RecipeError
 from speccompile.plan.head import HeadFolder, HeadRequest
-from speccompile.plan.refusal import Origin
+from speccompile.plan.recipe_source import RecipeSource
 
 NORM = "norm.output"
 """What the final norm gives: the hidden state that the target's head reads."""
@@ -16,7 +16,9 @@ def final_norm(layers: int) -> tuple[str, ...]:
     return (NORM,)
 
 
-def norm_alone(dialect: str, taps: tuple[str, ...], sizes: Mapping[str, int | str]) -> tuple[str, str, str] | None:
+def require_final_norm(
+    dialect: str, taps: tuple[str, ...], sizes: Mapping[str, int | str]
+) -> tuple[str, str, str] | None:
     """Refuses other taps of a new such head: its dialect has no word for what it reads."""
     return None if taps == (NORM,) else ("taps", ", ".join(taps), f"{NORM}, which is what its dialect reads")
 
@@ -57,7 +59,7 @@ def _said(request: HeadRequest, value: int | None, what: str) -> int:
     )  # fmt: skip
 
 
-def base_note(base: object, request: HeadRequest) -> tuple[str, ...]:
+def target_mismatch_note(base: object, request: HeadRequest) -> tuple[str, ...]:
     """What is said of a head that names another target than the recipe does: paths differ, so it is only said."""
     name = str(base or "").rstrip("/").rpartition("/")[2].lower()
     known = request.target.reference.rstrip("/").rpartition("/")[2].lower()
@@ -95,7 +97,9 @@ def _checked(layer: int, least: int, most: int, layers: int, where: str) -> int:
     )
 
 
-def chosen_taps(folder: HeadFolder, request: HeadRequest, taps: tuple[str, ...], wanted: int | None) -> tuple[str, ...]:
+def resolve_taps(
+    folder: HeadFolder, request: HeadRequest, taps: tuple[str, ...], wanted: int | None
+) -> tuple[str, ...]:
     """The recipe's taps in the place of the file's. wanted: how many the head's first matrix reads, where it tells.
 
     Raises RecipeError or CheckpointError where there are more or fewer.
@@ -105,7 +109,7 @@ def chosen_taps(folder: HeadFolder, request: HeadRequest, taps: tuple[str, ...],
         received = f"{len(found)} taps ({', '.join(found)}), expected {wanted}, which is what fc.weight reads"
         hint = "name as many taps as the matrix has parts: drafter.taps"
         if request.taps:
-            raise request.origin.complaint("drafter.taps", f"received {received}", hint)
+            raise request.origin.error("drafter.taps", f"received {received}", hint)
         raise CheckpointError(f"{folder.config_file}: received {received}", hint=hint)
     layers = target_layers(request)
     for tap in request.taps:
@@ -116,7 +120,7 @@ def chosen_taps(folder: HeadFolder, request: HeadRequest, taps: tuple[str, ...],
 def check_tap(
     tap: str,
     layers: int,
-    origin: Origin,
+    origin: RecipeSource,
     key: str = "drafter.taps",
     example: str = "layers.2.input, layers.16.input, layers.29.input",
 ) -> None:

@@ -46,7 +46,7 @@ class Head(nn.Module):
         return functional.linear(hidden, self.weight, self.bias)
 
 
-class Ends:
+class TargetEmbeddings:
     """The target's embedding and head, which drafters share: read when the first of them is asked for, because many
     heads bring their own."""
 

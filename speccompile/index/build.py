@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from speccompile.bundle.folders import lock_folder, sync, write_whole
+from speccompile.bundle.folders import lock_folder, sync, write_atomically
 from speccompile.bundle.hashes import hash_file
 from speccompile.bundle.manifest import canonical_json
-from speccompile.bundle.writer import reported
+from speccompile.bundle.writer import as_build_error
 from speccompile.errors import BuildError, SpeccompileError
-from speccompile.index.corpus import BEGINNING, Corpus, Piece, Place, find_corpus
+from speccompile.index.chunking import batched_by_size
+from speccompile.index.corpus import START, Corpus, Piece, ReadPosition, find_corpus
 from speccompile.index.files import (
     FORMAT,
     HEADER,
@@ -34,9 +35,8 @@ from speccompile.index.files import (
     find_tokenizer,
     tokenizer_hash,
 )
-from speccompile.index.grouped import grouped
 from speccompile.index.suffixes import suffix_array
-from speccompile.progress import LOGGER, counted
+from speccompile.progress import LOGGER, progress_counter
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -54,7 +54,7 @@ class Journal:
     chunks that are full; open: of the one that is not; documents: that have ended; largest: token."""
 
     key: dict[str, Any]
-    place: Place = BEGINNING
+    place: ReadPosition = START
     closed: tuple[int, ...] = ()
     open: int = 0
     documents: int = 0
@@ -62,7 +62,7 @@ class Journal:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> "Journal":
-        return cls(**(data | {"place": Place(**data["place"]), "closed": tuple(data["closed"])}))
+        return cls(**(data | {"place": ReadPosition(**data["place"]), "closed": tuple(data["closed"])}))
 
     @property
     def chunks(self) -> tuple[int, ...]:
@@ -81,7 +81,7 @@ def build_index(
     Raises BuildError for a corpus that cannot be read or has no text, naming file and line, and for an output that
     cannot be written; UsageError where there is no tokenizer.
     """
-    with reported(f"the index could not be written to {output}"):
+    with as_build_error(f"the index could not be written to {output}"):
         if output.exists():
             raise BuildError(f"the output {output} exists, expected a folder to be made", hint="give another --output")
         file = find_tokenizer(tokenizer)
@@ -165,15 +165,15 @@ def _tokenize(corpus: Corpus, model: "Tokenizer", journal: Journal, work: Path, 
     chunk, batch = sizes
     places = list(corpus.stamps())
     done = sum(size for size, _ in places[: journal.place.file]) + journal.place.offset
-    with counted("tokenizing", corpus.size - done, "bytes") as advance:
-        for pieces in grouped(corpus.pieces(journal.place), lambda piece: len(piece.text), batch):
+    with progress_counter("tokenizing", corpus.size - done, "bytes") as advance:
+        for pieces in batched_by_size(corpus.pieces(journal.place), lambda piece: len(piece.text), batch):
             before = journal
             journal = _add(pieces, model, journal, work, chunk)
             advance(_distance(before.place, journal.place, [size for size, _ in places]))
     return journal
 
 
-def _distance(start: Place, end: Place, sizes: list[int]) -> int:
+def _distance(start: ReadPosition, end: ReadPosition, sizes: list[int]) -> int:
     return sum(sizes[start.file : end.file]) - start.offset + end.offset
 
 
@@ -196,11 +196,11 @@ def _add(pieces: list[Piece], model: "Tokenizer", journal: Journal, work: Path, 
         file.seek(0, os.SEEK_END)
         tokens.tofile(file)
     journal = replace(
-        journal, place=pieces[-1].after, open=journal.open + len(tokens), documents=documents, largest=largest
+        journal, place=pieces[-1].next_position, open=journal.open + len(tokens), documents=documents, largest=largest
     )
     if journal.open >= chunk:
         journal = replace(journal, closed=(*journal.closed, journal.open), open=0)
-    write_whole(work / JOURNAL, canonical_json(asdict(journal)))
+    write_atomically(work / JOURNAL, canonical_json(asdict(journal)))
     return journal
 
 
@@ -216,7 +216,7 @@ def _sort(chunks: tuple[int, ...], work: Path) -> None:
     """Write the suffix arrays that are missing."""
     paths = [work / file_name(number, SUFFIXES) for number in range(len(chunks))]
     missing = [number for number, path in enumerate(paths) if not path.is_file()]
-    with counted("sorting suffixes", sum(chunks[number] for number in missing), "tokens") as advance:
+    with progress_counter("sorting suffixes", sum(chunks[number] for number in missing), "tokens") as advance:
         for number in missing:
             tokens = np.fromfile(work / file_name(number, TOKENS), ">u4", chunks[number]).astype(np.uint32)
             part = paths[number].with_suffix(".part")

@@ -26,7 +26,7 @@ _BOM = "\ufeff"
 
 
 @dataclass(frozen=True)
-class Place:
+class ReadPosition:
     """Where a reader stands: which file, how many bytes and lines of it are read."""
 
     file: int = 0
@@ -34,7 +34,7 @@ class Place:
     line: int = 0
 
 
-BEGINNING = Place()
+START = ReadPosition()
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Piece:
 
     text: str
     ends: bool
-    after: Place
+    next_position: ReadPosition
 
 
 @dataclass(frozen=True)
@@ -69,10 +69,10 @@ class Corpus:
         """Size and time of change of every file."""
         return [(stat.st_size, stat.st_mtime_ns) for stat in map(Path.stat, self.files)]
 
-    def pieces(self, place: Place) -> Iterator[Piece]:
+    def pieces(self, place: ReadPosition) -> Iterator[Piece]:
         """From `place` on. Raises BuildError, naming file and line, for what is no text."""
         for number in range(place.file, len(self.files)):
-            path, start = self.files[number], place if number == place.file else Place(number)
+            path, start = self.files[number], place if number == place.file else ReadPosition(number)
             read = self._lines if path.suffix.lower() in JSON_LINES else self._parts
             try:
                 with path.open("rb") as file:
@@ -81,15 +81,15 @@ class Corpus:
             except OSError as error:
                 raise _unreadable(path, error) from error
 
-    def _lines(self, file: BinaryIO, path: Path, start: Place) -> Iterator[Piece]:
+    def _lines(self, file: BinaryIO, path: Path, start: ReadPosition) -> Iterator[Piece]:
         offset, number = start.offset, start.line
         for line in file:
             offset, number = offset + len(line), number + 1
             if line.strip():
-                yield Piece(_document(line, self.field, path, number), True, Place(start.file, offset, number))
-        yield Piece("", False, Place(start.file + 1))
+                yield Piece(_document(line, self.field, path, number), True, ReadPosition(start.file, offset, number))
+        yield Piece("", False, ReadPosition(start.file + 1))
 
-    def _parts(self, file: BinaryIO, path: Path, start: Place) -> Iterator[Piece]:
+    def _parts(self, file: BinaryIO, path: Path, start: ReadPosition) -> Iterator[Piece]:
         offset, line, size = start.offset, start.line, path.stat().st_size
         while offset < size:
             block = file.read(PIECE)
@@ -99,7 +99,7 @@ class Corpus:
             text = _decoded(block, path, line + 1)
             ends = offset + len(block) >= size
             offset, line = offset + len(block), line + block.count(b"\n")
-            after = Place(start.file + 1) if ends else Place(start.file, offset, line)
+            after = ReadPosition(start.file + 1) if ends else ReadPosition(start.file, offset, line)
             yield Piece(text.removeprefix(_BOM) if offset == len(block) else text, ends, after)
 
 

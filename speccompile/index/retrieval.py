@@ -16,7 +16,7 @@ POLICY = "policy.json"
 
 
 @dataclass(frozen=True)
-class Policy:
+class RetrievalPolicy:
     """fewest, most: tokens of the text's end that are looked for. occurrences: how many of them vote. branching: the
     most drafts that follow one; 1 for a chain, 0 for any number."""
 
@@ -26,22 +26,22 @@ class Policy:
     branching: int
 
 
-class Retrieval:
-    """A proposer (see `speccompile.runtime.rounds.proposals`) that asks an index."""
+class RetrievalProposer:
+    """A proposer (see `speccompile.runtime.rounds.host_drafts`) that asks an index."""
 
-    def __init__(self, index: Index, policy: Policy, drafts: int, depth: int) -> None:
+    def __init__(self, index: Index, policy: RetrievalPolicy, drafts: int, depth: int) -> None:
         """drafts: the most that are proposed; depth: the most of them after one another."""
         self.index, self.policy, self.drafts, self.depth = index, policy, drafts, depth
 
     @classmethod
-    def open(cls, folder: Path, drafts: int, depth: int) -> "Retrieval":
+    def open(cls, folder: Path, drafts: int, depth: int) -> "RetrievalProposer":
         """The index in a bundle's folder, asked as its policy says. Raises BundleError."""
         return cls(Index.open(folder), read_policy(folder), drafts, depth)
 
     def propose(self, tokens: Sequence[int]) -> Drafts:
         """Where the longest end has nothing behind it, as at the end of a document, the next shorter one is asked."""
         policy, most = self.policy, self.policy.most
-        while (match := self.index.longest(tokens, policy.fewest, most)) is not None:
+        while (match := self.index.longest_suffix_match(tokens, policy.fewest, most)) is not None:
             rows = self.index.continuations(match, policy.occurrences, self.depth)
             if any(rows):
                 return vote(rows, self.drafts, policy.branching)
@@ -49,15 +49,15 @@ class Retrieval:
         return [], []
 
 
-def write_policy(folder: Path, policy: Policy) -> None:
+def write_policy(folder: Path, policy: RetrievalPolicy) -> None:
     (folder / POLICY).write_bytes(canonical_json(asdict(policy)))
 
 
-def read_policy(folder: Path) -> Policy:
+def read_policy(folder: Path) -> RetrievalPolicy:
     """Raises BundleError for a file that holds something else."""
     data: Any = read_json(folder / POLICY)
     try:
-        return Policy(**data)
+        return RetrievalPolicy(**data)
     except TypeError as error:
         raise BundleError(
             f"{folder / POLICY}: received no policy of an index: {error}", hint="build the bundle again"

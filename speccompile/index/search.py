@@ -70,7 +70,7 @@ class Index:
         """The index in a folder. verify: compare its files with their hashes. Raises BundleError as `read_header`."""
         return cls(Path(folder), read_header(Path(folder), verify=verify))
 
-    def longest(self, text: Sequence[int], fewest: int, most: int) -> Match | None:
+    def longest_suffix_match(self, text: Sequence[int], fewest: int, most: int) -> Match | None:
         """The longest end of the text, of `fewest` to `most` tokens, that occurs in the corpus; None where none does.
 
         An end occurs wherever a longer one does: so the length is searched for by halves too.

@@ -6,7 +6,7 @@ import os
 from speccompile.errors import UsageError
 
 
-def read_number(variable: str, default: float, *, zero: bool = False) -> float:
+def read_number_variable(variable: str, default: float, *, allow_zero: bool = False) -> float:
     """The number in an environment variable. Raises UsageError unless it is above 0, or with `zero` at least 0."""
     text = os.environ.get(variable)
     if not text:
@@ -15,9 +15,9 @@ def read_number(variable: str, default: float, *, zero: bool = False) -> float:
         number = float(text)
     except ValueError:
         number = -1
-    if math.isfinite(number) and (number > 0 or (zero and number == 0)):
+    if math.isfinite(number) and (number > 0 or (allow_zero and number == 0)):
         return number
     raise UsageError(
-        f"${variable}: received {text!r}, expected a number {'of at least' if zero else 'above'} 0",
+        f"${variable}: received {text!r}, expected a number {'of at least' if allow_zero else 'above'} 0",
         hint=f"set {variable} to a number, or unset it",
     )

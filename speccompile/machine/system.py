@@ -25,7 +25,7 @@ def process_sizes(process_id: int | None = None) -> dict[str, int]:
     return {key: int(value.split()[0]) * 1024 for key, value in pairs}
 
 
-def proportional_size() -> int | None:
+def proportional_set_size() -> int | None:
     """Bytes of this process in memory, of a page that is mapped several times its part; None where nobody tells."""
     words = _read(Path("/proc/self/smaps_rollup")).split()
     return int(words[words.index("Pss:") + 1]) * 1024 if "Pss:" in words else None

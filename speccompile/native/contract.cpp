@@ -61,36 +61,36 @@ Graph Graph::from_json(const Json& data) { return {data["name"].text(), tensors(
 const Tensor* Graph::input(const std::string& name) const { return named(inputs, name); }
 const Tensor* Graph::output(const std::string& name) const { return named(outputs, name); }
 
-std::vector<Graph> with_batch(std::vector<Graph> graphs, int64_t rows) {
+std::vector<Graph> with_fixed_batch(std::vector<Graph> graphs, int64_t rows) {
   for (Graph& graph : graphs)
     for (std::vector<Tensor>* tensors : {&graph.inputs, &graph.outputs})
       for (Tensor& tensor : *tensors) {
-        tensor.by_row = !tensor.shape.empty() && tensor.shape.front().width == kBatch;
+        tensor.is_batched = !tensor.shape.empty() && tensor.shape.front().width == kBatch;
         for (Dimension& size : tensor.shape)
           if (size.width == kBatch) size = {rows, ""};
       }
   return graphs;
 }
 
-bool is_carried(const std::string& buffer) {
+bool is_recurrent_state(const std::string& buffer) {
   const std::string dotted = "." + buffer + ".";
-  return std::any_of(std::begin(carried::kAll), std::end(carried::kAll), [&](const char* kind) {
+  return std::any_of(std::begin(recurrent_state::kAll), std::end(recurrent_state::kAll), [&](const char* kind) {
     return dotted.find("." + std::string(kind) + ".") != std::string::npos;
   });
 }
 
-bool carries(const std::vector<Graph>& graphs, const std::string& part) {
+bool has_recurrent_states(const std::vector<Graph>& graphs, const std::string& part) {
   const auto is_its = [&](const Tensor& tensor) {
-    const std::string name = copied_to(tensor).empty() ? tensor.buffer : copied_to(tensor);
-    return name.rfind(part + ".", 0) == 0 && is_carried(name);
+    const std::string name = copy_after_run(tensor).empty() ? tensor.buffer : copy_after_run(tensor);
+    return name.rfind(part + ".", 0) == 0 && is_recurrent_state(name);
   };
   return std::any_of(graphs.begin(), graphs.end(),
                      [&](const Graph& graph) { return std::any_of(graph.outputs.begin(), graph.outputs.end(), is_its); });
 }
 
-std::string copied_to(const Tensor& output) {
-  const bool is_copied = output.role == role::kState && output.buffer.rfind(kNext, 0) == 0;
-  return is_copied ? output.buffer.substr(std::strlen(kNext)) : "";
+std::string copy_after_run(const Tensor& output) {
+  const bool is_copied = output.role == role::kState && output.buffer.rfind(kOutOfPlacePrefix, 0) == 0;
+  return is_copied ? output.buffer.substr(std::strlen(kOutOfPlacePrefix)) : "";
 }
 
 const Dtype* dtype_named(const std::string& name) {

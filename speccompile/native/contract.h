@@ -30,7 +30,7 @@ struct Dimension {
 struct Tensor {
   std::string name, dtype, buffer, role;
   std::vector<Dimension> shape;
-  bool by_row = false;  // it has a line for each row of a run, whichever rows these are: see `with_batch`
+  bool is_batched = false;  // it has a line for each row of a run, whichever rows these are: see `with_batch`
 
   // Throws Error(kBundle) for a width that is not given.
   Shape concrete_shape(const Widths& widths) const;
@@ -47,16 +47,16 @@ struct Graph {
 };
 
 // The graphs with the number of rows in the place of its name. What begins with that name has a line for each row.
-std::vector<Graph> with_batch(std::vector<Graph> graphs, int64_t rows);
+std::vector<Graph> with_fixed_batch(std::vector<Graph> graphs, int64_t rows);
 
 // Whether a buffer is a state that is carried from token to token, "target.conv.0", "drafter.1.state.3": it has no row for every
 // token, so a token must not be given to it twice.
-bool is_carried(const std::string& buffer);
-// Whether a part, of part::kAll, has such states in these graphs of a round.
-bool carries(const std::vector<Graph>& graphs, const std::string& part);
+bool is_recurrent_state(const std::string& buffer);
+// Whether a part, of component::kAll, has such states in these graphs of a round.
+bool has_recurrent_states(const std::vector<Graph>& graphs, const std::string& part);
 
 // The buffer into which an engine copies this one when the graph has run; "" where it does not.
-std::string copied_to(const Tensor& output);
+std::string copy_after_run(const Tensor& output);
 
 // What is said of a dtype; null for one that the runtime does not know.
 const Dtype* dtype_named(const std::string& name);

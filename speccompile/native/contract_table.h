@@ -10,8 +10,8 @@ namespace spc {
 
 // speccompile.contract
 inline constexpr int64_t kContract = 3;
-inline constexpr const char* kKept = "kept.";
-inline constexpr const char* kNext = "next.";
+inline constexpr const char* kPersistentPrefix = "kept.";
+inline constexpr const char* kOutOfPlacePrefix = "next.";
 inline constexpr const char* kBatch = "batch";
 
 // speccompile.bundle.manifest
@@ -62,62 +62,62 @@ inline constexpr const char* kKernelsVariable = "SPECCOMPILE_KERNELS";
 inline constexpr const char* kNoKernels = "none";
 inline constexpr const char* kOnnxruntimeVariable = "SPECCOMPILE_ONNXRUNTIME";
 
-// speccompile.runtime.rounds.kept
-inline constexpr const char* kKeptFormat = "speccompile.kept.1";
-inline constexpr const char* kKeptMetadata = "__metadata__";
-inline constexpr int64_t kKeptLengthBytes = 8;
-inline constexpr int64_t kKeptAlignment = 8;
-inline constexpr int64_t kKeptLongest = 1048576;
+// speccompile.runtime.rounds.drafter_state
+inline constexpr const char* kDrafterStateFormat = "speccompile.kept.1";
+inline constexpr const char* kDrafterStateMetadata = "__metadata__";
+inline constexpr int64_t kDrafterStateLengthBytes = 8;
+inline constexpr int64_t kDrafterStateAlignment = 8;
+inline constexpr int64_t kDrafterStateLongest = 1048576;
 
-// speccompile.runtime.devices.packed
-inline constexpr const char* kPackedFolder = "packed";
-inline constexpr int64_t kPackedFormat = 1;
+// speccompile.runtime.devices.prepacked
+inline constexpr const char* kPrepackedFolder = "packed";
+inline constexpr int64_t kPrepackedFormat = 1;
 inline constexpr int64_t kSmallestPackedGraph = 67108864;
 inline constexpr int64_t kSmallestPackedFile = 65536;
 inline constexpr const char* kRoot = "/";
 inline constexpr int64_t kPage = 4096;
 inline constexpr const char* kSavedGraph = "saved.onnx";
 
-// speccompile.runtime.devices.checked
-inline constexpr const char* kCheckedFolder = "checked";
+// speccompile.runtime.devices.invariance_cache
+inline constexpr const char* kInvarianceFolder = "checked";
 
-// speccompile.runtime.exactness
-inline constexpr int64_t kExactnessFormat = 1;
-inline constexpr int64_t kExactnessPrefix = 21;
+// speccompile.runtime.window_invariance
+inline constexpr int64_t kInvarianceFormat = 1;
+inline constexpr int64_t kInvariancePrefix = 21;
 inline constexpr std::pair<const char*, double> kNeutral[] = {{"top_p", 1.0}, {"repetition_penalty", 1.0}, {"uniforms", 0.5}, {"accept_uniforms", 0.5}, {"draft_uniforms", 0.5}};
 
-// speccompile.runtime.rounds.rounds
-inline constexpr int64_t kMostBound = 256;
+// speccompile.runtime.rounds.bound_graphs
+inline constexpr int64_t kMaxBindings = 256;
 
-// speccompile.runtime.rounds.proposals
+// speccompile.runtime.rounds.host_drafts
 inline constexpr const char* kIndex = "index";
 inline constexpr const char* kRetrievalGate = "retrieval";
 
 // speccompile.runtime.options
 inline constexpr int64_t kNewTokens = 128;
-inline constexpr double kColdest = 0.0001;
+inline constexpr double kMinTemperature = 0.0001;
 inline constexpr double kPenalties[] = {0.001, 1000.0};
 
-// speccompile.runtime.rounds.pace
+// speccompile.runtime.rounds.adaptive_length
 inline constexpr double kTrialShare = 0.02;
 inline constexpr int64_t kFirstGap = 8;
 inline constexpr int64_t kLongestGap = 512;
-inline constexpr double kCarriedRounds = 2.0;
-inline constexpr int64_t kHorizon = 128;
-inline constexpr double kPatience = 2.5;
-inline constexpr double kSavedRounds = 6.0;
+inline constexpr double kPriorRounds = 2.0;
+inline constexpr int64_t kExpectedNewTokens = 128;
+inline constexpr double kLossPatienceRounds = 2.5;
+inline constexpr double kMaxSavedRounds = 6.0;
 inline constexpr int64_t kRefresh = 32;
-inline constexpr int64_t kSeldom = 128;
-inline constexpr double kClear = 1.25;
+inline constexpr int64_t kRareRefresh = 128;
+inline constexpr double kClearSpeedup = 1.25;
 
-// speccompile.runtime.rounds.speed
+// speccompile.runtime.rounds.speedup_model
 inline constexpr int64_t kMemory = 20;
 inline constexpr int64_t kLongMemory = 100;
-inline constexpr double kPrior = 10.0;
-inline constexpr double kHope = 0.8;
-inline constexpr int64_t kWarm = 2;
-inline constexpr int64_t kLeastRead = 32;
-inline constexpr double kClearly = 0.02;
+inline constexpr double kPriorWeight = 10.0;
+inline constexpr double kPriorAcceptance = 0.8;
+inline constexpr int64_t kWarmUpRounds = 2;
+inline constexpr int64_t kMinTimedCatchUp = 32;
+inline constexpr double kWidthMargin = 0.02;
 
 // speccompile.measure.bench.costs
 inline constexpr int64_t kWarmUpRuns = 3;
@@ -192,19 +192,19 @@ inline constexpr const char* kLink = "link";
 inline constexpr const char* kAll[] = {kIo, kIndex, kState, kOptional, kLink};
 }  // namespace role
 
-// speccompile.contract: PARTS
-namespace part {
+// speccompile.contract: COMPONENTS
+namespace component {
 inline constexpr const char* kTarget = "target";
 inline constexpr const char* kDrafter = "drafter";
 inline constexpr const char* kAll[] = {kTarget, kDrafter};
-}  // namespace part
+}  // namespace component
 
-// speccompile.contract: CARRIED
-namespace carried {
+// speccompile.contract: RECURRENT_STATE_KINDS
+namespace recurrent_state {
 inline constexpr const char* kConv = "conv";
 inline constexpr const char* kState = "state";
 inline constexpr const char* kAll[] = {kConv, kState};
-}  // namespace carried
+}  // namespace recurrent_state
 
 // speccompile.contract: DTYPES
 namespace dtype {
@@ -312,7 +312,7 @@ struct Dtype {
 };
 
 // What a draft gives -> the buffer in which the next round reads it.
-struct Copied {
+struct NextRoundInput {
   const char *drafted, *buffer;
 };
 
@@ -343,7 +343,7 @@ inline constexpr Dtype kDtypes[] = {
     {"bool", 1, 9, "BOOL", "BOOL"},
     {"int8", 1, 3, "I8", "INT8"},
 };
-inline constexpr Copied kCopied[] = {
+inline constexpr NextRoundInput kNextRoundInputs[] = {
     {"next_window", "window"},
     {"next_total", "n_total"},
     {"next_parents", "parents"},

@@ -16,7 +16,7 @@ namespace {
 // Bytes that one call reads or writes at most: no system takes more than 2 GB.
 constexpr size_t kAtOnce = size_t{1} << 30;
 
-size_t size_of(const Handle& file) {
+size_t size_of(const FileDescriptor& file) {
   struct stat found {};
   if (fstat(file.number(), &found) != 0) throw FileError(errno);
   return found.st_size > 0 ? static_cast<size_t>(found.st_size) : 0;
@@ -26,25 +26,25 @@ size_t size_of(const Handle& file) {
 
 FileError::FileError(int number) : number(number), reason(std::generic_category().message(number)) {}
 
-Handle::Handle(const std::string& path, int flags) {
+FileDescriptor::FileDescriptor(const std::string& path, int flags) {
   do number_ = open(path.c_str(), flags | O_CLOEXEC, 0666);
   while (number_ < 0 && errno == EINTR);
   if (number_ < 0) throw FileError(errno);
 }
 
-Handle::~Handle() {
+FileDescriptor::~FileDescriptor() {
   if (number_ >= 0) close(number_);
 }
 
-Handle::Handle(Handle&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
+FileDescriptor::FileDescriptor(FileDescriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
 
-Handle& Handle::operator=(Handle&& other) noexcept {
+FileDescriptor& FileDescriptor::operator=(FileDescriptor&& other) noexcept {
   std::swap(number_, other.number_);
   return *this;
 }
 
 std::string read_file(const std::string& path) {
-  const Handle file(path, O_RDONLY);
+  const FileDescriptor file(path, O_RDONLY);
   // One more than its size, so that the first read is followed by the end; those of /proc have no size and grow from here.
   std::string bytes(size_of(file) + 1, '\0');
   size_t end = 0;
@@ -64,7 +64,7 @@ std::string read_file(const std::string& path) {
 void write_file(const std::string& path, std::string_view bytes) { write_file(path, std::vector<std::string_view>{bytes}); }
 
 void write_file(const std::string& path, const std::vector<std::string_view>& parts) {
-  const Handle file(path, O_WRONLY | O_CREAT | O_TRUNC);
+  const FileDescriptor file(path, O_WRONLY | O_CREAT | O_TRUNC);
   for (const std::string_view bytes : parts) write_all(file.number(), bytes);
 }
 
@@ -93,12 +93,12 @@ std::string plain_path(std::string_view path) {
   return found.empty() ? "." : found;
 }
 
-std::string path_in(std::string_view folder, std::string_view name) {
+std::string join_path(std::string_view folder, std::string_view name) {
   if (!name.empty() && name[0] == '/') return plain_path(name);
   return plain_path(std::string(folder.empty() ? "." : folder) + "/" + std::string(name));
 }
 
-std::string folder_of(std::string_view path) {
+std::string parent_path(std::string_view path) {
   const std::string plain = plain_path(path);
   const size_t slash = plain.rfind('/');
   return slash == std::string::npos ? "." : plain_path(plain.substr(0, slash + 1));
@@ -106,8 +106,8 @@ std::string folder_of(std::string_view path) {
 
 std::string name_of(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
-Mapped::Mapped(const std::string& path) {
-  const Handle file(path, O_RDONLY);
+MappedFile::MappedFile(const std::string& path) {
+  const FileDescriptor file(path, O_RDONLY);
   size_ = size_of(file);
   if (!size_) return;  // which no system maps
   void* data = mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.number(), 0);
@@ -115,11 +115,11 @@ Mapped::Mapped(const std::string& path) {
   data_ = data;
 }
 
-Mapped::~Mapped() {
+MappedFile::~MappedFile() {
   if (size_) munmap(const_cast<void*>(data_), size_);
 }
 
-void Mapped::read_ahead(size_t start, size_t size) const {
+void MappedFile::read_ahead(size_t start, size_t size) const {
   if (start >= size_) return;
   // A wish: where the system refuses it, pages are read when they are used.
   madvise(static_cast<char*>(const_cast<void*>(data_)) + start, std::min(size, size_ - start), MADV_WILLNEED);

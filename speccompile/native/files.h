@@ -26,19 +26,19 @@ void write_all(int file, std::string_view bytes);
 // A path as pathlib writes it: "a//b/./" is "a/b", "" is ".".
 std::string plain_path(std::string_view path);
 // The path of what lies in a folder; the folder of what a path leads to, and its name there.
-std::string path_in(std::string_view folder, std::string_view name);
-std::string folder_of(std::string_view path);
+std::string join_path(std::string_view folder, std::string_view name);
+std::string parent_path(std::string_view path);
 std::string name_of(const std::string& path);
 
 // An open file or folder, closed at the end.
-class Handle {
+class FileDescriptor {
  public:
-  Handle() = default;
+  FileDescriptor() = default;
   // As open(2). Throws FileError.
-  Handle(const std::string& path, int flags);
-  ~Handle();
-  Handle(Handle&& other) noexcept;
-  Handle& operator=(Handle&& other) noexcept;
+  FileDescriptor(const std::string& path, int flags);
+  ~FileDescriptor();
+  FileDescriptor(FileDescriptor&& other) noexcept;
+  FileDescriptor& operator=(FileDescriptor&& other) noexcept;
 
   explicit operator bool() const { return number_ >= 0; }
   int number() const { return number_; }
@@ -48,12 +48,12 @@ class Handle {
 };
 
 // A file in memory, as the page cache holds it. Throws FileError.
-class Mapped {
+class MappedFile {
  public:
-  explicit Mapped(const std::string& path);
-  ~Mapped();
-  Mapped(const Mapped&) = delete;
-  Mapped& operator=(const Mapped&) = delete;
+  explicit MappedFile(const std::string& path);
+  ~MappedFile();
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
   std::string_view bytes() const { return {static_cast<const char*>(data_), size_}; }
   // Have the system read so many bytes from there on, a multiple of a page, while others are used; none where the file ends.
   void read_ahead(size_t start, size_t size) const;

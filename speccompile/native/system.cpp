@@ -78,10 +78,10 @@ std::vector<int> processors() {
 double quota(const std::string& group) {
   constexpr double kNone = std::numeric_limits<double>::infinity();
   // version 2: "200000 100000", or "max 100000"; version 1: two files, the first of which says -1 for no limit
-  std::vector<std::string> words = words_of(read_or_nothing(path_in(group, "cpu.max")));
+  std::vector<std::string> words = words_of(read_or_nothing(join_path(group, "cpu.max")));
   if (words.empty())
     for (const char* file : {"cpu.cfs_quota_us", "cpu.cfs_period_us"})
-      words.emplace_back(stripped(read_or_nothing(path_in(group, file))));
+      words.emplace_back(stripped(read_or_nothing(join_path(group, file))));
   if (words.size() != 2) return kNone;
   for (const std::string& word : words)
     if (word.empty() || word.find_first_not_of("0123456789") != std::string::npos) return kNone;
@@ -91,11 +91,11 @@ double quota(const std::string& group) {
 
 // The least that a group and those around it grant.
 double quota_above(const std::string& mount, std::string group) {
-  double least = quota(path_in(mount, group));
+  double least = quota(join_path(mount, group));
   while (!group.empty()) {
     const size_t slash = group.rfind('/');
     group.resize(slash == std::string::npos ? 0 : slash);
-    least = std::min(least, quota(path_in(mount, group)));
+    least = std::min(least, quota(join_path(mount, group)));
   }
   return least;
 }
@@ -103,7 +103,7 @@ double quota_above(const std::string& mount, std::string group) {
 // The least that the control groups around this process grant, of both versions of control groups.
 double quotas(const std::string& root) {
   double least = std::numeric_limits<double>::infinity();
-  for (const std::string& line : lines_of(read_or_nothing(path_in(root, "proc/self/cgroup")))) {
+  for (const std::string& line : lines_of(read_or_nothing(join_path(root, "proc/self/cgroup")))) {
     const size_t first = line.find(':'), second = line.find(':', first + 1);
     if (first == std::string::npos || second == std::string::npos) continue;
     const std::string controllers = line.substr(first + 1, second - first - 1);
@@ -111,9 +111,9 @@ double quotas(const std::string& root) {
     if (!each.empty() && std::find(each.begin(), each.end(), "cpu") == each.end()) continue;
     std::string group = plain_path("/" + line.substr(second + 1)).substr(1);
     group.erase(0, group.find_first_not_of('/'));
-    const std::string mounts = path_in(root, "sys/fs/cgroup");
+    const std::string mounts = join_path(root, "sys/fs/cgroup");
     for (const std::string& mount : {controllers, std::string(controllers.empty() ? "unified" : "cpu")})
-      least = std::min(least, quota_above(path_in(mounts, mount), group));
+      least = std::min(least, quota_above(join_path(mounts, mount), group));
   }
   return least;
 }
@@ -143,8 +143,8 @@ int available_cores(const std::string& root) {
   std::set<std::string> siblings;
   for (const int number : processors()) {
     const std::string name = "cpu" + std::to_string(number);
-    const std::string folder = path_in(root, "sys/devices/system/cpu/" + name);
-    const std::string found = read_or_nothing(path_in(folder, "topology/thread_siblings_list"));
+    const std::string folder = join_path(root, "sys/devices/system/cpu/" + name);
+    const std::string found = read_or_nothing(join_path(folder, "topology/thread_siblings_list"));
     siblings.insert(found.empty() ? name : found);
   }
   const double cores = std::min(static_cast<double>(siblings.size()), std::floor(quotas(root)));
@@ -153,7 +153,7 @@ int available_cores(const std::string& root) {
 
 Json processor(const std::string& root) {
   std::map<std::string, std::string> found;
-  for (const std::string& line : lines_of(read_or_nothing(path_in(root, "proc/cpuinfo")))) {
+  for (const std::string& line : lines_of(read_or_nothing(join_path(root, "proc/cpuinfo")))) {
     const size_t colon = std::min(line.find(':'), line.size());
     const std::string_view value = colon < line.size() ? std::string_view(line).substr(colon + 1) : "";
     found.emplace(stripped(line.substr(0, colon)), stripped(value));  // the first processor's stay

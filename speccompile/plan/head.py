@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from speccompile.plan.layers import LayerShape
-from speccompile.plan.refusal import Origin
+from speccompile.plan.recipe_source import RecipeSource
 
 Switch = bool | int | float | str | None
 
@@ -66,7 +66,7 @@ class HeadRequest:
 
     kind: str
     target: HeadTarget
-    origin: Origin
+    origin: RecipeSource
     taps: tuple[str, ...] = ()
     switches: Mapping[str, Switch] = field(default_factory=dict)
     threshold: float | None = None

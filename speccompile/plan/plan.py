@@ -309,7 +309,7 @@ class Plan:
     constraints: bool = False
 
     @property
-    def common_tokens(self) -> int:
+    def common_vocabulary_size(self) -> int:
         """How many tokens the target and all models that draft have: they differ in padding alone."""
         return min(model.facts.vocabulary_size for model in (self.target, *self.drafter.models))
 

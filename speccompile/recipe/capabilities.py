@@ -5,16 +5,16 @@ A new feature is a word in a row (and gone from PLANNED), or a row.
 
 from collections.abc import Mapping
 
-from speccompile.drafters import FAMILIES
-from speccompile.drafters.family import MASKS, NOTHING
+from speccompile.drafters import DRAFTING_METHODS
+from speccompile.drafters.method import MASKS, NOTHING
 from speccompile.errors import RecipeError
-from speccompile.plan.refusal import Origin, nearest, one_of
+from speccompile.plan.recipe_source import RecipeSource, nearest, one_of
 
-Row = Mapping[str, tuple[str, ...]]
+SupportRow = Mapping[str, tuple[str, ...]]
 
-_ANYWHERE: Row = {
+_ANYWHERE: SupportRow = {
     "graphs": ("separate", "fused"),
-    "drafter": tuple(FAMILIES),
+    "drafter": tuple(DRAFTING_METHODS),
     "method": ("exact", "typical", "lenience", "top_k", "bild"),
     "decoding": ("greedy", "sampling"),
     "constraints": ("false", "true"),
@@ -29,7 +29,7 @@ _ON_CPUS = ("float32", "bfloat16", "int8", "int4")
 _BLOCKS = ("32", "64", "128")
 
 
-def _onnxruntime(provider: str, precision: tuple[str, ...], drafter_precision: tuple[str, ...]) -> Row:
+def _onnxruntime(provider: str, precision: tuple[str, ...], drafter_precision: tuple[str, ...]) -> SupportRow:
     return {
         "backend": ("onnxruntime",),
         "provider": (provider,),
@@ -41,7 +41,7 @@ def _onnxruntime(provider: str, precision: tuple[str, ...], drafter_precision: t
     }
 
 
-def _tensorrt(backend: str, capabilities: tuple[str, ...], precision: tuple[str, ...]) -> Row:
+def _tensorrt(backend: str, capabilities: tuple[str, ...], precision: tuple[str, ...]) -> SupportRow:
     return {
         "backend": (backend,),
         "provider": ("cuda",),
@@ -54,7 +54,7 @@ def _tensorrt(backend: str, capabilities: tuple[str, ...], precision: tuple[str,
     }
 
 
-ROWS: tuple[Row, ...] = (
+SUPPORT_TABLE: tuple[SupportRow, ...] = (
     _onnxruntime("cpu", _ON_CPUS, _ON_CPUS),
     _onnxruntime("cuda", ("float32", "float16", "int8", "int4"), ("float32", "float16", "int8", "int4")),
     _onnxruntime("nv_tensorrt_rtx", (*_FLOATS, *_WEIGHT_ONLY), _FLOATS),
@@ -66,7 +66,7 @@ ROWS: tuple[Row, ...] = (
     _tensorrt("tensorrt", ("8.9", "9.0", "10.0", "11.0", "12.0", "12.1"), (*_FLOATS, *_WEIGHT_ONLY, "w8a8", "fp8")),
 )
 
-PLANNED: Row = {
+PLANNED: SupportRow = {
     "backend": (),
     "provider": (),
     "compute_capability": (),
@@ -80,13 +80,13 @@ PLANNED: Row = {
     "block_size": (),
 }
 
-DRAFTER_KEYS: Row = {
+DRAFTER_KEYS: SupportRow = {
     kind: ("kind", *family.keys, *(("then", "gate") if family.weights not in (NOTHING, MASKS) else ()))
-    for kind, family in FAMILIES.items()
+    for kind, family in DRAFTING_METHODS.items()
 }
 """Keys of the section `drafter` that mean something for each kind."""
 
-VERIFY_KEYS: Row = {
+VERIFY_KEYS: SupportRow = {
     "exact": ("method",),
     "typical": ("method", "epsilon", "delta"),
     "lenience": ("method", "lenience"),
@@ -102,9 +102,9 @@ BLOCK_SIZE = 32
 """Weights that share a scale in precision int4, where the recipe does not say."""
 
 
-def narrow(
-    rows: tuple[Row, ...], dimension: str, word: str, key: str, origin: Origin, use: str = ""
-) -> tuple[Row, ...]:
+def filter_rows(
+    rows: tuple[SupportRow, ...], dimension: str, word: str, key: str, origin: RecipeSource, use: str = ""
+) -> tuple[SupportRow, ...]:
     """The rows that can do `word`. Raises RecipeError at `key` when there are none; `use` says there what for."""
     able = tuple(row for row in rows if word in row[dimension])
     if able:
@@ -112,9 +112,11 @@ def narrow(
     raise _refuse(rows, dimension, word, key, origin, use)
 
 
-def _refuse(rows: tuple[Row, ...], dimension: str, word: str, key: str, origin: Origin, use: str) -> RecipeError:
+def _refuse(
+    rows: tuple[SupportRow, ...], dimension: str, word: str, key: str, origin: RecipeSource, use: str
+) -> RecipeError:
     possible = list(dict.fromkeys(known for row in rows for known in row[dimension]))
-    known = {word for row in ROWS for word in row[dimension]} | set(PLANNED[dimension])
+    known = {word for row in SUPPORT_TABLE for word in row[dimension]} | set(PLANNED[dimension])
     if word in PLANNED[dimension]:
         received = f"'{word}', which is not available in this version"
         return origin.refusal(key, received, one_of(possible), f"set {key} to {one_of(possible)}")
@@ -126,7 +128,7 @@ def _refuse(rows: tuple[Row, ...], dimension: str, word: str, key: str, origin: 
     return origin.refusal(key, f"'{word}', which is unknown", one_of(possible), hint)
 
 
-def _engine_of(rows: tuple[Row, ...]) -> str:
+def _engine_of(rows: tuple[SupportRow, ...]) -> str:
     """The engines that some rows of the table describe, in the words of a recipe."""
     backend, provider, capabilities = (
         one_of(list(dict.fromkeys(word for row in rows for word in row[dimension])))

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from speccompile.drafters import FAMILIES
+from speccompile.drafters import DRAFTING_METHODS
 from speccompile.plan.plan import (
     RETRIEVAL,
     CascadePlan,
@@ -14,18 +14,18 @@ from speccompile.plan.plan import (
     TreePlan,
     VerifyPlan,
 )
-from speccompile.plan.refusal import Origin, nearest, one_of
-from speccompile.recipe.drafts import TREES
+from speccompile.plan.recipe_source import RecipeSource, nearest, one_of
+from speccompile.recipe.combinations import TREES
 from speccompile.recipe.retrieval import MOST, OCCURRENCES, decide_index
 from speccompile.recipe.schema import Drafter, Gate, Inner, Recipe, Tail
 from speccompile.tree import MOST_DEPTH, chain
 
 THEN, GATE, INNER = "drafter.then", "drafter.gate", "drafter.drafter"
-LOOKUPS = tuple(kind for kind, family in FAMILIES.items() if family.looks_up)
+LOOKUP_KINDS = tuple(kind for kind, family in DRAFTING_METHODS.items() if family.looks_up)
 """Kinds that look up in the text and can do so for a drafter."""
-GATES = (*LOOKUPS, RETRIEVAL)
+GATES = (*LOOKUP_KINDS, RETRIEVAL)
 """Kinds that can draft in a drafter's place: a round has drafts of the host or of the graph."""
-ELSEWHERE = {kind: family.elsewhere for kind, family in FAMILIES.items() if family.elsewhere}
+HOST_LOOKUPS = {kind: family.elsewhere for kind, family in DRAFTING_METHODS.items() if family.elsewhere}
 """Kinds that a cascade might have, and why this version's has not."""
 TOKENS, NGRAM, MATCH, PASSES = 4, 3, 5, 3
 
@@ -67,16 +67,16 @@ def _shown(draft: DrafterPlan) -> str:
     return f"the tree that {len(draft.models)} models draft" if len(draft.models) > 1 else TREES[draft.tree.kind]
 
 
-def _then(written: Tail, draft: DrafterPlan, origin: Origin) -> LookupPlan:
+def _then(written: Tail, draft: DrafterPlan, origin: RecipeSource) -> LookupPlan:
     if not _is_chain(draft):
         received = f"a tail behind {_shown(draft)}"
         hint = "remove drafter.tree, or drafter.then"
         raise origin.refusal(THEN, received, "it behind a chain, which has one end", hint)
-    kind = _kind(written.kind, THEN, LOOKUPS, origin)
+    kind = _kind(written.kind, THEN, LOOKUP_KINDS, origin)
     return LookupPlan(kind, written.tokens or TOKENS, written.ngram or NGRAM)
 
 
-def _check_gated(draft: DrafterPlan, written: Drafter, gate: Gate, origin: Origin) -> DrafterPlan:
+def _check_gated(draft: DrafterPlan, written: Drafter, gate: Gate, origin: RecipeSource) -> DrafterPlan:
     """The drafter, whose drafts are certain ones in a tree, and beside an index. Raises RecipeError for what no lookup
     can stand for."""
     if gate.kind == RETRIEVAL:
@@ -93,10 +93,12 @@ def _check_gated(draft: DrafterPlan, written: Drafter, gate: Gate, origin: Origi
     return replace(draft, sample=False)
 
 
-def _check_beside_index(draft: DrafterPlan, written: Drafter, origin: Origin) -> DrafterPlan:
+def _check_beside_index(draft: DrafterPlan, written: Drafter, origin: RecipeSource) -> DrafterPlan:
     if not _is_chain(draft):
         received, expected = f"an index beside {_shown(draft)}", "it beside a chain, as the host writes its drafts"
-        raise origin.refusal(GATE, received, expected, f"remove drafter.tree, or set {GATE}.kind to {one_of(LOOKUPS)}")
+        raise origin.refusal(
+            GATE, received, expected, f"remove drafter.tree, or set {GATE}.kind to {one_of(LOOKUP_KINDS)}"
+        )
     if written.sample:
         hint = "set drafter.sample to false, or gate by a lookup in the text"
         expected = "false: the host's drafts were not drawn"
@@ -104,7 +106,7 @@ def _check_beside_index(draft: DrafterPlan, written: Drafter, origin: Origin) ->
     return replace(draft, sample=False)
 
 
-def _index(written: Gate, gate: LookupPlan, target: ModelPlan, origin: Origin) -> RetrievalPlan | None:
+def _index(written: Gate, gate: LookupPlan, target: ModelPlan, origin: RecipeSource) -> RetrievalPlan | None:
     """What a gate asks, None where it looks up in the text."""
     key = f"{GATE}.index"
     if not gate.by_host:
@@ -119,7 +121,7 @@ def _index(written: Gate, gate: LookupPlan, target: ModelPlan, origin: Origin) -
     return decide_index(key, written.index, (gate.match, gate.ngram, OCCURRENCES), target, origin)
 
 
-def _gate(written: Gate, draft: DrafterPlan, depth: int, origin: Origin) -> LookupPlan:
+def _gate(written: Gate, draft: DrafterPlan, depth: int, origin: RecipeSource) -> LookupPlan:
     kind, match = _kind(written.kind, GATE, GATES, origin), written.match or MATCH
     ngram = written.ngram or (MOST if kind == RETRIEVAL else max(match, NGRAM))
     if ngram < match:
@@ -134,8 +136,8 @@ def _gate(written: Gate, draft: DrafterPlan, depth: int, origin: Origin) -> Look
     return LookupPlan(kind, draft.tokens, ngram, match)
 
 
-def _inner(written: Inner, draft: DrafterPlan, verify: VerifyPlan, drafter: Drafter, origin: Origin) -> InnerPlan:
-    kind = _kind(written.kind, INNER, LOOKUPS, origin)
+def _inner(written: Inner, draft: DrafterPlan, verify: VerifyPlan, drafter: Drafter, origin: RecipeSource) -> InnerPlan:
+    kind = _kind(written.kind, INNER, LOOKUP_KINDS, origin)
     if not _is_chain(draft):
         hint = f"remove drafter.tree, or {INNER}"
         raise origin.refusal(INNER, f"a drafter for {_shown(draft)}", "it for a chain", hint)
@@ -155,13 +157,13 @@ def _inner(written: Inner, draft: DrafterPlan, verify: VerifyPlan, drafter: Draf
     return InnerPlan(kind, tokens, written.ngram or NGRAM, passes, written.lenience or 1.0)
 
 
-def _kind(written: str | None, key: str, known: tuple[str, ...], origin: Origin) -> str:
+def _kind(written: str | None, key: str, known: tuple[str, ...], origin: RecipeSource) -> str:
     key = f"{key}.kind"
     hint = f"set {key} to {one_of(known)}"
     if written is None:
         raise origin.refusal(key, "nothing", one_of(known), f"add it, for example `kind: {known[0]}`")
-    if written in ELSEWHERE and written not in known:
-        raise origin.refusal(key, f"'{written}', {ELSEWHERE[written]}", one_of(known), hint)
+    if written in HOST_LOOKUPS and written not in known:
+        raise origin.refusal(key, f"'{written}', {HOST_LOOKUPS[written]}", one_of(known), hint)
     if written not in known:
         guess = nearest(written, known)
         hint = f"did you mean '{guess}'?" if guess else hint

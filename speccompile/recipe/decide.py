@@ -4,17 +4,17 @@ from dataclasses import replace
 from pathlib import Path
 
 from speccompile.bundle.prompts import read_prompts
-from speccompile.drafters import FAMILIES
+from speccompile.drafters import DRAFTING_METHODS
 from speccompile.errors import PromptError
 from speccompile.plan.plan import RETRIEVAL, DrafterPlan, ModelPlan, Plan, ProvePlan
 from speccompile.recipe.cascade import decide_cascade
 from speccompile.recipe.drafter import decide_draft, decide_models, drafter_kind, is_untrained, with_kind
 from speccompile.recipe.engines import PRECISION, Word, decide_engines
-from speccompile.recipe.held import held
+from speccompile.recipe.prequantized import prequantized_precision
 from speccompile.recipe.resolve import resolve_model
-from speccompile.recipe.rules import decide_rule, verify_method
 from speccompile.recipe.schema import Cache, Precision, Prove, Recipe
 from speccompile.recipe.states import check_states, graphs_beside
+from speccompile.recipe.verification import decide_verification, verify_method
 
 DECODING = "greedy"
 MAX_LENGTH = 2048
@@ -35,11 +35,11 @@ def make_plan(recipe: Recipe) -> Plan:
             f"train it first: speccompile train {recipe.origin.path}",
         )  # fmt: skip
     recipe = with_kind(recipe)
-    words = decide_words(recipe)
+    words = required_capabilities(recipe)
     graphs, kind, method, decoding, constraints = (word for _, _, word in words)
     engines = decide_engines(recipe, words, kind)
     draft = decide_draft(recipe, decoding, method)
-    verify = decide_rule(recipe)
+    verify = decide_verification(recipe)
     _refuse_fusing_nothing(recipe, graphs, kind)
     prove = _decide_prove(recipe)
     target = resolve_model(
@@ -54,7 +54,7 @@ def make_plan(recipe: Recipe) -> Plan:
     graphs = graphs_beside(target, recipe, graphs)
     check_states(recipe, target, draft, graphs)
     notes += filter(None, map(_multimodal_note, (target, *draft.models)))
-    found = held(target.facts, [model.facts for model in draft.models])
+    found = prequantized_precision(target.facts, [model.facts for model in draft.models])
     engines, common = decide_engines(recipe, words, kind, found), recipe.precision or Precision()
     target = replace(target, precision=common.target or found.target or PRECISION)
     models = [replace(each, precision=common.drafter or found.drafter or PRECISION) for each in draft.models]
@@ -80,10 +80,10 @@ def make_plan(recipe: Recipe) -> Plan:
     )
 
 
-def decide_words(recipe: Recipe) -> list[Word]:
+def required_capabilities(recipe: Recipe) -> list[Word]:
     """What every engine must be able to do."""
     kind = drafter_kind(recipe)
-    own = FAMILIES[kind].graphs if kind in FAMILIES else "separate"
+    own = DRAFTING_METHODS[kind].graphs if kind in DRAFTING_METHODS else "separate"
     return [
         ("graphs", "graphs", recipe.graphs or ("separate" if _is_gated_by_host(recipe) else own)),
         ("drafter.kind", "drafter", kind),
@@ -94,10 +94,10 @@ def decide_words(recipe: Recipe) -> list[Word]:
 
 
 def _refuse_fusing_nothing(recipe: Recipe, graphs: str, kind: str) -> None:
-    if graphs == "fused" and not FAMILIES[kind].drafts:
+    if graphs == "fused" and not DRAFTING_METHODS[kind].drafts:
         hint = "set graphs to separate or remove it, or add a drafter"
         raise recipe.origin.refusal("graphs", "'fused', but there is no drafter to fuse", "'separate'", hint)
-    if graphs == "fused" and FAMILIES[kind].by_host:
+    if graphs == "fused" and DRAFTING_METHODS[kind].drafts_on_host:
         received = f"'fused', but drafts of drafter.kind {kind} come from the host"
         raise recipe.origin.refusal("graphs", received, "'separate'", "set graphs to separate, or remove it")
     if graphs == "fused" and _is_gated_by_host(recipe):
@@ -176,7 +176,7 @@ def decide_max_length(recipe: Recipe, target: ModelPlan, drafters: tuple[ModelPl
 
 def _decide_prefill_chunk(recipe: Recipe, max_length: int, draft: DrafterPlan, graphs: str) -> int:
     written = (recipe.cache or Cache()).prefill_chunk
-    if written == 1 and graphs == "fused" and FAMILIES[draft.kind].pairs:
+    if written == 1 and graphs == "fused" and DRAFTING_METHODS[draft.kind].pairs_next_token:
         expected = (
             f"2 or more: in one graph with drafter.kind {draft.kind} a chunk begins with the last one's last token"
         )

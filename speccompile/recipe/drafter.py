@@ -2,17 +2,16 @@
 
 from dataclasses import replace
 
-from speccompile.drafters import FAMILIES, HEADS, NONE
-from speccompile.drafters.family import Asked
+from speccompile.drafters import DRAFTING_METHODS, NONE, TARGET_SPECIFIC_KINDS
 from speccompile.drafters.find import AUTO, find_kind, refuse_head
+from speccompile.drafters.method import MethodRequest
 from speccompile.plan.plan import DrafterPlan, ModelPlan
-from speccompile.plan.refusal import Origin, meaningless
+from speccompile.plan.recipe_source import RecipeSource, inapplicable_key
 from speccompile.recipe.capabilities import DRAFTER_KEYS
-from speccompile.recipe.drafts import able, check_combination
+from speccompile.recipe.combinations import check_combination, matching_rows
 from speccompile.recipe.engines import PRECISION
 from speccompile.recipe.heads import decide_head
 from speccompile.recipe.layers import check_layers, decide_layers
-from speccompile.recipe.pair import check_pair
 from speccompile.recipe.resolve import resolve_folder, resolve_model
 from speccompile.recipe.retrieval import decide_retrieval
 from speccompile.recipe.schema import Cache, Drafter, Model, Precision, Recipe
@@ -20,10 +19,11 @@ from speccompile.recipe.trees import (
     NO_TREE,
     check_branching,
     check_successors,
+    decide_default_tree,
     decide_lookahead,
-    decide_own_tree,
     decide_tree,
 )
+from speccompile.recipe.vocabulary_match import check_vocabulary_match
 
 NGRAM = 3
 FEWEST_MODELS = 2
@@ -65,11 +65,11 @@ def decide_draft(recipe: Recipe, decoding: str, method: str) -> DrafterPlan:
     written, kind = recipe.drafter or Drafter(), drafter_kind(recipe)
     _check_keys(written, kind, recipe.origin)
     tree, tokens = NO_TREE, 0
-    own = FAMILIES[kind].own_tree
+    own = DRAFTING_METHODS[kind].default_tree
     if own is not None:
-        tree, tokens = decide_own_tree(written, own, recipe.origin)
+        tree, tokens = decide_default_tree(written, own, recipe.origin)
     elif "tree" in DRAFTER_KEYS[kind]:
-        by_votes = FAMILIES[kind].by_host
+        by_votes = DRAFTING_METHODS[kind].drafts_on_host
         tree, tokens = decide_tree(written, len(written.models or [kind]), recipe.origin, by_votes=by_votes)
     lookahead = None
     if "level" in DRAFTER_KEYS[kind]:
@@ -77,18 +77,18 @@ def decide_draft(recipe: Recipe, decoding: str, method: str) -> DrafterPlan:
     words = {"drafter": kind, "decoding": decoding, "method": method, "tree": tree.kind}
     sampled = words | {"sample": "true"}
     check_combination(sampled if written.sample else words, recipe.origin)
-    sample = bool(able(sampled)) if written.sample is None else written.sample
+    sample = bool(matching_rows(sampled)) if written.sample is None else written.sample
     ngram = (written.ngram or NGRAM) if "ngram" in DRAFTER_KEYS[kind] else None
-    threshold = FAMILIES[kind].threshold if written.threshold is None else written.threshold
+    threshold = DRAFTING_METHODS[kind].threshold if written.threshold is None else written.threshold
     layers = None if written.layers is None else decide_layers(written.layers, recipe.origin)
-    successors = (written.top_k or own.top_k) if own is not None else FAMILIES[kind].successors
-    options = {name: value for name in FAMILIES[kind].section if (value := getattr(written, name)) is not None}
+    successors = (written.top_k or own.top_k) if own is not None else DRAFTING_METHODS[kind].target_top_k
+    options = {name: value for name in DRAFTING_METHODS[kind].section if (value := getattr(written, name)) is not None}
     draft = DrafterPlan(
         kind, tokens, tree, sample, ngram, layers=layers, threshold=threshold, lookahead=lookahead,
         successors=successors, options=options,
     )  # fmt: skip
-    decide, batch_size = FAMILIES[kind].decide, (recipe.cache or Cache()).batch_size or 1
-    asked = Asked(written, recipe.origin, tree, tokens, method, batch_size)
+    decide, batch_size = DRAFTING_METHODS[kind].decide, (recipe.cache or Cache()).batch_size or 1
+    asked = MethodRequest(written, recipe.origin, tree, tokens, method, batch_size)
     return replace(draft, **decide(asked)) if decide else draft
 
 
@@ -99,14 +99,14 @@ def decide_models(recipe: Recipe, target: ModelPlan, draft: DrafterPlan) -> tupl
     folder that is not what its kind needs.
     """
     notes = check_layers(draft.layers, target, recipe.origin) if draft.layers else []
-    if draft.kind in HEADS:
+    if draft.kind in TARGET_SPECIFIC_KINDS:
         draft = decide_head(recipe, target, draft)
         assert draft.head is not None
         notes += draft.head.notes
     if draft.head is not None:
         check_branching(draft.tree, target.facts.vocabulary_size, draft.sample, recipe.origin)
         return draft, notes
-    if FAMILIES[draft.kind].by_host:
+    if DRAFTING_METHODS[draft.kind].drafts_on_host:
         draft = replace(draft, retrieval=decide_retrieval(recipe.drafter or Drafter(), target, recipe.origin))
     precision, models = (recipe.precision or Precision()).drafter or PRECISION, []
     written_drafter = recipe.drafter or Drafter()
@@ -114,14 +114,14 @@ def decide_models(recipe: Recipe, target: ModelPlan, draft: DrafterPlan) -> tupl
         refuse_head(resolve_folder(section, written.model, written.revision, recipe.origin)[0], draft.kind)
         model = resolve_model(section, written.model, written.revision, precision, recipe.origin)
         about = f"{section}: " if written_drafter.models else ""
-        notes += [f"{about}{note}" for note in check_pair(target, model, key, recipe.origin)]
+        notes += [f"{about}{note}" for note in check_vocabulary_match(target, model, key, recipe.origin)]
         models.append(model)
     check_successors(draft.successors, target.facts.vocabulary_size, recipe.origin)
     if draft.lookahead is None:  # whose siblings need not differ
         check_branching(
             draft.tree, min([each.facts.vocabulary_size for each in (target, *models)]), draft.sample, recipe.origin
         )
-    read_mask = FAMILIES[draft.kind].read_mask
+    read_mask = DRAFTING_METHODS[draft.kind].read_mask
     mask_token = read_mask(models[0].folder, models[0].facts.vocabulary_size) if read_mask else None
     return replace(draft, models=tuple(models), mask_token=mask_token), notes
 
@@ -134,14 +134,14 @@ def _written_models(written: Drafter) -> list[tuple[str, str, Model]]:
     return [(section, section, model) for section, model in sections]
 
 
-def _check_keys(written: Drafter, kind: str, origin: Origin) -> None:
+def _check_keys(written: Drafter, kind: str, origin: RecipeSource) -> None:
     """Refuse keys that mean nothing for the kind, and those that it needs and lacks."""
     known = DRAFTER_KEYS[kind]
     for name in Drafter.model_fields:
         if name not in known and getattr(written, name) is not None:
             kinds = [other for other, names in DRAFTER_KEYS.items() if name in names]
-            raise meaningless(f"drafter.{name}", "drafter", "drafter.kind", kind, kinds, origin)
-    for name, (what, example) in (FAMILIES[kind].needs or {}).items():
+            raise inapplicable_key(f"drafter.{name}", "drafter", "drafter.kind", kind, kinds, origin)
+    for name, (what, example) in (DRAFTING_METHODS[kind].required_keys or {}).items():
         if getattr(written, name) is None:
             hint = f"add it, for example `{name}: {example}`"
             raise origin.refusal(f"drafter.{name}", "nothing", f"{what} that drafter.kind {kind} drafts with", hint)

@@ -2,25 +2,30 @@
 
 from collections.abc import Iterable
 
-from speccompile.drafters import BORROWING, HEADS, SHARING, WEIGHTED
+from speccompile.drafters import (
+    KINDS_READING_TARGET_CACHE,
+    KINDS_SHARING_TARGET_WEIGHTS,
+    KINDS_WITH_WEIGHTS,
+    TARGET_SPECIFIC_KINDS,
+)
 from speccompile.errors import RecipeError
 from speccompile.plan.plan import EnginePlan, PrecisionPlan
-from speccompile.plan.refusal import meaningless, one_of
-from speccompile.recipe.capabilities import BLOCK_SIZE, ROWS, Row, narrow
-from speccompile.recipe.held import Held
+from speccompile.plan.recipe_source import inapplicable_key, one_of
+from speccompile.recipe.capabilities import BLOCK_SIZE, SUPPORT_TABLE, SupportRow, filter_rows
+from speccompile.recipe.prequantized import PrequantizedPrecision
 from speccompile.recipe.schema import Engine, Precision, Recipe
 
 BACKEND = "onnxruntime"
 PRECISION = "float32"
 FLOATS = ("float32", "float16", "bfloat16")
-NOT_HELD = Held()
+NOT_PREQUANTIZED = PrequantizedPrecision()
 
 Word = tuple[str, str, str]
 """Key of the recipe, dimension of the capabilities, and the word that stands there or that is taken by default."""
 
 
 def decide_engines(
-    recipe: Recipe, words: Iterable[Word], drafter_kind: str, held: Held = NOT_HELD
+    recipe: Recipe, words: Iterable[Word], drafter_kind: str, held: PrequantizedPrecision = NOT_PREQUANTIZED
 ) -> tuple[EnginePlan, ...]:
     """Every engine to build, in the order of the recipe. `words`: what all of them must be able to do. held: what holds
     the numbers of quantized checkpoints.
@@ -30,7 +35,7 @@ def decide_engines(
     engines: list[EnginePlan] = []
     for index, written in enumerate(recipe.engines or [Engine()]):
         for engine in _decide(recipe, index, written, list(words), drafter_kind, held):
-            _refuse_twin(recipe, f"engines.{index}", engine, engines)
+            _refuse_duplicate(recipe, f"engines.{index}", engine, engines)
             engines.append(engine)
     common = (recipe.precision or Precision()).block_size
     if common is not None and all(engine.precision.block_size is None for engine in engines):
@@ -39,15 +44,15 @@ def decide_engines(
 
 
 def _decide(
-    recipe: Recipe, index: int, written: Engine, words: list[Word], drafter_kind: str, held: Held
+    recipe: Recipe, index: int, written: Engine, words: list[Word], drafter_kind: str, held: PrequantizedPrecision
 ) -> list[EnginePlan]:
     key = f"engines.{index}"
     backend = written.backend or BACKEND
-    rows = narrow(ROWS, "backend", backend, f"{key}.backend", recipe.origin)
+    rows = filter_rows(SUPPORT_TABLE, "backend", backend, f"{key}.backend", recipe.origin)
     provider = written.provider or rows[0]["provider"][0]
-    rows = narrow(rows, "provider", provider, f"{key}.provider", recipe.origin)
+    rows = filter_rows(rows, "provider", provider, f"{key}.provider", recipe.origin)
     for word_key, dimension, word in words:
-        rows = narrow(rows, dimension, word, word_key, recipe.origin)
+        rows = filter_rows(rows, dimension, word, word_key, recipe.origin)
     if written.defer is not None and not rows[0]["compute_capability"]:
         raise recipe.origin.refusal(
             f"{key}.defer", str(written.defer).lower(), f"nothing, because {backend} opens its graphs where it runs",
@@ -59,18 +64,18 @@ def _decide(
     for capability in capabilities:
         able = rows
         if capability is not None:
-            able = narrow(able, "compute_capability", capability, f"{key}.compute_capability", recipe.origin)
+            able = filter_rows(able, "compute_capability", capability, f"{key}.compute_capability", recipe.origin)
         for word_key, dimension, word in _precision_words(key, written, precision, drafter_kind):
-            shared = dimension == "drafter_precision" and drafter_kind in SHARING
+            shared = dimension == "drafter_precision" and drafter_kind in KINDS_SHARING_TARGET_WEIGHTS
             use = f" for drafter.kind {drafter_kind}, which drafts with the target's weights" if shared else ""
-            able = narrow(able, dimension, word, word_key, recipe.origin, use)
+            able = filter_rows(able, dimension, word, word_key, recipe.origin, use)
         name = _name(written, backend, provider, capability, precision, several=len(capabilities) > 1)
         engines.append(EnginePlan(index, name, backend, provider, capability, precision, bool(written.defer)))
     return engines
 
 
 def _capabilities(
-    recipe: Recipe, key: str, written: Engine, backend: str, provider: str, rows: tuple[Row, ...]
+    recipe: Recipe, key: str, written: Engine, backend: str, provider: str, rows: tuple[SupportRow, ...]
 ) -> list[str] | list[None]:
     known = [word for row in rows for word in row["compute_capability"]]
     given, key = written.compute_capability, f"{key}.compute_capability"
@@ -89,29 +94,37 @@ def _capabilities(
 
 
 def decide_precision(
-    recipe: Recipe, key: str, written: Engine, drafter_kind: str, held: Held = NOT_HELD, *, on_cpu: bool
+    recipe: Recipe,
+    key: str,
+    written: Engine,
+    drafter_kind: str,
+    held: PrequantizedPrecision = NOT_PREQUANTIZED,
+    *,
+    on_cpu: bool,
 ) -> PrecisionPlan:
     """The precision of the engine at `key`: what it says itself, else what the recipe says for all, else float32; on a
     CPU, where every precision goes with every drafter, what holds the numbers of a quantized checkpoint. A drafter with
     the target's weights has its precision, and so has a head where nobody says, if it is a dtype."""
     own, common = written.precision or Precision(), recipe.precision or Precision()
-    held = held if on_cpu else NOT_HELD
+    held = held if on_cpu else NOT_PREQUANTIZED
     for place, section in ((f"{key}.precision", own), ("precision", common)):
-        if section.drafter is not None and drafter_kind not in (*WEIGHTED, *SHARING):
-            raise meaningless(f"{place}.drafter", "drafter", "drafter.kind", drafter_kind, WEIGHTED, recipe.origin)
+        if section.drafter is not None and drafter_kind not in (*KINDS_WITH_WEIGHTS, *KINDS_SHARING_TARGET_WEIGHTS):
+            raise inapplicable_key(
+                f"{place}.drafter", "drafter", "drafter.kind", drafter_kind, KINDS_WITH_WEIGHTS, recipe.origin
+            )
     target, drafter = own.target or common.target or held.target or PRECISION, own.drafter or common.drafter
-    if drafter_kind in SHARING:
+    if drafter_kind in KINDS_SHARING_TARGET_WEIGHTS:
         if drafter not in (None, target):
             place = f"{key}.precision.drafter" if own.drafter else "precision.drafter"
             expected = f"'{target}', the target's, because drafter.kind {drafter_kind} drafts with the target's weights"
             raise recipe.origin.refusal(place, f"'{drafter}'", expected, f"remove {place}")
         drafter = target
-    elif drafter_kind in HEADS and drafter is None:
+    elif drafter_kind in TARGET_SPECIFIC_KINDS and drafter is None:
         # A head reads the target's own matrices: in the target's numbers they are there once.
         drafter = target if target in FLOATS else PRECISION if on_cpu else "float16"
-    elif drafter_kind in WEIGHTED:
+    elif drafter_kind in KINDS_WITH_WEIGHTS:
         drafter = drafter or held.drafter or PRECISION
-    if drafter_kind in BORROWING and drafter is not None:
+    if drafter_kind in KINDS_READING_TARGET_CACHE and drafter is not None:
         _check_caches(recipe, f"{key}.precision.drafter" if own.drafter else "precision.drafter", target, drafter,
                       drafter_kind, on_cpu=on_cpu)  # fmt: skip
     return PrecisionPlan(target, drafter, _block_size(recipe, key, own, common, (target, drafter), held))
@@ -130,7 +143,12 @@ def _check_caches(recipe: Recipe, place: str, target: str, drafter: str, kind: s
 
 
 def _block_size(
-    recipe: Recipe, key: str, own: Precision, common: Precision, words: tuple[str | None, ...], held: Held
+    recipe: Recipe,
+    key: str,
+    own: Precision,
+    common: Precision,
+    words: tuple[str | None, ...],
+    held: PrequantizedPrecision,
 ) -> int | None:
     if "int4" in words:
         return own.block_size or common.block_size or held.block_size or BLOCK_SIZE
@@ -151,7 +169,7 @@ def _precision_words(key: str, written: Engine, precision: PrecisionPlan, drafte
 
     words = [(place("target"), "precision", precision.target)]
     if precision.drafter is not None:
-        decides = "target" if drafter_kind in SHARING else "drafter"
+        decides = "target" if drafter_kind in KINDS_SHARING_TARGET_WEIGHTS else "drafter"
         words.append((place(decides), "drafter_precision", precision.drafter))
     if precision.block_size is not None:
         words.append((place("block_size"), "block_size", str(precision.block_size)))
@@ -168,7 +186,7 @@ def _name(
     return "-".join(filter(None, (backend, where, "" if precision.target == PRECISION else precision.target)))
 
 
-def _refuse_twin(recipe: Recipe, key: str, engine: EnginePlan, others: Iterable[EnginePlan]) -> None:
+def _refuse_duplicate(recipe: Recipe, key: str, engine: EnginePlan, others: Iterable[EnginePlan]) -> None:
     def identity(one: EnginePlan) -> tuple[object, ...]:
         return one.backend, one.provider, one.compute_capability, one.precision
 

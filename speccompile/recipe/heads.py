@@ -5,7 +5,7 @@ from dataclasses import replace
 from speccompile.drafters.find import read_head
 from speccompile.plan.head import HeadRequest, HeadTarget
 from speccompile.plan.plan import DrafterPlan, ModelPlan
-from speccompile.plan.refusal import Origin
+from speccompile.plan.recipe_source import RecipeSource
 from speccompile.recipe.resolve import resolve_folder
 from speccompile.recipe.schema import Drafter, Precision, Recipe
 from speccompile.recipe.trees import KEY, decide_tree
@@ -40,7 +40,7 @@ def decide_head(recipe: Recipe, target: ModelPlan, draft: DrafterPlan) -> Drafte
     return replace(draft, head=head)
 
 
-def _refuse_revision(written: Drafter, origin: Origin) -> None:
+def _refuse_revision(written: Drafter, origin: RecipeSource) -> None:
     if written.revision is not None:
         raise origin.refusal(
             "drafter.revision", f"'{written.revision}'", "no revision without drafter.model: it is the target's",
@@ -48,7 +48,7 @@ def _refuse_revision(written: Drafter, origin: Origin) -> None:
         )  # fmt: skip
 
 
-def check_reach(draft: DrafterPlan, reach: int | None, who: str, origin: Origin, *, is_chain: bool) -> None:
+def check_reach(draft: DrafterPlan, reach: int | None, who: str, origin: RecipeSource, *, is_chain: bool) -> None:
     """Raises RecipeError for more drafts behind one another than `who` makes, `reach`: None for any number."""
     if reach is not None and draft.tree.depth > reach:
         key = "drafter.tokens" if is_chain else KEY

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from speccompile.compiler.checkpoints.facts import GENERATION_CONFIG, TOKENIZER_FILES
-from speccompile.compiler.checkpoints.objects import CONFIG
+from speccompile.compiler.checkpoints.json_files import CONFIG
 from speccompile.compiler.checkpoints.weights import INDEX
 from speccompile.errors import CheckpointError
-from speccompile.progress import LOGGER, step
+from speccompile.progress import LOGGER, log_step
 
 PATTERNS = (CONFIG, GENERATION_CONFIG, *TOKENIZER_FILES, INDEX, "*.safetensors")
 HEAD_PATTERNS = (*PATTERNS, "*.bin", "*.pt")
@@ -26,7 +26,7 @@ def fetch_snapshot(repository: str, revision: str | None, patterns: tuple[str, .
     """
     from huggingface_hub import snapshot_download
 
-    with step(f"look for {repository} on the Hub"):
+    with log_step(f"look for {repository} on the Hub"):
         failure = _failure_to_answer(repository, revision)
         try:
             folder = snapshot_download(

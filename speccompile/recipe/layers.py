@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from speccompile.plan.plan import LayersPlan, ModelPlan
-from speccompile.plan.refusal import Origin
+from speccompile.plan.recipe_source import RecipeSource
 from speccompile.recipe.schema import LayersMapping
 
 KEY = "drafter.layers"
 
 
-def decide_layers(written: Sequence[int] | LayersMapping, origin: Origin) -> LayersPlan:
+def decide_layers(written: Sequence[int] | LayersMapping, origin: RecipeSource) -> LayersPlan:
     """One list stands for both halves. Raises RecipeError for lists out of order, and for no layer at all."""
     if not isinstance(written, LayersMapping):
         _check_order(written, KEY, origin)
@@ -26,14 +26,14 @@ def decide_layers(written: Sequence[int] | LayersMapping, origin: Origin) -> Lay
     return layers
 
 
-def _check_order(layers: Sequence[int], key: str, origin: Origin) -> None:
+def _check_order(layers: Sequence[int], key: str, origin: RecipeSource) -> None:
     for before, layer in pairwise(layers):
         if layer <= before:
             received = f"layer {layer} twice" if layer == before else f"layer {layer} after layer {before}"
             raise origin.refusal(key, received, "each layer once, in ascending order", "sort the layers")
 
 
-def check_layers(layers: LayersPlan, target: ModelPlan, origin: Origin) -> list[str]:
+def check_layers(layers: LayersPlan, target: ModelPlan, origin: RecipeSource) -> list[str]:
     """Notes on layers that the target has. Raises RecipeError for others."""
     count, is_split = target.facts.layers, layers.attention != layers.mlp
     if count is None:

@@ -9,7 +9,7 @@ import yaml
 from pydantic import ValidationError
 
 from speccompile.errors import RecipeError
-from speccompile.plan.refusal import Origin, nearest, shown
+from speccompile.plan.recipe_source import RecipeSource, format_value, nearest
 from speccompile.recipe.schema import FORMS, Recipe, field_at, key_paths, section_at
 
 FILE_NAME = "recipe.yaml"
@@ -24,10 +24,10 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
     data = parse_yaml(_read(file), str(file))
     if not isinstance(data, dict):
         raise RecipeError(
-            f"{file}: received {shown(data)}, expected a mapping of keys",
+            f"{file}: received {format_value(data)}, expected a mapping of keys",
             hint="start with two lines: `name: demo` and `target: {model: FOLDER}`",
         )
-    origin = Origin(file, tuple(_override(data, text) for text in overrides))
+    origin = RecipeSource(file, tuple(_override(data, text) for text in overrides))
     try:
         recipe = Recipe.model_validate(data)
     except ValidationError as error:
@@ -111,12 +111,12 @@ def _slot(node: Any, part: str, key: str) -> str | int:
             node.append(None)
         return int(part)
     raise RecipeError(
-        f"--set {key}: received the part '{part}' below {shown(node)}, expected a key of the recipe",
+        f"--set {key}: received the part '{part}' below {format_value(node)}, expected a key of the recipe",
         hint="write keys as in the recipe, list entries by index: --set engines.0.provider=cpu",
     )
 
 
-def _refuse(error: ValidationError, origin: Origin) -> RecipeError:
+def _refuse(error: ValidationError, origin: RecipeSource) -> RecipeError:
     # A misspelled key often leaves a required one missing: the misspelling is what the user wants to hear of.
     findings = sorted(error.errors(include_url=False), key=lambda finding: finding["type"] != "extra_forbidden")
     finding = findings[0]
@@ -127,14 +127,14 @@ def _refuse(error: ValidationError, origin: Origin) -> RecipeError:
     if isinstance(location[-1], str) and (below := location.index(name) + 2) < len(location):
         location = location[:below]  # behind a key of the user's own, pydantic names the types that it tried
     key = ".".join(map(str, location))
-    received = "nothing" if finding["type"] == "missing" else shown(finding["input"])
+    received = "nothing" if finding["type"] == "missing" else format_value(finding["input"])
     hint = f"for example `{name}: {field.examples[0]}`" if field.examples else ""
     if finding["type"] == "string_type" and type(finding["input"]) in (int, float):
         hint = "put the value in quotes"
     return origin.refusal(key, received, field.description or "", hint)
 
 
-def _unknown_key(location: tuple[int | str, ...], origin: Origin) -> RecipeError:
+def _unknown_key(location: tuple[int | str, ...], origin: RecipeSource) -> RecipeError:
     *parents, name = location
     siblings = list(section_at(tuple(parents)).model_fields)
     prefix = "".join(f"{part}." for part in parents)

@@ -5,11 +5,13 @@ from pathlib import Path
 from speccompile.compiler.checkpoints.facts import read_checkpoint
 from speccompile.errors import CheckpointError, RecipeError
 from speccompile.plan.plan import ModelPlan
-from speccompile.plan.refusal import Origin
+from speccompile.plan.recipe_source import RecipeSource
 from speccompile.recipe.hub import HEAD_PATTERNS, PATTERNS, fetch_snapshot
 
 
-def resolve_model(section: str, reference: str, revision: str | None, precision: str, origin: Origin) -> ModelPlan:
+def resolve_model(
+    section: str, reference: str, revision: str | None, precision: str, origin: RecipeSource
+) -> ModelPlan:
     """Find and check the model of `section` ("target", "drafter" or "drafter.models.0").
 
     A folder beside the recipe comes first; a name that is not a path is then asked for at the Hub. Raises RecipeError
@@ -28,7 +30,7 @@ def model_in(
 
 
 def resolve_folder(
-    section: str, reference: str, revision: str | None, origin: Origin, *, heads: bool = False
+    section: str, reference: str, revision: str | None, origin: RecipeSource, *, heads: bool = False
 ) -> tuple[Path, str | None]:
     """The folder that a reference names, and the commit of one that comes from the Hub.
 
@@ -45,7 +47,7 @@ def resolve_folder(
 
 
 def _fetch(
-    section: str, reference: str, revision: str | None, folder: Path, origin: Origin, *, heads: bool
+    section: str, reference: str, revision: str | None, folder: Path, origin: RecipeSource, *, heads: bool
 ) -> tuple[Path, str]:
     try:
         return fetch_snapshot(reference, revision, HEAD_PATTERNS if heads else PATTERNS)
@@ -59,7 +61,7 @@ def _is_path(reference: str) -> bool:
     return reference.startswith((".", "/", "~")) or reference.count("/") > 1
 
 
-def _refuse_revision(section: str, reference: str, revision: str | None, origin: Origin) -> None:
+def _refuse_revision(section: str, reference: str, revision: str | None, origin: RecipeSource) -> None:
     if revision is not None:
         raise origin.refusal(
             f"{section}.revision",
@@ -69,7 +71,7 @@ def _refuse_revision(section: str, reference: str, revision: str | None, origin:
         )
 
 
-def _missing(section: str, reference: str, found: str, expected: str, origin: Origin) -> RecipeError:
+def _missing(section: str, reference: str, found: str, expected: str, origin: RecipeSource) -> RecipeError:
     key = f"{section}.model"
     hint = f"correct {key}; a relative path starts at the folder of the recipe"
     return origin.refusal(key, f"'{reference}' ({found})", expected, hint)

@@ -6,7 +6,7 @@ from speccompile.bundle.hashes import hash_file
 from speccompile.errors import CheckpointError
 from speccompile.index.files import HEADER, Header, find_tokenizer, read_header, tokenizer_hash
 from speccompile.plan.plan import ModelPlan, RetrievalPlan
-from speccompile.plan.refusal import Origin
+from speccompile.plan.recipe_source import RecipeSource
 from speccompile.recipe.schema import Drafter, TreeMapping
 
 FEWEST, MOST = 2, 16
@@ -15,7 +15,7 @@ OCCURRENCES = 256
 """That vote on what follows. REST asks up to 5000; of so many, the most frequent ones are the same."""
 
 
-def decide_retrieval(written: Drafter, target: ModelPlan, origin: Origin) -> RetrievalPlan:
+def decide_retrieval(written: Drafter, target: ModelPlan, origin: RecipeSource) -> RetrievalPlan:
     """Raises RecipeError for an index that is not there or of another tokenizer than the target's, BundleError for one
     that is no index, or truncated."""
     if written.index is None:
@@ -38,7 +38,7 @@ def decide_retrieval(written: Drafter, target: ModelPlan, origin: Origin) -> Ret
 
 
 def decide_index(
-    key: str, reference: str, asked: tuple[int, int, int], target: ModelPlan, origin: Origin
+    key: str, reference: str, asked: tuple[int, int, int], target: ModelPlan, origin: RecipeSource
 ) -> RetrievalPlan:
     """The index that stands at `key` of the recipe. Raises as `decide_retrieval`."""
     folder = origin.resolve(reference)
@@ -50,7 +50,7 @@ def decide_index(
     return RetrievalPlan(reference, folder, hash_file(folder / HEADER), asked)
 
 
-def _check_tokens(header: Header, target: ModelPlan, key: str, reference: str, origin: Origin) -> None:
+def _check_tokens(header: Header, target: ModelPlan, key: str, reference: str, origin: RecipeSource) -> None:
     """Refuse an index whose numbers are other tokens."""
     hint = f"build it with `speccompile index TEXTS --tokenizer {target.reference} --output FOLDER`"
     if not target.facts.tokenizer:

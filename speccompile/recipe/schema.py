@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 from pydantic import BeforeValidator, Discriminator, Field, PrivateAttr, Tag, create_model
 from pydantic.fields import FieldInfo
 
-from speccompile.drafters import FAMILIES, kind_called
-from speccompile.plan.refusal import Origin
+from speccompile.drafters import DRAFTING_METHODS, kind_called
+from speccompile.plan.recipe_source import RecipeSource
 from speccompile.plan.section import Section
 from speccompile.plan.section import optional as _optional
 from speccompile.plan.section import required as _required
@@ -211,7 +211,7 @@ class _Drafter(Section):
 if TYPE_CHECKING:
     Drafter = _Drafter
 else:  # with the keys that one kind alone has
-    _OWN = {name: each for family in FAMILIES.values() for name, each in family.section.items()}
+    _OWN = {name: each for family in DRAFTING_METHODS.values() for name, each in family.section.items()}
     Drafter = create_model("Drafter", __base__=_Drafter, **_OWN)
 
 
@@ -284,10 +284,10 @@ class Recipe(Section):
     prove: Prove | None = _optional("a mapping with the key prompts", "{prompts: prompts.jsonl}")
     train: Train | None = _optional("a mapping with the keys data and schedule", TRAIN_EXAMPLE)
 
-    _origin: Origin = PrivateAttr(default=Origin(Path("recipe.yaml")))
+    _origin: RecipeSource = PrivateAttr(default=RecipeSource(Path("recipe.yaml")))
 
     @property
-    def origin(self) -> Origin:
+    def origin(self) -> RecipeSource:
         return self._origin
 
     def source(self, key: str) -> str:

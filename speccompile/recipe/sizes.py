@@ -52,16 +52,16 @@ class Packing:
 
     bits: int
     block: int = 0
-    beside: float = 0
-    column: int = 0
+    block_bytes: float = 0
+    column_bytes: int = 0
     tile: int = 1
-    fill: int = 1
+    padding: int = 1
 
     def bytes_of(self, weight: Weight) -> float:
         columns = _round_up(weight.columns, self.tile)
-        depth = _round_up(weight.depth, max(self.fill, self.block))
+        depth = _round_up(weight.depth, max(self.padding, self.block))
         blocks = depth // self.block if self.block else 0
-        return columns * (depth * self.bits / 8 + blocks * self.beside + self.column)
+        return columns * (depth * self.bits / 8 + blocks * self.block_bytes + self.column_bytes)
 
 
 def find_weights(
@@ -131,7 +131,7 @@ def _packing(layout: str, word: str, block_size: int, role: str) -> Packing:
     is_int4 = word == "int4" and role == LAYER
     if layout == MATMUL_NBITS:  # scales in float16, and zero points of 4 bits
         return Packing(4, block_size, 2.5) if is_int4 else Packing(8, _BLOCKS_OF_8_BITS, 2)
-    return Packing(4, block_size, 2) if is_int4 else Packing(8, column=2)
+    return Packing(4, block_size, 2) if is_int4 else Packing(8, column_bytes=2)
 
 
 def _native(word: str, block_size: int, role: str) -> Packing:
@@ -141,8 +141,8 @@ def _native(word: str, block_size: int, role: str) -> Packing:
     if word in FLOATS:
         return Packing(FLOATS[word], tile=1 if role == TABLE else 16)
     if word == "int4" and role == LAYER:
-        return Packing(4, block_size, beside=3, column=4, tile=16)
-    return Packing(8, column=4, tile=16, fill=64)
+        return Packing(4, block_size, block_bytes=3, column_bytes=4, tile=16)
+    return Packing(8, column_bytes=4, tile=16, padding=64)
 
 
 def _round_up(number: int, multiple: int) -> int:

@@ -5,10 +5,10 @@ each need a state of their own; the same of a drafter with states; and a round i
 would begin with a token that was given before.
 """
 
-from speccompile.drafters import FAMILIES
-from speccompile.drafters.family import Refused
+from speccompile.drafters import DRAFTING_METHODS
+from speccompile.drafters.method import Incompatibility
 from speccompile.plan.plan import DrafterPlan, ModelPlan
-from speccompile.plan.refusal import Origin
+from speccompile.plan.recipe_source import RecipeSource
 from speccompile.recipe.schema import Recipe
 
 CHAINS = "a chain, in which each token follows one"
@@ -34,10 +34,10 @@ def _check_target(recipe: Recipe, target: ModelPlan, draft: DrafterPlan, graphs:
     key, hint = _blamed(recipe, draft)
     if draft.tree.kind != "chain" or len(draft.models) > 1:
         raise origin.refusal(key, f"a tree, but {about}", CHAINS, hint)
-    if graphs == "fused" and FAMILIES[draft.kind].pairs:
+    if graphs == "fused" and DRAFTING_METHODS[draft.kind].pairs_next_token:
         received = f"'fused', but {about}, and drafter.kind {draft.kind} would have to be given some tokens twice"
         raise origin.refusal("graphs", received, "'separate'", "set graphs to separate, or remove it")
-    _check_kind(draft.kind, FAMILIES[draft.kind].target_states, about, origin)
+    _check_kind(draft.kind, DRAFTING_METHODS[draft.kind].target_states, about, origin)
 
 
 def _blamed(recipe: Recipe, draft: DrafterPlan) -> tuple[str, str]:
@@ -51,17 +51,17 @@ def _blamed(recipe: Recipe, draft: DrafterPlan) -> tuple[str, str]:
     return "drafter.tree", "set drafter.tree to chain"
 
 
-def _check_kind(kind: str, refused: Refused | None, about: str, origin: Origin) -> None:
+def _check_kind(kind: str, refused: Incompatibility | None, about: str, origin: RecipeSource) -> None:
     if refused is not None:
         hint = f"set drafter.kind to {refused.instead}, or take another drafter"
-        raise origin.refusal("drafter.kind", f"'{kind}', {refused.why}, but {about}", refused.instead, hint)
+        raise origin.refusal("drafter.kind", f"'{kind}', {refused.reason}, but {about}", refused.instead, hint)
 
 
-def _check_drafter(origin: Origin, model: ModelPlan, draft: DrafterPlan) -> None:
+def _check_drafter(origin: RecipeSource, model: ModelPlan, draft: DrafterPlan) -> None:
     about = f"the drafter '{model.reference}' carries states from token to token ({model.facts.states})"
     if draft.own.tree.kind != "chain":
         raise origin.refusal("drafter.tree", f"a tree, but {about}", CHAINS, "set drafter.tree to chain")
-    _check_kind(draft.kind, FAMILIES[draft.kind].own_states, about, origin)
+    _check_kind(draft.kind, DRAFTING_METHODS[draft.kind].own_states, about, origin)
     if draft.inner is not None:
         received = f"{draft.inner.kind}, whose guesses the drafter would take back, but {about}"
         raise origin.refusal("drafter.drafter", received, "nothing", "remove drafter.drafter")

@@ -3,31 +3,31 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from speccompile.compiler.checkpoints.json_files import CONFIG, read_json_object
 from speccompile.compiler.checkpoints.multimodal import text_config
-from speccompile.compiler.checkpoints.objects import CONFIG, read_object
-from speccompile.drafters import FAMILIES
-from speccompile.drafters.family import OWN, Training
+from speccompile.drafters import DRAFTING_METHODS
 from speccompile.drafters.find import read_head, refuse_head
+from speccompile.drafters.method import OWN, Training
 from speccompile.drafters.target import check_tap
 from speccompile.plan.head import HeadPlan, HeadRequest, HeadTarget
 from speccompile.plan.plan import DrafterPlan, ModelPlan
-from speccompile.plan.refusal import Origin, one_of, shown
+from speccompile.plan.recipe_source import RecipeSource, format_value, one_of
 from speccompile.plan.training_plan import DataPlan, LossPlan, TrainingPlan
-from speccompile.recipe.decide import decide_max_length, decide_words
+from speccompile.recipe.decide import decide_max_length, required_capabilities
 from speccompile.recipe.drafter import decide_draft
+from speccompile.recipe.drafter_shape import decide_shape
 from speccompile.recipe.engines import PRECISION, decide_engines
 from speccompile.recipe.heads import check_reach
-from speccompile.recipe.pair import check_pair
+from speccompile.recipe.initial_drafter import BeginSource, check_begin_model, check_initial_drafter
 from speccompile.recipe.resolve import model_in, resolve_folder, resolve_model
 from speccompile.recipe.schema import Drafter, Recipe
-from speccompile.recipe.shape import decide_sizes
 from speccompile.recipe.states import check_states
-from speccompile.recipe.training_begin import Beginning, check_begin, check_begin_model
 from speccompile.recipe.training_data import decide_data, feature_bytes
 from speccompile.recipe.training_kind import check_masks, find_training, trained_as, training_kind
 from speccompile.recipe.training_output import check_output, check_work
-from speccompile.recipe.training_parts import decide_evaluate, decide_loss, decide_save, decide_schedule, scale_of
+from speccompile.recipe.training_parts import decide_evaluate, decide_loss, decide_save, decide_schedule, defaults_for
 from speccompile.recipe.training_schema import Train
+from speccompile.recipe.vocabulary_match import check_vocabulary_match
 
 
 def plan_training(recipe: Recipe, work: Path | None = None) -> TrainingPlan:
@@ -46,7 +46,7 @@ def plan_training(recipe: Recipe, work: Path | None = None) -> TrainingPlan:
     target = _target(recipe)
     check_states(recipe, target, draft, "separate")
     check_masks(kind, target, origin)
-    scale = scale_of(target)
+    scale = defaults_for(target)
     output = _output(recipe, kind)
     begun = _begin(recipe, written, kind, training, target, draft)
     if begun is None:
@@ -95,7 +95,7 @@ def _decide_draft(recipe: Recipe, kind: str) -> DrafterPlan:
     drafter = (recipe.drafter or Drafter()).model_copy(update={"kind": kind})
     decided = recipe.model_copy(update={"drafter": drafter})
     decided._origin = recipe.origin
-    words = decide_words(decided)
+    words = required_capabilities(decided)
     decide_engines(decided, words, kind)
     return decide_draft(decided, words[3][2], words[2][2])
 
@@ -112,7 +112,7 @@ def _target(recipe: Recipe) -> ModelPlan:
 def _output(recipe: Recipe, kind: str) -> Path:
     """The folder that `drafter.model` names, or the last of `drafter.models`."""
     written = recipe.drafter or Drafter()
-    if "models" in (FAMILIES[kind].needs or {}):
+    if "models" in (DRAFTING_METHODS[kind].required_keys or {}):
         assert written.models, "models are needed"
         return recipe.origin.resolve(written.models[-1].model)
     if written.model is None:
@@ -123,7 +123,7 @@ def _output(recipe: Recipe, kind: str) -> Path:
 
 
 @dataclass(frozen=True)
-class _Begun:
+class _InitialDrafter:
     """What is trained: in a folder, or a new one. limit: drafts behind one another that it can make."""
 
     folder: Path | None
@@ -138,12 +138,12 @@ class _Begun:
 
 def _begin(
     recipe: Recipe, written: Train, kind: str, training: Training, target: ModelPlan, draft: DrafterPlan
-) -> _Begun | None:
+) -> _InitialDrafter | None:
     """The checkpoint to go on from; None for a new drafter. Refuses one of another kind, dialect or target."""
-    origin = Beginning.of(recipe.origin)
+    origin = BeginSource.of(recipe.origin)
     if written.begin is None and training.makes_new:
         return None
-    if written.begin is None and "model" in (FAMILIES[kind].needs or {}):
+    if written.begin is None and "model" in (DRAFTING_METHODS[kind].required_keys or {}):
         hint = "name the folder of a published one"
         raise origin.refusal("train.begin", "nothing", f"a drafter to go on from: kind {kind} has no new ones", hint)
     for name in ("taps", "vocabulary", "shape"):
@@ -154,7 +154,7 @@ def _begin(
     if written.begin is not None:
         folder, _ = resolve_folder("train.begin", written.begin, None, origin, heads=True)
     dialect = written.save.dialect if written.save else None
-    if FAMILIES[kind].weights == OWN:
+    if DRAFTING_METHODS[kind].weights == OWN:
         begun = _begin_model(folder, kind, written.begin or "", target, training, origin)
     else:
         begun = _begin_head(recipe, folder, kind, training, target, origin)
@@ -166,36 +166,38 @@ def _begin(
 
 
 def _begin_model(
-    folder: Path, kind: str, reference: str, target: ModelPlan, training: Training, origin: Origin
-) -> _Begun:
+    folder: Path, kind: str, reference: str, target: ModelPlan, training: Training, origin: RecipeSource
+) -> _InitialDrafter:
     refuse_head(folder, kind)
-    model, read_mask = model_in(folder, reference, PRECISION), FAMILIES[kind].read_mask
+    model, read_mask = model_in(folder, reference, PRECISION), DRAFTING_METHODS[kind].read_mask
     if read_mask is not None:
         read_mask(folder, model.facts.vocabulary_size)
     check_begin_model(model, origin)
-    notes = check_pair(target, model, "train.begin", origin)
+    notes = check_vocabulary_match(target, model, "train.begin", origin)
     ours, theirs = model.facts.hidden_size, target.facts.hidden_size
     if ours is not None and theirs is not None and ours > theirs:
         received = f"'{reference}', {ours} wide"
         hint = "a drafter that is wider than its target costs more than it can save"
         raise origin.refusal("train.begin", received, f"at most {theirs}, the width of the target", hint)
-    return _Begun(folder, {}, None, (), training.dialects[0], training.depth, None, notes)
+    return _InitialDrafter(folder, {}, None, (), training.dialects[0], training.depth, None, notes)
 
 
 def _begin_head(
-    recipe: Recipe, folder: Path, kind: str, training: Training, target: ModelPlan, origin: Origin
-) -> _Begun:
+    recipe: Recipe, folder: Path, kind: str, training: Training, target: ModelPlan, origin: RecipeSource
+) -> _InitialDrafter:
     drafter, facts = recipe.drafter or Drafter(), target.facts
     sizes = (facts.vocabulary_size, facts.hidden_size, facts.layers)
     wanted = HeadTarget(target.reference, *sizes, target.folder)
     request = HeadRequest(kind, wanted, origin, tuple(drafter.taps or ()), drafter.switches or {}, drafter.threshold)
     head: HeadPlan = read_head(folder, request)
-    check_begin(head, training, request, origin)
+    check_initial_drafter(head, training, request, origin)
     size = head.draft_vocabulary_size if head.draft_vocabulary_size < facts.vocabulary_size else None
-    return _Begun(folder, {}, size, head.taps, head.dialect, head.tokens or training.depth, head.tokens, head.notes)
+    return _InitialDrafter(
+        folder, {}, size, head.taps, head.dialect, head.tokens or training.depth, head.tokens, head.notes
+    )
 
 
-def _check_reach(recipe: Recipe, draft: DrafterPlan, begun: _Begun) -> None:
+def _check_reach(recipe: Recipe, draft: DrafterPlan, begun: _InitialDrafter) -> None:
     """Refuse drafts that `build` would, of what will be left. Where the recipe does not say, it takes what there is."""
     drafter = recipe.drafter or Drafter()
     if drafter.tokens is not None or drafter.tree is not None:
@@ -205,21 +207,21 @@ def _check_reach(recipe: Recipe, draft: DrafterPlan, begun: _Begun) -> None:
 
 def _new(
     recipe: Recipe, written: Train, kind: str, training: Training, target: ModelPlan, draft: DrafterPlan
-) -> _Begun:
+) -> _InitialDrafter:
     """A new drafter: its dialect, taps, sizes and vocabulary. Refuses what corrects the files of one that is there."""
     origin, drafter = recipe.origin, recipe.drafter or Drafter()
     for name, hint in (("taps", "name them in train.taps"), ("switches", "remove drafter.switches")):
         if getattr(drafter, name) is not None:
             expected = f"it only with train.begin: what a new {kind} is, the folder that is left says by itself"
             raise origin.refusal(f"drafter.{name}", "a value", expected, hint)
-    whole = read_object(target.folder / CONFIG) or {}
+    whole = read_json_object(target.folder / CONFIG) or {}
     config = text_config(whole, target.folder) or whole
     dialect = (written.save.dialect if written.save else None) or training.dialects[0]
     if dialect not in training.dialects:
-        expected = f"{one_of([shown(each) for each in training.dialects])} for kind {kind}"
-        raise origin.refusal("train.save.dialect", shown(dialect), expected, f"set it to {training.dialects[0]}")
+        expected = f"{one_of([format_value(each) for each in training.dialects])} for kind {kind}"
+        raise origin.refusal("train.save.dialect", format_value(dialect), expected, f"set it to {training.dialects[0]}")
     taps = _taps(written, kind, training, target, origin)
-    sizes = decide_sizes(training.sizes, config, written.shape or {}, origin)
+    sizes = decide_shape(training.sizes, config, written.shape or {}, origin)
     found = training.refusal(dialect, taps, sizes) if training.refusal else None
     if found is not None:
         key, received, expected = found
@@ -228,10 +230,12 @@ def _new(
     vocabulary = _vocabulary(written, kind, training, target, origin)
     wanted = draft.tree.depth if written.depth is None else 0  # a head that is made for a tree reaches its leaves
     depth = _depth(written, max(training.depth, wanted), None, origin)
-    return _Begun(None, sizes, vocabulary, taps, dialect, depth, depth if training.bounded else None)
+    return _InitialDrafter(
+        None, sizes, vocabulary, taps, dialect, depth, depth if training.max_depth_is_trained else None
+    )
 
 
-def _taps(written: Train, kind: str, training: Training, target: ModelPlan, origin: Origin) -> tuple[str, ...]:
+def _taps(written: Train, kind: str, training: Training, target: ModelPlan, origin: RecipeSource) -> tuple[str, ...]:
     layers = target.facts.layers or 0
     default = training.taps(layers)
     if written.taps is None:
@@ -243,7 +247,7 @@ def _taps(written: Train, kind: str, training: Training, target: ModelPlan, orig
     return tuple(written.taps)
 
 
-def _vocabulary(written: Train, kind: str, training: Training, target: ModelPlan, origin: Origin) -> int | None:
+def _vocabulary(written: Train, kind: str, training: Training, target: ModelPlan, origin: RecipeSource) -> int | None:
     """The target's, unless the recipe says how many tokens."""
     size, whole = written.vocabulary, target.facts.vocabulary_size
     if size is not None and not training.vocabulary:
@@ -256,7 +260,7 @@ def _vocabulary(written: Train, kind: str, training: Training, target: ModelPlan
     return None if size == whole else size
 
 
-def _depth(written: Train, default: int, limit: int | None, origin: Origin) -> int:
+def _depth(written: Train, default: int, limit: int | None, origin: RecipeSource) -> int:
     if written.depth is None:
         return default
     if limit is not None and written.depth > limit:
@@ -265,17 +269,17 @@ def _depth(written: Train, default: int, limit: int | None, origin: Origin) -> i
     return written.depth
 
 
-def _drop(loss: LossPlan, kind: str, target: ModelPlan, origin: Origin) -> Path | None:
+def _drop(loss: LossPlan, kind: str, target: ModelPlan, origin: RecipeSource) -> Path | None:
     """The folder of the drafter whose prompts are dropped. Refuses one that could not answer them."""
     if loss.drop is None:
         return None
     refuse_head(Path(loss.drop), kind)
     model = model_in(Path(loss.drop), loss.drop, PRECISION)
-    check_pair(target, model, "train.loss.drop", origin)
+    check_vocabulary_match(target, model, "train.loss.drop", origin)
     return model.folder
 
 
-def _check_features(data: DataPlan, loss: LossPlan, origin: Origin) -> None:
+def _check_features(data: DataPlan, loss: LossPlan, origin: RecipeSource) -> None:
     if data.features == "disk" and loss.contexts == "drafter":
         expected = "online: the target reads texts that the drafter writes anew"
         hint = "remove train.data.features, or take train.loss.contexts mixed"

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from speccompile.compiler.checkpoints.facts import CHAT_TEMPLATE, TOKENIZER_CONFIG
-from speccompile.compiler.checkpoints.objects import read_object
+from speccompile.compiler.checkpoints.json_files import read_json_object
 from speccompile.drafters.target import NORM
 from speccompile.errors import RecipeError
 from speccompile.plan.plan import ModelPlan
-from speccompile.plan.refusal import Origin, one_of, shown
+from speccompile.plan.recipe_source import RecipeSource, format_value, one_of
 from speccompile.plan.training_plan import (
     BUNDLE,
     CONVERSATIONS,
@@ -41,7 +41,7 @@ _BYTES = {"float32": 4, "bfloat16": 2}
 
 
 def decide_data(
-    written: Data | None, target: ModelPlan, length: int, new_tokens: int, passages: int, origin: Origin
+    written: Data | None, target: ModelPlan, length: int, new_tokens: int, passages: int, origin: RecipeSource
 ) -> DataPlan:
     """length, new_tokens: of a text and of an answer, where the recipe does not say; the target takes as many.
     passages: of texts, so many are answered where it does not say: there are as many as there are words.
@@ -89,14 +89,16 @@ def feature_bytes(tokens: int, taps: Sequence[str], hidden: int, precision: str)
     return tokens * len({*taps, NORM}) * hidden * _BYTES[precision]
 
 
-def _word(name: str, written: str | None, words: tuple[str, ...], origin: Origin) -> str:
+def _word(name: str, written: str | None, words: tuple[str, ...], origin: RecipeSource) -> str:
     """What is written under `train.data`, or the first of the words."""
     if written is None or written in words:
         return written or words[0]
-    raise origin.refusal(f"train.data.{name}", shown(written), one_of(words), f"set it to {words[0]}, or remove it")
+    raise origin.refusal(
+        f"train.data.{name}", format_value(written), one_of(words), f"set it to {words[0]}, or remove it"
+    )
 
 
-def _packing(written: str | None, origin: Origin) -> str:
+def _packing(written: str | None, origin: RecipeSource) -> str:
     if written == "packed":
         expected = "buckets: texts that share a row would see each other in the target's pass"
         hint = "remove it: texts of like lengths are put together, which leaves little padding"
@@ -104,7 +106,7 @@ def _packing(written: str | None, origin: Origin) -> str:
     return _word("packing", written, ("buckets",), origin)
 
 
-def _names(written: list[str], origin: Origin) -> tuple[str, ...]:
+def _names(written: list[str], origin: RecipeSource) -> tuple[str, ...]:
     """Whole paths of files, folders and patterns, from the recipe's folder on; a data set of the Hub as it is."""
     paths = [origin.resolve(text).absolute() for text in written]
     if len(written) == 1 and is_hub_name(written[0]) and not paths[0].exists():
@@ -112,7 +114,7 @@ def _names(written: list[str], origin: Origin) -> tuple[str, ...]:
     return tuple(map(str, paths))
 
 
-def _kind(written: Data, names: tuple[str, ...], origin: Origin) -> str:
+def _kind(written: Data, names: tuple[str, ...], origin: RecipeSource) -> str:
     """As written, or what the first record's keys say; files that are no records are texts."""
     if written.kind is not None:
         return _word("kind", written.kind, KINDS, origin)
@@ -128,7 +130,7 @@ def _kind(written: Data, names: tuple[str, ...], origin: Origin) -> str:
     raise origin.refusal("train.data.kind", "nothing", f"{one_of(KINDS)}, which {names[0]} does not tell", hint)
 
 
-def _length(written: Data, target: ModelPlan, default: int, origin: Origin) -> int:
+def _length(written: Data, target: ModelPlan, default: int, origin: RecipeSource) -> int:
     positions = target.facts.positions
     if written.length is not None and positions is not None and written.length > positions:
         expected = f"at most {positions}, the positions of the target '{target.reference}'"
@@ -136,12 +138,12 @@ def _length(written: Data, target: ModelPlan, default: int, origin: Origin) -> i
     return written.length or min(default, positions or default)
 
 
-def _answers(written: Data, kind: str, origin: Origin) -> tuple[str, Answers]:
+def _answers(written: Data, kind: str, origin: RecipeSource) -> tuple[str, Answers]:
     """Who makes them, and how. Those that the data has are learnt, unless others are asked for."""
     answers = written.answers or Answers()
     by = answers.by or (BUNDLE if kind == PROMPTS else GIVEN)
     if by not in MAKERS:
-        raise origin.refusal("train.data.answers.by", shown(by), one_of(MAKERS), f"set it to {BUNDLE}")
+        raise origin.refusal("train.data.answers.by", format_value(by), one_of(MAKERS), f"set it to {BUNDLE}")
     if by == ENDPOINT and answers.endpoint is None:
         hint = "add it, for example `endpoint: http://localhost:8000/v1`"
         raise origin.refusal("train.data.answers.endpoint", "nothing", "the address of the endpoint", hint)
@@ -154,11 +156,11 @@ def _answers(written: Data, kind: str, origin: Origin) -> tuple[str, Answers]:
     if answers.sampled is not None and not answers.temperature:
         key, expected = "train.data.answers.sampled", "a temperature above 0 beside it: nothing is drawn at 0"
         hint = f"set train.data.answers.temperature, for example to 0.8, or remove {key}"
-        raise origin.refusal(key, shown(answers.sampled), expected, hint)
+        raise origin.refusal(key, format_value(answers.sampled), expected, hint)
     return by, answers
 
 
-def _new_tokens(answers: Answers, default: int, length: int, origin: Origin) -> int:
+def _new_tokens(answers: Answers, default: int, length: int, origin: RecipeSource) -> int:
     """A text is a prompt and its answer: half of it, where the recipe does not say."""
     if answers.max_new_tokens is not None and answers.max_new_tokens >= length:
         expected = f"less than train.data.length, which is {length}: a text is a prompt and its answer"
@@ -167,7 +169,7 @@ def _new_tokens(answers: Answers, default: int, length: int, origin: Origin) -> 
     return answers.max_new_tokens or default
 
 
-def _held_out(written: Data, origin: Origin) -> float | Path:
+def _held_out(written: Data, origin: RecipeSource) -> float | Path:
     if not isinstance(written.held_out, str):
         return written.held_out or HELD_OUT
     path = origin.resolve(written.held_out)
@@ -177,7 +179,7 @@ def _held_out(written: Data, origin: Origin) -> float | Path:
     return path
 
 
-def _template(written: Data, kind: str, by: str, target: ModelPlan, origin: Origin) -> Path | None:
+def _template(written: Data, kind: str, by: str, target: ModelPlan, origin: RecipeSource) -> Path | None:
     """Refuse conversations without a template, and given answers that it does not mark: nothing would be learnt
     (EAGLE#286)."""
     key = "train.data.template"
@@ -199,11 +201,11 @@ def _template(written: Data, kind: str, by: str, target: ModelPlan, origin: Orig
     where = path or f"the target's folder {target.folder}"
     if text is None:
         problem = f"received no chat template in {where}, expected one for conversations"
-        raise origin.complaint(key, problem, f"give {key} a file with the template that the target was trained with")
+        raise origin.error(key, problem, f"give {key} a file with the template that the target was trained with")
     if by == GIVEN and not marks_answers(text):
         problem = f"received a chat template without an answer mask in {where}, expected {marks}: that is learnt"
         hint = f"give {key} a copy with these marks, or let the target answer: train.data.answers: {BUNDLE}"
-        raise origin.complaint(key, problem, hint)
+        raise origin.error(key, problem, hint)
     return path
 
 
@@ -216,14 +218,14 @@ def chat_template(folder: Path) -> str | None:
     """The template of a model's folder: a file of its own, or in the tokenizer's config, there also by name."""
     if (folder / CHAT_TEMPLATE).is_file():
         return (folder / CHAT_TEMPLATE).read_text(encoding="utf-8")
-    found = (read_object(folder / TOKENIZER_CONFIG) or {}).get("chat_template")
+    found = (read_json_object(folder / TOKENIZER_CONFIG) or {}).get("chat_template")
     if isinstance(found, list):
         named = {each.get("name"): each.get("template") for each in found if isinstance(each, dict)}
         found = named.get("default")
     return found if isinstance(found, str) else None
 
 
-def _check_tokens(kind: str, files: tuple[Path, ...], target: ModelPlan, origin: Origin) -> None:
+def _check_tokens(kind: str, files: tuple[Path, ...], target: ModelPlan, origin: RecipeSource) -> None:
     """Refuse text without a tokenizer, and token ids that the target does not have. What tables of other forms hold,
     the reading of the data says."""
     size = target.facts.vocabulary_size
@@ -248,7 +250,7 @@ def _check_tokens(kind: str, files: tuple[Path, ...], target: ModelPlan, origin:
             raise origin.refusal("train.data.files", received, "token ids", hint)
 
 
-def _foreign(file: Path, number: int, found: Any, target: ModelPlan, origin: Origin) -> RecipeError:
+def _foreign(file: Path, number: int, found: Any, target: ModelPlan, origin: RecipeSource) -> RecipeError:
     received = f"token {found!r} in {file}, line {number}"
     expected = f"ids from 0 to {target.facts.vocabulary_size - 1}, the vocabulary of the target '{target.reference}'"
     return origin.refusal("train.data.files", received, expected, "tokenize the data with the target's tokenizer")

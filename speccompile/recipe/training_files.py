@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from speccompile.bundle.contents import content_hash
+from speccompile.bundle.file_hashes import cached_file_hash
 from speccompile.errors import RecipeError
 from speccompile.progress import LOGGER
 
@@ -35,7 +35,7 @@ class Files:
 
     def stamp(self) -> list[str]:
         """What their content is, in their order. A data set of the Hub is asked of `rows.hub_stamp`."""
-        return [f"{path.suffix} {content_hash(path)}" for path in self.paths]
+        return [f"{path.suffix} {cached_file_hash(path)}" for path in self.paths]
 
 
 def find_files(written: Sequence[str], kind: str) -> Files:

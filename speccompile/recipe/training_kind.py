@@ -1,48 +1,48 @@
 """Which kind is trained, and whether there is anything to train of it, beside this target."""
 
-from speccompile.drafters import FAMILIES
-from speccompile.drafters.family import MASKS, NOTHING, TARGET, Training
+from speccompile.drafters import DRAFTING_METHODS
 from speccompile.drafters.find import AUTO, find_kind
+from speccompile.drafters.method import MASKS, NOTHING, TARGET, Training
 from speccompile.plan.plan import ModelPlan
-from speccompile.plan.refusal import Origin, nearest, one_of, shown
+from speccompile.plan.recipe_source import RecipeSource, format_value, nearest, one_of
+from speccompile.recipe.initial_drafter import BeginSource
 from speccompile.recipe.resolve import resolve_folder
 from speccompile.recipe.schema import Drafter, Recipe
-from speccompile.recipe.training_begin import Beginning
 
 
 def training_kind(recipe: Recipe) -> str:
     """The kind that is trained: the recipe's, or that of the folder which is gone on from."""
     written, origin = recipe.drafter or Drafter(), recipe.origin
     if written.kind not in (None, AUTO):
-        if written.kind in FAMILIES:
+        if written.kind in DRAFTING_METHODS:
             return written.kind
-        guess = nearest(written.kind, FAMILIES)
+        guess = nearest(written.kind, DRAFTING_METHODS)
         hint = f"did you mean '{guess}'?" if guess else f"one of {', '.join(trainable())}"
         raise origin.refusal("drafter.kind", f"'{written.kind}', which is unknown", "a kind that can be trained", hint)
     begin = recipe.train.begin if recipe.train else None
     if begin is None:
         hint = f"set it to {one_of(trainable())}"
-        raise origin.refusal("drafter.kind", shown(written.kind), "the kind of the new drafter", hint)
-    return find_kind(resolve_folder("train.begin", begin, None, Beginning.of(origin), heads=True)[0])
+        raise origin.refusal("drafter.kind", format_value(written.kind), "the kind of the new drafter", hint)
+    return find_kind(resolve_folder("train.begin", begin, None, BeginSource.of(origin), heads=True)[0])
 
 
 def trainable() -> list[str]:
     """Kinds that can be trained."""
-    return [kind for kind in FAMILIES if training_of(kind) is not None]
+    return [kind for kind in DRAFTING_METHODS if training_of(kind) is not None]
 
 
-SEVERAL = tuple(kind for kind, family in FAMILIES.items() if family.trains_as)
+SEVERAL = tuple(kind for kind, family in DRAFTING_METHODS.items() if family.trains_as)
 """Kinds of several models, of which one is trained at a time."""
 
 
 def trained_as(kind: str) -> str:
     """The kind of what is trained: of several models, one at a time."""
-    return FAMILIES[kind].trains_as or kind
+    return DRAFTING_METHODS[kind].trains_as or kind
 
 
 def training_of(kind: str) -> Training | None:
     """None for a kind that cannot be trained."""
-    return FAMILIES[trained_as(kind)].training
+    return DRAFTING_METHODS[trained_as(kind)].training
 
 
 _WHY_NOT = {
@@ -52,22 +52,24 @@ _WHY_NOT = {
 """Whose weights a family has -> why it cannot be trained."""
 
 
-def find_training(kind: str, origin: Origin) -> Training:
+def find_training(kind: str, origin: RecipeSource) -> Training:
     """Raises RecipeError for a kind that cannot be trained, with the reason."""
     training = training_of(kind)
     if training is not None:
         return training
-    why = _WHY_NOT.get(FAMILIES[kind].weights, "its training is not here yet, only the reading of published ones")
-    if not FAMILIES[kind].drafts:
+    why = _WHY_NOT.get(
+        DRAFTING_METHODS[kind].weights, "its training is not here yet, only the reading of published ones"
+    )
+    if not DRAFTING_METHODS[kind].drafts:
         why = "there is no drafter"
     raise origin.refusal(
         "drafter.kind", f"'{kind}', which cannot be trained: {why}", one_of(trainable()), "choose one of these kinds"
     )
 
 
-def check_masks(kind: str, target: ModelPlan, origin: Origin) -> None:
+def check_masks(kind: str, target: ModelPlan, origin: RecipeSource) -> None:
     """Refuse rows of a target that learn behind every place of a text in one run of it: states have one place."""
-    if FAMILIES[kind].weights == MASKS and target.facts.states:
+    if DRAFTING_METHODS[kind].weights == MASKS and target.facts.states:
         received = f"'{kind}', but the target '{target.reference}' carries states from token to token"
         expected = f"a target of attention alone ({target.facts.states})"
         raise origin.refusal("drafter.kind", received, expected, "set drafter.kind to eagle3, or to another head")

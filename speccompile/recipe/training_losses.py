@@ -1,7 +1,7 @@
 """Losses that a training cannot have, refused before any work."""
 
-from speccompile.drafters import FAMILIES
-from speccompile.plan.refusal import Origin, one_of, shown
+from speccompile.drafters import DRAFTING_METHODS
+from speccompile.plan.recipe_source import RecipeSource, format_value, one_of
 from speccompile.plan.training_plan import LossPlan
 
 LOSSES = ("ce", "fkl", "rkl", "jsd", "tvd", "nla", "hybrid")
@@ -9,12 +9,12 @@ DEPTH_WEIGHTS = ("decay", "dpace")
 CONTEXTS = ("target", "drafter", "mixed")
 
 KINDS_WITH_OWN_TEXT = frozenset(
-    kind for kind, family in FAMILIES.items() if family.training is not None and family.training.own_text
+    kind for kind, family in DRAFTING_METHODS.items() if family.training is not None and family.training.own_text
 )
 """Drafters that read tokens alone, and so can go on from a prompt without the target."""
 
 
-def check_loss(loss: LossPlan, kind: str, packing: str, origin: Origin) -> None:
+def check_loss(loss: LossPlan, kind: str, packing: str, origin: RecipeSource) -> None:
     """Raises RecipeError for a loss that this kind of drafter cannot learn by, or that would teach it nothing.
 
     Names and ranges are the recipe's. packing: as in `DataPlan`.
@@ -24,14 +24,14 @@ def check_loss(loss: LossPlan, kind: str, packing: str, origin: Origin) -> None:
     if loss.drop is not None and packing == "packed":
         raise origin.refusal(
             "train.loss.drop",
-            f"{shown(loss.drop)} with train.data.packing packed",
+            f"{format_value(loss.drop)} with train.data.packing packed",
             "no folder: of a row of several texts some may be reproduced and some not",
             "take train.data.packing buckets, or remove train.loss.drop",
         )
     if loss.kind == "ce" and loss.hard > 0:
         raise origin.refusal(
             "train.loss.hard",
-            f"{shown(loss.hard)} with train.loss.kind ce",
+            f"{format_value(loss.hard)} with train.loss.kind ce",
             "0: cross entropy goes towards the text's token, whatever the target thinks",
             "remove train.loss.hard, or take train.loss.kind fkl",
         )
@@ -44,8 +44,8 @@ def check_loss(loss: LossPlan, kind: str, packing: str, origin: Origin) -> None:
         )
 
 
-def _check_own_text(loss: LossPlan, kind: str, packing: str, origin: Origin) -> None:
-    key, received = "train.loss.contexts", shown(loss.contexts)
+def _check_own_text(loss: LossPlan, kind: str, packing: str, origin: RecipeSource) -> None:
+    key, received = "train.loss.contexts", format_value(loss.contexts)
     if kind not in KINDS_WITH_OWN_TEXT:
         raise origin.refusal(
             key,

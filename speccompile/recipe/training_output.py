@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from speccompile.errors import UsageError
-from speccompile.plan.refusal import Origin
+from speccompile.plan.recipe_source import RecipeSource
 
 REPORT = "training.json"
 """Beside the weights: what was done, and the figures."""
@@ -16,7 +16,7 @@ STATE = "plan.json"
 """In the work folder: the plan of what is under way."""
 
 
-def check_output(output: Path, read: Mapping[str, Path | None], work: Path, origin: Origin) -> None:
+def check_output(output: Path, read: Mapping[str, Path | None], work: Path, origin: RecipeSource) -> None:
     """Raises RecipeError for a folder that holds something else than what a training left, for one that is read, that
     would take the work with it when it is replaced, or that cannot be made. read: by the keys that name them."""
     resolved, works = output.resolve(), work.resolve()
@@ -36,7 +36,7 @@ def check_output(output: Path, read: Mapping[str, Path | None], work: Path, orig
             "drafter.model", f"{output}, where no folder can be", "a new folder, below one that is there",
             "name another folder in drafter.model",
         )  # fmt: skip
-    if output.exists() and not (output.is_dir() and (is_ours(output) or not any(output.iterdir()))):
+    if output.exists() and not (output.is_dir() and (is_training_output(output) or not any(output.iterdir()))):
         held = "a file" if output.is_file() else "a folder that holds something else"
         raise origin.refusal(
             "drafter.model", f"{output}, {held}", f"a new folder, or one that {MADE_BY!r} left",
@@ -49,7 +49,7 @@ def _can_hold(path: Path) -> bool:
     return next(each for each in path.absolute().parents if os.path.lexists(each)).is_dir()
 
 
-def is_ours(output: Path) -> bool:
+def is_training_output(output: Path) -> bool:
     """Whether a training left this folder."""
     report = read_json(output / REPORT)
     return report is not None and report.get("made_by") == MADE_BY

@@ -6,10 +6,10 @@ that the demo's own drafters were trained with.
 
 from dataclasses import dataclass, replace
 
-from speccompile.drafters import HEADS
-from speccompile.drafters.family import Training
+from speccompile.drafters import TARGET_SPECIFIC_KINDS
+from speccompile.drafters.method import Training
 from speccompile.plan.plan import DrafterPlan, ModelPlan
-from speccompile.plan.refusal import Origin, one_of, shown
+from speccompile.plan.recipe_source import RecipeSource, format_value, one_of
 from speccompile.plan.training_plan import EvaluatePlan, LossPlan, SchedulePlan, TrainingPlan
 from speccompile.recipe.decide import DECODING
 from speccompile.recipe.schema import Recipe
@@ -29,7 +29,7 @@ ONE_TOKEN = 0.5  # share of the target's best token for a greedy loop, which acc
 
 
 @dataclass(frozen=True)
-class Scale:
+class TrainingDefaults:
     """Defaults by the size of the target. length, new_tokens: of a text and an answer. passages: of texts, that are
     answered. batch_size: texts of a step;
     new_rate, old_rate: AdamW's for a new drafter and for one that is trained on; muon: its rate for the matrices of a
@@ -58,14 +58,14 @@ class Scale:
 TINY_BYTES = 2**28
 """Weights of a target that trains in minutes on a processor: 64 million parameters in float32."""
 
-TINY = Scale(
+SMALL = TrainingDefaults(
     length=256, new_tokens=128, passages=2048,
     batch_size=16, new_rate=1e-3, old_rate=1e-4, muon=6e-3, warmup=(0.05, 50), clip=1.0,
     anchors=24, texts=64, compiled=True, every=30.0, save_every=30.0, precision="float32",
     # what was judged is what is compiled, to the bit, and it is small
     dtype="float32",
 )  # fmt: skip
-REAL = Scale(
+FULL_SIZE = TrainingDefaults(
     length=2048, new_tokens=1024, passages=50_000,
     batch_size=32, new_rate=1e-4, old_rate=2e-5, muon=None, warmup=(0.04, 200), clip=0.5,
     anchors=512, texts=256, every=600.0, save_every=600.0,
@@ -74,12 +74,12 @@ REAL = Scale(
 )  # fmt: skip
 
 
-def scale_of(target: ModelPlan) -> Scale:
-    return TINY if target.facts.weight_bytes <= TINY_BYTES else REAL
+def defaults_for(target: ModelPlan) -> TrainingDefaults:
+    return SMALL if target.facts.weight_bytes <= TINY_BYTES else FULL_SIZE
 
 
 def decide_loss(
-    written: Loss | None, kind: str, training: Training, scale: Scale, packing: str, recipe: Recipe
+    written: Loss | None, kind: str, training: Training, scale: TrainingDefaults, packing: str, recipe: Recipe
 ) -> LossPlan:
     """Raises RecipeError for keys that mean nothing for the kind, or for each other."""
     loss, origin = written or Loss(), recipe.origin
@@ -87,7 +87,7 @@ def decide_loss(
     weights = "dpace" if training.anchors else "decay"
     weights = _word("loss.depth_weights", loss.depth_weights or weights, DEPTH_WEIGHTS, origin)
     contexts = _word("loss.contexts", loss.contexts or "target", CONTEXTS, origin)
-    is_even = training.even  # which say the same of a place however deep it is drafted
+    is_even = training.is_depth_independent  # which say the same of a place however deep it is drafted
     _mean("loss.beta", loss.beta, word == "jsd", "train.loss.kind jsd", origin)
     _mean("loss.share", loss.share, contexts == "mixed", "train.loss.contexts mixed", origin)
     _mean("loss.anchors", loss.anchors, training.anchors > 0, "drafters whose blocks cost a pass each", origin)
@@ -99,7 +99,7 @@ def decide_loss(
         beta=BETA if loss.beta is None else loss.beta,
         hard=_hard(word, recipe.decoding or DECODING) if loss.hard is None else loss.hard,
         depth_weights=weights,
-        decay=loss.decay or training.decay or DECAY,
+        decay=loss.decay or training.depth_decay or DECAY,
         contexts=contexts,
         share=loss.share or SHARE,
         anchors=loss.anchors or min(training.anchors, scale.anchors),
@@ -126,13 +126,13 @@ def _drop(loss: Loss, recipe: Recipe) -> str | None:
     return str(folder)
 
 
-def _word(key: str, written: str, words: tuple[str, ...], origin: Origin) -> str:
+def _word(key: str, written: str, words: tuple[str, ...], origin: RecipeSource) -> str:
     if written in words:
         return written
-    raise origin.refusal(f"train.{key}", shown(written), one_of(words), f"set it to {words[0]}, or remove it")
+    raise origin.refusal(f"train.{key}", format_value(written), one_of(words), f"set it to {words[0]}, or remove it")
 
 
-def _mean(key: str, written: object, means: bool, where: str, origin: Origin) -> None:
+def _mean(key: str, written: object, means: bool, where: str, origin: RecipeSource) -> None:
     """Refuse a key that means nothing."""
     if written is not None and not means:
         raise origin.refusal(
@@ -141,7 +141,13 @@ def _mean(key: str, written: object, means: bool, where: str, origin: Origin) ->
 
 
 def decide_schedule(
-    written: Schedule | None, kind: str, training: Training, scale: Scale, origin: Origin, *, is_new: bool
+    written: Schedule | None,
+    kind: str,
+    training: Training,
+    scale: TrainingDefaults,
+    origin: RecipeSource,
+    *,
+    is_new: bool,
 ) -> SchedulePlan:
     """Raises RecipeError for no budget, two, and for keys that mean nothing for each other."""
     schedule = written or Schedule()
@@ -149,11 +155,11 @@ def decide_schedule(
         received = "steps and seconds" if schedule.steps else "no budget"
         hint = "remove one of the two" if schedule.steps else "for example `schedule: {seconds: 600}`"
         raise origin.refusal("train.schedule", received, "a budget: steps or seconds", hint)
-    muon = scale.muon if is_new and kind in HEADS and training.rate is None else None
+    muon = scale.muon if is_new and kind in TARGET_SPECIFIC_KINDS and training.learning_rate is None else None
     default = MUON if muon or schedule.matrix_rate else ADAMW
     optimizer = _word("schedule.optimizer", schedule.optimizer or default, OPTIMIZERS, origin)
     _mean("schedule.matrix_rate", schedule.matrix_rate, optimizer == MUON, "train.schedule.optimizer muon", origin)
-    rate = schedule.learning_rate or ((training.rate or scale.new_rate) if is_new else scale.old_rate)
+    rate = schedule.learning_rate or ((training.learning_rate or scale.new_rate) if is_new else scale.old_rate)
     warmup = _warmup(schedule, scale, origin)
     batch_size, accumulate = schedule.batch_size or scale.batch_size, schedule.accumulate or 1
     if accumulate > batch_size:
@@ -168,7 +174,9 @@ def decide_schedule(
         learning_rate=rate,
         # Muon's steps are scaled to those of AdamW, so that its rate is that of AdamW where nothing better is known.
         matrix_rate=(schedule.matrix_rate or muon or rate) if optimizer == MUON else None,
-        weight_decay=(0.0 if kind in HEADS else 0.1) if schedule.weight_decay is None else schedule.weight_decay,
+        weight_decay=(0.0 if kind in TARGET_SPECIFIC_KINDS else 0.1)
+        if schedule.weight_decay is None
+        else schedule.weight_decay,
         warmup=warmup,
         final=FINAL if schedule.final is None else schedule.final,
         clip=schedule.clip or scale.clip,
@@ -177,7 +185,7 @@ def decide_schedule(
     )
 
 
-def _warmup(schedule: Schedule, scale: Scale, origin: Origin) -> int:
+def _warmup(schedule: Schedule, scale: TrainingDefaults, origin: RecipeSource) -> int:
     share, steps = scale.warmup
     if schedule.warmup is None:
         return round(share * schedule.steps) if schedule.steps else steps
@@ -188,7 +196,7 @@ def _warmup(schedule: Schedule, scale: Scale, origin: Origin) -> int:
 
 
 def decide_evaluate(
-    written: Train, draft: DrafterPlan, limit: int | None, scale: Scale, origin: Origin
+    written: Train, draft: DrafterPlan, limit: int | None, scale: TrainingDefaults, origin: RecipeSource
 ) -> EvaluatePlan:
     """limit: drafts behind one another that the drafter can make, None for any number. Raises RecipeError for more."""
     evaluate, schedule = written.evaluate or Evaluate(), written.schedule or Schedule()
@@ -208,7 +216,9 @@ def decide_evaluate(
     )
 
 
-def decide_save(plan: TrainingPlan, written: Save | None, scale: Scale, origin: Origin) -> TrainingPlan:
+def decide_save(
+    plan: TrainingPlan, written: Save | None, scale: TrainingDefaults, origin: RecipeSource
+) -> TrainingPlan:
     """The plan with what the recipe says of its checkpoints. The dialect is decided with what is trained."""
     save = written or Save()
     return replace(

@@ -4,11 +4,11 @@ from collections.abc import Callable
 from itertools import accumulate
 from operator import mul
 
-from speccompile.contract import CANDIDATES
-from speccompile.drafters.family import OwnTree
+from speccompile.contract import MAX_DRAFT_CANDIDATES
 from speccompile.drafters.lookahead.nodes import GUESSES, LEVEL, WINDOW, lay_out
+from speccompile.drafters.method import DefaultTree
 from speccompile.plan.plan import TreePlan
-from speccompile.plan.refusal import Origin, nearest, one_of
+from speccompile.plan.recipe_source import RecipeSource, nearest, one_of
 from speccompile.recipe.schema import Drafter, TreeMapping
 from speccompile.tree import MOST_DEPTH, NAMED, ROOT, Tree, TreeError, chain, from_branching, from_parents, from_paths
 
@@ -21,7 +21,7 @@ NO_TREE = TreePlan(CHAIN, (ROOT,), 0)
 """Where nothing is drafted."""
 
 
-def decide_tree(written: Drafter, copies: int, origin: Origin, *, by_votes: bool = False) -> tuple[TreePlan, int]:
+def decide_tree(written: Drafter, copies: int, origin: RecipeSource, *, by_votes: bool = False) -> tuple[TreePlan, int]:
     """The tree that each of `copies` drafters drafts, and the drafts of all of them together. by_votes: a tree that
     grows takes the best of all nodes, whichever they follow: top_k, the most that follow one, may be left out.
 
@@ -43,7 +43,7 @@ def decide_tree(written: Drafter, copies: int, origin: Origin, *, by_votes: bool
     return _plan(tree), tree.drafts * copies
 
 
-def decide_own_tree(written: Drafter, own: OwnTree, origin: Origin) -> tuple[TreePlan, int]:
+def decide_default_tree(written: Drafter, own: DefaultTree, origin: RecipeSource) -> tuple[TreePlan, int]:
     """The tree that a kind of drafter has itself, unless the recipe asks for another; and its drafts.
 
     Raises RecipeError as `decide_tree`, for keys of both, and for a node with more children than the drafter knows.
@@ -53,7 +53,7 @@ def decide_own_tree(written: Drafter, own: OwnTree, origin: Origin) -> tuple[Tre
             pruned = own.prune(written.nodes or own.nodes, written.top_k or own.top_k)
         except TreeError as error:
             hint = "set drafter.nodes to that or less, or raise drafter.top_k"
-            raise origin.complaint("drafter.nodes" if written.nodes else "drafter.top_k", str(error), hint) from None
+            raise origin.error("drafter.nodes" if written.nodes else "drafter.top_k", str(error), hint) from None
         return _plan(pruned), pruned.drafts
     if written.nodes is not None:
         key = KEY if written.tree is not None else "drafter.tokens"
@@ -68,7 +68,7 @@ def decide_own_tree(written: Drafter, own: OwnTree, origin: Origin) -> tuple[Tre
     return tree, tokens
 
 
-def decide_lookahead(written: Drafter, origin: Origin) -> tuple[tuple[int, int, int], TreePlan, int]:
+def decide_lookahead(written: Drafter, origin: RecipeSource) -> tuple[tuple[int, int, int], TreePlan, int]:
     """Columns, tokens of an n-gram and guesses of a lookahead; the tree of all of them, and its drafts. Raises
     RecipeError for one that no window holds."""
     window, level, guesses = written.window or WINDOW, written.level or LEVEL, written.guesses or GUESSES
@@ -84,11 +84,11 @@ def decide_lookahead(written: Drafter, origin: Origin) -> tuple[tuple[int, int, 
     return (window, level, guesses), _plan(tree), tree.drafts
 
 
-def check_branching(tree: TreePlan, vocabulary: int, sample: bool, origin: Origin) -> None:
+def check_branching(tree: TreePlan, vocabulary: int, sample: bool, origin: RecipeSource) -> None:
     """Raises RecipeError for a node with more children than there are tokens to choose them from."""
     limits = [(vocabulary, "the tokens of the vocabulary", f"give no node of {KEY} more children than that")]
     if sample:
-        limits.append((CANDIDATES, "among which a sampled draft is drawn", "set drafter.sample to false"))
+        limits.append((MAX_DRAFT_CANDIDATES, "among which a sampled draft is drawn", "set drafter.sample to false"))
     widest = tree.top_k or (1 if tree.parents is None else Tree(tree.parents).branching)
     for most, reason, hint in limits:
         if widest > most:
@@ -96,7 +96,7 @@ def check_branching(tree: TreePlan, vocabulary: int, sample: bool, origin: Origi
             raise origin.refusal(f"{KEY}.top_k" if tree.top_k else KEY, received, f"at most {most}, {reason}", hint)
 
 
-def check_successors(successors: int, vocabulary: int, origin: Origin) -> None:
+def check_successors(successors: int, vocabulary: int, origin: RecipeSource) -> None:
     """Raises RecipeError for more of the target's best tokens than it has."""
     if successors > vocabulary:
         expected = f"at most {vocabulary}, the tokens of the vocabulary"
@@ -108,7 +108,7 @@ def _plan(tree: Tree) -> TreePlan:
     return TreePlan(CHAIN if tree.is_chain else "static", tree.parents, tree.depth)
 
 
-def _static(written: str | list[int] | list[list[int]] | TreeMapping, copies: int, origin: Origin) -> Tree:
+def _static(written: str | list[int] | list[list[int]] | TreeMapping, copies: int, origin: RecipeSource) -> Tree:
     if isinstance(written, str):
         return _named(written, origin)
     if isinstance(written, TreeMapping):
@@ -128,14 +128,14 @@ def _static(written: str | list[int] | list[list[int]] | TreeMapping, copies: in
     return _tree(lambda: from_branching(factors), "[4, 2, 1]", origin)
 
 
-def _tree(make: Callable[[], Tree], example: str, origin: Origin) -> Tree:
+def _tree(make: Callable[[], Tree], example: str, origin: RecipeSource) -> Tree:
     try:
         return make()
     except TreeError as error:
-        raise origin.complaint(KEY, str(error), f"for example `tree: {example}`") from None
+        raise origin.error(KEY, str(error), f"for example `tree: {example}`") from None
 
 
-def _named(name: str, origin: Origin) -> Tree:
+def _named(name: str, origin: RecipeSource) -> Tree:
     if name in NAMED:
         return NAMED[name]
     known = [CHAIN, *NAMED]
@@ -144,7 +144,7 @@ def _named(name: str, origin: Origin) -> Tree:
     raise origin.refusal(KEY, f"'{name}', which is unknown", one_of(known), hint)
 
 
-def _limit(drafts: int, depth: int, copies: int, key: str, origin: Origin) -> None:
+def _limit(drafts: int, depth: int, copies: int, key: str, origin: RecipeSource) -> None:
     """Refuse what no window holds, before anything of that size is made."""
     if drafts * copies > MOST_DRAFTS:
         each = f" ({copies} models with {drafts} each)" if copies > 1 else ""
@@ -156,7 +156,7 @@ def _limit(drafts: int, depth: int, copies: int, key: str, origin: Origin) -> No
         raise origin.refusal(key, f"a tree of depth {depth}", f"at most {MOST_DEPTH}", "make its paths shorter")
 
 
-def _dynamic(written: TreeMapping, copies: int, origin: Origin, by_votes: bool) -> tuple[TreePlan, int]:
+def _dynamic(written: TreeMapping, copies: int, origin: RecipeSource, by_votes: bool) -> tuple[TreePlan, int]:
     _check_names(written, origin, by_votes)
     depth, top_k, nodes = (written.depth or 0), (written.top_k or 0), (written.nodes or 0)
     if by_votes:
@@ -171,7 +171,7 @@ def _dynamic(written: TreeMapping, copies: int, origin: Origin, by_votes: bool) 
     return TreePlan("dynamic", None, depth, top_k or None), nodes * copies
 
 
-def _check_names(written: TreeMapping, origin: Origin, by_votes: bool) -> None:
+def _check_names(written: TreeMapping, origin: RecipeSource, by_votes: bool) -> None:
     """Refuse a dynamic tree that lacks a key."""
     for name in ("depth", "nodes") if by_votes else ("depth", "top_k", "nodes"):
         if getattr(written, name) is None:
@@ -180,7 +180,7 @@ def _check_names(written: TreeMapping, origin: Origin, by_votes: bool) -> None:
             raise origin.refusal(f"{KEY}.{name}", received, expected, f"for example `tree: {example}`")
 
 
-def _refuse_both(written: TreeMapping, origin: Origin) -> None:
+def _refuse_both(written: TreeMapping, origin: RecipeSource) -> None:
     for name in ("depth", "top_k", "nodes"):
         if getattr(written, name) is not None:
             received = f"{getattr(written, name)} beside {KEY}.parents"

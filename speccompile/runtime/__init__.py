@@ -8,7 +8,7 @@ prove; imports `bundle`, `index`, `native` and what lies below.
 
 from speccompile.runtime.bundle import Bundle
 from speccompile.runtime.generation import Generation, first_difference
-from speccompile.runtime.rounds.proposals import Proposer
+from speccompile.runtime.rounds.host_drafts import Proposer
 from speccompile.runtime.text_stream import TextStream
 
 __all__ = ["Bundle", "Generation", "Proposer", "TextStream", "first_difference"]

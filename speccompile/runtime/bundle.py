@@ -15,25 +15,25 @@ from speccompile.bundle.acceptance import measured
 from speccompile.bundle.manifest import EngineEntry, Manifest
 from speccompile.bundle.reader import open_bundle
 from speccompile.errors import EngineError, PromptError, UsageError
-from speccompile.runtime.constraints import Constraint, Grammars, Imposed
+from speccompile.runtime.constraints import Constraint, ConstraintOption, GrammarCompiler
 from speccompile.runtime.devices.engine import Engine
 from speccompile.runtime.devices.engines import choose, open_engine
-from speccompile.runtime.exactness import Exactness, find_exactness, known_exactness, warn_of
-from speccompile.runtime.generation import Generation, Row, Spent
+from speccompile.runtime.generation import Generation, GenerationTimes, SequenceState
 from speccompile.runtime.options import (
     NEW_TOKENS,
-    check_ends,
     check_new_tokens,
     check_sequences,
     check_top_logprobs,
+    resolve_stop_token_ids,
     row_samplings,
 )
-from speccompile.runtime.rounds.kept import Kept
-from speccompile.runtime.rounds.loop import Loop
-from speccompile.runtime.rounds.proposals import Proposer, find_proposer
+from speccompile.runtime.rounds.decode_loop import DecodeLoop
+from speccompile.runtime.rounds.drafter_state import PersistentState
+from speccompile.runtime.rounds.host_drafts import Proposer, find_proposer
 from speccompile.runtime.text.chat import apply_chat_template, read_chat
-from speccompile.runtime.text.text import Stream, Text
+from speccompile.runtime.text.tokenizer import IncrementalDetokenizer, Tokenizer
 from speccompile.runtime.text_stream import TextStream
+from speccompile.runtime.window_invariance import WindowInvariance, cached_invariance, check_invariance, warn_of
 
 Prompt = str | Sequence[int]
 Setting = float | Sequence[float | None] | None
@@ -50,7 +50,7 @@ class Bundle:
         manifest: Manifest,
         engine: Engine,
         entry: EngineEntry,
-        text: Text | None,
+        text: Tokenizer | None,
         chat: Chat | None,
         proposer: Proposer | None = None,
         tokenizer: str = "",
@@ -59,14 +59,14 @@ class Bundle:
         self.manifest, self.engine, self.entry, self.text, self.proposer = manifest, engine, entry, text, proposer
         self.load_seconds = 0.0
         """Seconds that `open` took, the hashes of `verify` included."""
-        self.exactness = Exactness()
+        self.exactness = WindowInvariance()
         """What was found on this machine of windows of several tokens; nothing where none was compared."""
         self.chat_template = chat
         """The chat template that came with the tokenizer, and its special tokens; None where there is none."""
-        self.kept = Kept(engine, manifest, entry.graphs, tokenizer)
+        self.kept = PersistentState(engine, manifest, entry.graphs, tokenizer)
         """What its drafter has learned, and keeps from one generation to the next; false where it keeps nothing."""
-        self._loop = Loop(engine, manifest, on_device=entry.provider != "cpu", proposer=proposer)
-        self.grammars = Grammars(manifest, None, "")
+        self._loop = DecodeLoop(engine, manifest, on_device=entry.provider != "cpu", proposer=proposer)
+        self.grammars = GrammarCompiler(manifest, None, "")
         """What makes constraints."""
         self._lock = threading.Lock()
         self._owner: int | None = None
@@ -98,16 +98,18 @@ class Bundle:
         found = find_proposer(opened.folder, opened.manifest, proposer)
         entry = choose(opened.manifest, engine)
         running = open_engine(opened.folder, entry, threads, verify=verify, batch_size=opened.manifest.batch_size)
-        text = Text(opened.path(names.TOKENIZER)) if opened.manifest.tokenizer else None
+        text = Tokenizer(opened.path(names.TOKENIZER)) if opened.manifest.tokenizer else None
         chat = read_chat(opened.path(names.CHAT)) if names.CHAT in opened.hashes.files else None
         tokenizer = opened.hashes.files[names.TOKENIZER].blake3 if opened.manifest.tokenizer else ""
         bundle = cls(opened.manifest, running, entry, text, chat, found, tokenizer)
         if proposer is None and (seen := measured(opened.proof, entry.name, opened.manifest.depth)):
-            bundle._loop.drafting.pace.expect(seen)
-        bundle.grammars = Grammars(opened.manifest, opened.path(names.TOKENIZER) if tokenizer else None, tokenizer)
+            bundle._loop.drafting.policy.expect(seen)
+        bundle.grammars = GrammarCompiler(
+            opened.manifest, opened.path(names.TOKENIZER) if tokenizer else None, tokenizer
+        )
         if entry.provider == "cpu":
-            known = known_exactness(opened.folder, entry, running.threads)
-            bundle.exactness = known or find_exactness(opened.folder, entry, running, opened.manifest)
+            known = cached_invariance(opened.folder, entry, running.threads)
+            bundle.exactness = known or check_invariance(opened.folder, entry, running, opened.manifest)
             warn_of(bundle.exactness, entry.name)
         bundle.load_seconds = perf_counter() - start
         return bundle
@@ -136,24 +138,24 @@ class Bundle:
         """Empty the states that are kept from one generation to the next, as they are when a bundle is opened. They
         decide how many drafts are accepted and never a token; most drafters have none. Raises EngineError in the middle
         of a stream."""
-        with self._held():
+        with self._exclusive():
             self.kept.reset()
 
     def save_kept(self, path: str | Path) -> None:
         """Write what the drafter has learned into a file, for `load_kept` of this bundle or another of the same kind of
         drafter and the same vocabulary. A file that is there is replaced at once, when the new one is whole. Raises
         UsageError where nothing is kept or the file cannot be written, EngineError in the middle of a stream."""
-        with self._held():
+        with self._exclusive():
             self.kept.save(Path(path))
 
     def load_kept(self, path: str | Path) -> None:
         """Go on from what `save_kept` wrote. Raises UsageError, with the states as they were, for a file that is
         truncated, of another kind of drafter, vocabulary or shape, and as `save_kept`."""
-        with self._held():
+        with self._exclusive():
             self.kept.load(Path(path))
 
     @contextmanager
-    def _held(self, *, serving: bool = False) -> Iterator[None]:
+    def _exclusive(self, *, serving: bool = False) -> Iterator[None]:
         """Nobody else has the buffers meanwhile. Raises EngineError where this thread has them already, or a service
         has, which may keep them for long. A service is left on another thread than it was entered on."""
         if self._serving:
@@ -243,7 +245,7 @@ class Bundle:
             pass
         return batch.generations()
 
-    def _generation(self, row: Row, spent: Spent, *, speculative: bool) -> Generation:
+    def _generation(self, row: SequenceState, spent: GenerationTimes, *, speculative: bool) -> Generation:
         """What came of a row."""
         mode = "speculative" if speculative else "autoregressive"
         return row.generation(spent, mode=mode, engine=self.engine_name, exact=self.exact, kernels=self.kernels)
@@ -286,7 +288,7 @@ class Batch:
         repetition_penalty: Setting = 1.0,
         seed: Setting = None,
         num_return_sequences: int = 1,
-        constraint: Imposed = None,
+        constraint: ConstraintOption = None,
         side_by_side: bool = True,
     ) -> None:
         """side_by_side: whether all sequences need a row of the bundle at once."""
@@ -302,18 +304,21 @@ class Batch:
         self.seconds: list[float] = []
         """Of the prefill, and of every round."""
         all_ids = [ids for prompt in prompts for ids in [bundle.token_ids(prompt, chat=chat)] * sequences]
-        ends, top = check_ends(stop_token_ids, ignore_eos, manifest), check_top_logprobs(top_logprobs, manifest)
+        ends, top = (
+            resolve_stop_token_ids(stop_token_ids, ignore_eos, manifest),
+            check_top_logprobs(top_logprobs, manifest),
+        )
         self.rows = []
-        imposed = [each for each in bundle.grammars.of_prompts(constraint, len(prompts)) for _ in range(sequences)]
+        imposed = [each for each in bundle.grammars.per_prompt(constraint, len(prompts)) for _ in range(sequences)]
         room = (max_new_tokens, manifest.max_length, ends)
         for ids, sampling, each in zip(all_ids, samplings, imposed, strict=True):
-            text = Stream(bundle.text, ids, stop) if bundle.text else None
-            self.rows.append(Row(ids, *room, text, sampling, logprobs, top, each))
+            text = IncrementalDetokenizer(bundle.text, ids, stop) if bundle.text else None
+            self.rows.append(SequenceState(ids, *room, text, sampling, logprobs, top, each))
 
     def run(self) -> Iterator[None]:
         """Run to the end, holding the bundle's buffers."""
         bundle = self.bundle
-        with bundle._held():
+        with bundle._exclusive():
             start = perf_counter()
             for _ in bundle._loop.generate(self.rows, self.speculative, self.adaptive):
                 self.seconds.append(perf_counter() - start)
@@ -325,7 +330,7 @@ class Batch:
         return [
             self.bundle._generation(
                 row,
-                Spent(sum(seconds), spent["prefill"], seconds[1:], spent["verify"], spent["draft"]),
+                GenerationTimes(sum(seconds), spent["prefill"], seconds[1:], spent["verify"], spent["draft"]),
                 speculative=self.speculative,
             )
             for row in self.rows

@@ -7,8 +7,8 @@ from typing import Any
 
 from speccompile.runtime.constraints import Constraint, Matcher
 from speccompile.runtime.logprobs import Logprobs
-from speccompile.runtime.options import GREEDY, Sampling
-from speccompile.runtime.text.text import Stream
+from speccompile.runtime.options import GREEDY, SamplingParams
+from speccompile.runtime.text.tokenizer import IncrementalDetokenizer
 
 FINISH_REASONS = ("length", "stop", "capacity", "cancelled", "timeout", "error")
 """Why a row has ended. The last two a service alone has."""
@@ -76,7 +76,7 @@ class Generation:
 
 
 @dataclass(frozen=True)
-class Spent:
+class GenerationTimes:
     """Where the time of one generation went, in seconds, and what it was spared: fields of `Generation`."""
 
     seconds: float
@@ -97,7 +97,7 @@ def first_difference(one: Sequence[int], other: Sequence[int]) -> int | None:
     return next((index for index in range(shorter) if one[index] != other[index]), shorter)
 
 
-class Row:
+class SequenceState:
     """One row of a batch: a prompt, its new tokens, and why it ended."""
 
     def __init__(
@@ -106,8 +106,8 @@ class Row:
         max_new_tokens: int,
         capacity: int,
         eos_token_ids: Collection[int],
-        stream: Stream | None,
-        sampling: Sampling = GREEDY,
+        stream: IncrementalDetokenizer | None,
+        sampling: SamplingParams = GREEDY,
         logprobs: bool = False,
         top_logprobs: int = 0,
         constraint: Constraint | None = None,
@@ -116,9 +116,9 @@ class Row:
         top_logprobs: of how many of the best tokens too, which keeps those of the new ones as well. constraint: what
         the new tokens may say."""
         self.prompt, self.stream, self.token_ids = list(prompt), stream, list[int]()
-        self.room = min(max_new_tokens, capacity - len(self.prompt))
-        self.reason_when_full = "length" if max_new_tokens <= capacity - len(self.prompt) else "capacity"
-        self.finish_reason = "" if self.room else self.reason_when_full  # empty while the row is active
+        self.max_new_tokens = min(max_new_tokens, capacity - len(self.prompt))
+        self.length_finish_reason = "length" if max_new_tokens <= capacity - len(self.prompt) else "capacity"
+        self.finish_reason = "" if self.max_new_tokens else self.length_finish_reason  # empty while the row is active
         self.sampling = sampling
         self.n_best = top_logprobs
         self.logprobs: list[float] | None = [] if logprobs or top_logprobs else None
@@ -126,12 +126,12 @@ class Row:
         self.pieces: list[str] = []
         self.path_lengths: list[int] = []  # the prefill's single token first
         self.draft_lengths: list[int] = []
-        self.watched = stream is not None and stream.has_stop
+        self.decodes_every_round = stream is not None and stream.has_stop
         """Whether the text is decoded in every round. Once at the end costs far less."""
         self._eos = frozenset(eos_token_ids)
         self.matcher = None if constraint is None else constraint.matcher(self._eos)
         """How far the new tokens are in what they may say."""
-        self.jump = 0
+        self.min_forced_tokens = 0
         """The fewest tokens without an alternative that it takes at once, without asking the target; 0: it never does.
         It has the same tokens either way."""
         self._n_read = 0
@@ -139,18 +139,18 @@ class Row:
         """What went wrong with its tokens, and ended it; the rows beside it go on."""
 
     @property
-    def active(self) -> bool:
+    def is_active(self) -> bool:
         return not self.finish_reason
 
     def __len__(self) -> int:
         return len(self.prompt) + len(self.token_ids)
 
     @property
-    def text(self) -> list[int]:
+    def all_token_ids(self) -> list[int]:
         """The prompt and the new tokens."""
         return self.prompt + self.token_ids
 
-    def take(self, tokens: list[int], drafts: int, logprobs: Logprobs | None = None) -> None:
+    def append_tokens(self, tokens: list[int], drafts: int, logprobs: Logprobs | None = None) -> None:
         """Append the tokens of a round, up to whatever ends the generation first, and theirs of the logprobs, which
         there are where the row keeps them.
 
@@ -164,32 +164,32 @@ class Row:
     def _take(self, tokens: list[int], drafts: int, logprobs: Logprobs | None) -> None:
         self.path_lengths.append(len(tokens))
         self.draft_lengths.append(drafts)
-        tokens = tokens[: self.room - len(self.token_ids)]
+        tokens = tokens[: self.max_new_tokens - len(self.token_ids)]
         if self.matcher is not None:
-            tokens = tokens[: self.matcher.take(tokens)]
+            tokens = tokens[: self.matcher.accept_tokens(tokens)]
         if not self._eos.isdisjoint(tokens):
             end = next(place for place, token in enumerate(tokens) if token in self._eos)
             tokens, self.finish_reason = tokens[: end + 1], "stop"
         self.token_ids += tokens
         if logprobs is not None:
             self._keep(logprobs, len(tokens))
-        if self.matcher is not None and self.active:
+        if self.matcher is not None and self.is_active:
             self._go_on(self.matcher)
-        if self.watched:
+        if self.decodes_every_round:
             self._read()
-        if self.active and len(self.token_ids) == self.room:
-            self.finish_reason = self.reason_when_full
-        if not self.active:
+        if self.is_active and len(self.token_ids) == self.max_new_tokens:
+            self.finish_reason = self.length_finish_reason
+        if not self.is_active:
             self._read()
 
     def _go_on(self, matcher: "Matcher") -> None:
         """End where nothing can follow, and take what must."""
         self.finish_reason = matcher.end
-        if self.active and self.jump:
-            self.token_ids += matcher.forced(self.room - len(self.token_ids), self.jump)
+        if self.is_active and self.min_forced_tokens:
+            self.token_ids += matcher.forced_tokens(self.max_new_tokens - len(self.token_ids), self.min_forced_tokens)
             self.finish_reason = matcher.end
 
-    def end(self, reason: str) -> None:
+    def finish(self, reason: str) -> None:
         """Come to an end that others decide."""
         self.finish_reason = reason
         self._read()
@@ -213,12 +213,14 @@ class Row:
                     del kept[self.stream.kept :]
             self.finish_reason = "stop"
         self._n_read = len(self.token_ids)
-        if not self.active:
+        if not self.is_active:
             self.pieces.append(self.stream.finish())
             if self.stream.stopped:  # by the last character, whose other bytes never came
                 self.finish_reason = "stop"
 
-    def generation(self, spent: Spent, *, mode: str, engine: str, exact: bool, kernels: str | None) -> Generation:
+    def generation(
+        self, spent: GenerationTimes, *, mode: str, engine: str, exact: bool, kernels: str | None
+    ) -> Generation:
         """What came of it, once it has ended. spent: with the times of its rounds, or of more that began with them.
         Raises its `error`."""
         if self.error is not None:

@@ -20,7 +20,7 @@ NEW_TOKENS = 128
 
 
 @dataclass(frozen=True)
-class Sampling:
+class SamplingParams:
     """How one row samples. The fields up to `repetition_penalty` are inputs of the graphs: see `contract`."""
 
     temperature: float = 0.0
@@ -37,7 +37,7 @@ class Sampling:
         return self.seed if self.temperature > 0 else None
 
 
-GREEDY = Sampling()
+GREEDY = SamplingParams()
 
 
 class _Option(NamedTuple):
@@ -96,7 +96,7 @@ def check_new_tokens(asked: object) -> int:
     return int(asked)  # type: ignore[call-overload,no-any-return]
 
 
-def check_ends(stop_token_ids: Any, ignore_eos: bool, manifest: Manifest) -> frozenset[int]:
+def resolve_stop_token_ids(stop_token_ids: Any, ignore_eos: bool, manifest: Manifest) -> frozenset[int]:
     """Tokens that end a generation: `stop_token_ids`, and the target's own unless `ignore_eos`. Raises UsageError for
     what is no token."""
     asked = list(stop_token_ids) if isinstance(stop_token_ids, Iterable) else [stop_token_ids]
@@ -119,7 +119,7 @@ def check_top_logprobs(asked: Any, manifest: Manifest) -> int:
     return int(asked)
 
 
-def row_samplings(manifest: Manifest, prompts: int, sequences: int, asked: Mapping[str, Any]) -> list[Sampling]:
+def row_samplings(manifest: Manifest, prompts: int, sequences: int, asked: Mapping[str, Any]) -> list[SamplingParams]:
     """How every row samples: the sequences of the first prompt, of the second, ..
 
     asked: the options of `generate_batch` by name, None where one was not given. Raises UsageError for an option
@@ -134,7 +134,7 @@ def row_samplings(manifest: Manifest, prompts: int, sequences: int, asked: Mappi
         given["top_k"] = min(given.get("top_k", 0), manifest.vocabulary_size)  # what int64 can hold
         if given.get("temperature"):
             given.setdefault("seed", fresh_seed())
-        rows += [Sampling(**given, sequence=number) for number in range(sequences)]
+        rows += [SamplingParams(**given, sequence=number) for number in range(sequences)]
     return rows
 
 

@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 from typing import Protocol
 
-from speccompile.runtime.generation import Generation, Row
+from speccompile.runtime.generation import Generation, SequenceState
 
 
 class Running(Protocol):
     """A call under way."""
 
-    rows: list[Row]
+    rows: list[SequenceState]
 
     def run(self) -> Iterator[None]:
         """Run to the end, round by round."""
@@ -39,7 +39,7 @@ class TextStream:
 
     def _run(self, batch: Running) -> Iterator[str]:
         shown, row = 0, batch.rows[0]
-        row.watched = True
+        row.decodes_every_round = True
         for _ in batch.run():
             for piece in row.pieces[shown:]:
                 if piece:

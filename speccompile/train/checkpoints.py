@@ -25,8 +25,8 @@ from torch import Tensor, nn
 
 from speccompile.bundle.folders import lock_folder, replace_folder, sync
 from speccompile.errors import CheckpointError, RecipeError, TrainingError
-from speccompile.machine.shortage import out_of_disk
-from speccompile.recipe.room import gigabytes
+from speccompile.machine.resource_errors import is_disk_full
+from speccompile.recipe.resources import gigabytes
 
 LEARNER, OPTIMIZERS, STATE = "learner.safetensors", "optimizers.safetensors", "state.json"
 LATEST, BEST = "latest", "best"
@@ -36,7 +36,7 @@ _HIDDEN = re.compile(r"\.step-\d{10}\.(part|old)|\.(latest|best)\.link")
 
 
 @dataclass(frozen=True)
-class Best:
+class BestStep:
     """The step whose checkpoint was judged best so far, and its score, of which more is better."""
 
     step: int
@@ -44,14 +44,14 @@ class Best:
 
 
 @dataclass(frozen=True)
-class State:
+class TrainingState:
     """step: how many were done. elapsed: seconds that they took. watch: as `Watch` gives and takes it. best: of all
     checkpoints so far. score: of this one, None where it was not judged. plan: which training this is."""
 
     step: int = 0
     elapsed: float = 0.0
     watch: Mapping[str, Any] = field(default_factory=dict)
-    best: Best | None = None
+    best: BestStep | None = None
     score: float | None = None
     plan: Mapping[str, Any] = field(default_factory=dict)
 
@@ -101,7 +101,7 @@ class Checkpoints:
         """Of the checkpoint behind so many steps."""
         return self.folder / _name(step)
 
-    def save(self, state: State, learner: Mapping[str, Tensor], optimizers: Mapping[str, Tensor]) -> Path:
+    def save(self, state: TrainingState, learner: Mapping[str, Tensor], optimizers: Mapping[str, Tensor]) -> Path:
         """Write one, and remove those that need not stay. Raises TrainingError where the disk refuses it, or has no
         room for the next one: this one is then written, and no interval is lost."""
         path = self.path(state.step)
@@ -125,7 +125,7 @@ class Checkpoints:
         """Those that are there, in the order of their steps."""
         return (path for path in sorted(self.folder.iterdir()) if _FOLDER.fullmatch(path.name))
 
-    def _rotate(self, state: State) -> None:
+    def _rotate(self, state: TrainingState) -> None:
         stay = {_name(state.best.step)} if state.best else set()
         for path in list(self._folders())[: -self.keep]:
             if path.name not in stay:
@@ -147,19 +147,19 @@ class Checkpoints:
             )
 
     def _refused(self, path: Path, error: Exception) -> TrainingError:
-        reason = "the disk is full" if out_of_disk(error) else str(error)
+        reason = "the disk is full" if is_disk_full(error) else str(error)
         return TrainingError(
             f"{path}: the checkpoint could not be written: {reason}; expected room for {gigabytes(self.size)}",
             hint="free some disk space and start again: the checkpoint before it is whole",
         )
 
 
-def read_state(path: Path) -> State:
+def read_state(path: Path) -> TrainingState:
     """What state.json of a checkpoint says. Raises CheckpointError."""
     try:
         found = json.loads((path / STATE).read_bytes())
         best = found["best"]
-        return State(**(found | {"best": None if best is None else Best(**best)}))
+        return TrainingState(**(found | {"best": None if best is None else BestStep(**best)}))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(
             f"{path / STATE}: {error}, expected the state of a training",
@@ -179,7 +179,7 @@ def check_same(found: Mapping[str, Any], wanted: Mapping[str, Any], path: Path) 
         )
 
 
-def learnt(learner: nn.Module) -> dict[str, Tensor]:
+def trainable_state(learner: nn.Module) -> dict[str, Tensor]:
     """What a checkpoint has of a learner: the parameters that are trained, and the buffers that are part of its state.
     What is frozen comes from where it came from."""
     kept = set(learner.state_dict())
@@ -190,7 +190,7 @@ def learnt(learner: nn.Module) -> dict[str, Tensor]:
 def load_learner(learner: nn.Module, checkpoint: Path) -> None:
     """Give a learner, as its family makes it, the weights of a checkpoint. Raises CheckpointError with the tensors that
     are missing, or too many, or of another shape or type."""
-    stored, own = read_tensors(checkpoint / LEARNER), learnt(learner)
+    stored, own = read_tensors(checkpoint / LEARNER), trainable_state(learner)
     wrong = [f"{name} is missing" for name in sorted(own.keys() - stored.keys())]
     wrong += [f"{name} is no tensor of this learner" for name in sorted(stored.keys() - own.keys())]
     wrong += [
@@ -216,7 +216,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         ) from error
 
 
-def _write(part: Path, state: State, learner: Mapping[str, Tensor], optimizers: Mapping[str, Tensor]) -> None:
+def _write(part: Path, state: TrainingState, learner: Mapping[str, Tensor], optimizers: Mapping[str, Tensor]) -> None:
     part.mkdir()
     save_file(dict(learner), part / LEARNER, {"format": "pt"})
     save_file(dict(optimizers), part / OPTIMIZERS, {"format": "pt"})

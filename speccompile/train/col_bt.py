@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from speccompile.drafters.learning import Learner, Seen
+from speccompile.drafters.trainable import TeacherBatch, TrainableDrafter
 from speccompile.errors import RecipeError
-from speccompile.train.data.corpus import Corpus
+from speccompile.train.data.corpus import Dataset
 
 WHOLE = 1.0
 """The published rule: a prompt is marked where all tokens of its answer are the drafter's own."""
@@ -22,8 +22,8 @@ BATCH = 16  # texts that are read at a time
 
 
 @torch.no_grad()
-def reproduced(
-    learner: Learner, batches: Iterable[tuple[Tensor, Tensor, Tensor]], threshold: float = WHOLE
+def solved_by_drafter(
+    learner: TrainableDrafter, batches: Iterable[tuple[Tensor, Tensor, Tensor]], threshold: float = WHOLE
 ) -> Iterator[Tensor]:
     """Which prompts of each batch a drafter answers as the target does: bool [B].
 
@@ -38,7 +38,7 @@ def reproduced(
     for tokens, real, learnt in batches:
         anchors = torch.arange(1, tokens.shape[1] - 1, device=tokens.device).expand(len(tokens), -1)
         nothing = torch.zeros((*tokens.shape, 0), device=tokens.device)
-        (logits,) = learner(Seen(tokens, real, learnt, nothing, nothing), anchors, 1)
+        (logits,) = learner(TeacherBatch(tokens, real, learnt, nothing, nothing), anchors, 1)
         best = logits.argmax(-1)
         wanted = (real & learnt)[:, 2:]
         same = (best if learner.vocabulary is None else learner.vocabulary.to(best.device)[best]) == tokens[:, 2:]
@@ -47,14 +47,14 @@ def reproduced(
     learner.train(was_training)
 
 
-def remaining(corpus: Corpus, learner: Learner, drafter: str, threshold: float = WHOLE) -> Corpus:
+def unsolved_texts(corpus: Dataset, learner: TrainableDrafter, drafter: str, threshold: float = WHOLE) -> Dataset:
     """The texts that are left for the next drafter: all that `reproduced` does not mark.
 
     learner: the first one, where it computes; drafter: its folder, for messages. Raises RecipeError where nothing is
     left.
     """
     device = next(learner.parameters()).device
-    marks = torch.cat(list(reproduced(learner, _batches(corpus, device), threshold))).cpu().numpy()
+    marks = torch.cat(list(solved_by_drafter(learner, _batches(corpus, device), threshold))).cpu().numpy()
     left = np.flatnonzero(~marks)
     if not len(left):
         raise RecipeError(
@@ -62,10 +62,10 @@ def remaining(corpus: Corpus, learner: Learner, drafter: str, threshold: float =
             "left to learn from",
             hint="give other prompts, or leave train.loss.drop out",
         )
-    return Corpus(corpus.texts, corpus.rows[left], f"{corpus.key}-{zlib.crc32(left.tobytes()):08x}")
+    return Dataset(corpus.texts, corpus.rows[left], f"{corpus.key}-{zlib.crc32(left.tobytes()):08x}")
 
 
-def _batches(corpus: Corpus, device: torch.device) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+def _batches(corpus: Dataset, device: torch.device) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     for samples in np.array_split(np.arange(len(corpus)), -(-len(corpus) // BATCH)):
         batch = corpus.gather(samples)
-        yield batch.tokens.to(device), batch.real.to(device), batch.learnt.to(device)
+        yield batch.tokens.to(device), batch.attention_mask.to(device), batch.loss_mask.to(device)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from speccompile.bundle.folders import write_whole
+from speccompile.bundle.folders import write_atomically
 from speccompile.errors import EngineError
 from speccompile.progress import INTERVAL, LOGGER, time_left
 from speccompile.train.curves_page import make_page
@@ -36,7 +36,7 @@ POINTS = 200
 
 
 @dataclass
-class Interval:
+class MetricsAccumulator:
     """Sums over the steps since the last line."""
 
     steps: int = 0
@@ -61,7 +61,7 @@ class Interval:
         return {name: (float(amount), float(count)) for name, (amount, count) in self.shown.items()}
 
 
-class Curves:
+class MetricsLog:
     """The curves of one training, which the first process writes into `folder`."""
 
     def __init__(
@@ -76,11 +76,11 @@ class Curves:
         """Begin behind a step, `used` of the budget (0 to 1) being gone: what was said of later ones is taken away."""
         self.file.parent.mkdir(parents=True, exist_ok=True)
         kept = [line for line in read_curves(self.file) if line["step"] <= step]
-        write_whole(self.file, b"".join(_line(each) for each in kept))
+        write_atomically(self.file, b"".join(_line(each) for each in kept))
         self.began = (self.clock(), used)
 
     def steps(
-        self, interval: Interval, counts: list[dict[str, tuple[float, float]]], *,
+        self, interval: MetricsAccumulator, counts: list[dict[str, tuple[float, float]]], *,
         step: int, elapsed: float, rate: float,
     ) -> None:  # fmt: skip
         """A line of steps. counts: what every process has shown."""
@@ -104,7 +104,7 @@ class Curves:
         LOGGER.info("step %d: %.3f tokens a round%s", step, score, ", the best so far" if is_best else "")
         self.write_page()
 
-    def tell(self, step: int, used: float, budget: str, loss: float) -> None:
+    def log_line(self, step: int, used: float, budget: str, loss: float) -> None:
         """A line on the terminal, now and then. used: share of the budget that is gone; budget: it, in words."""
         now = self.clock()
         if now - self.told < INTERVAL:
@@ -115,7 +115,7 @@ class Curves:
 
     def write_page(self) -> None:
         """One page of all that was written."""
-        write_whole(self.page, make_page(self.title, read_curves(self.file)).encode())
+        write_atomically(self.page, make_page(self.title, read_curves(self.file)).encode())
 
     def close(self) -> None:
         if self.writer is not None:

@@ -23,26 +23,26 @@ from speccompile.errors import UnsupportedModelError, UsageError
 from speccompile.plan.training_plan import SchedulePlan
 from speccompile.train.checkpoints import (
     OPTIMIZERS,
-    Best,
+    BestStep,
     Checkpoints,
-    State,
-    learnt,
+    TrainingState,
     load_learner,
     read_state,
     read_tensors,
+    trainable_state,
 )
-from speccompile.train.curves import POINTS, Curves, Interval
-from speccompile.train.objective import Weighed
+from speccompile.train.curves import POINTS, MetricsAccumulator, MetricsLog
+from speccompile.train.divergence_guard import DivergenceGuard, Samples
+from speccompile.train.objective import WeightedLoss
 from speccompile.train.optimizers import Optimizers, state_bytes
 from speccompile.train.processes import Processes, whole_tensor
-from speccompile.train.watch import Samples, Watch
 
-Weigh = Callable[[int, int, int], Weighed]
+LossFunction = Callable[[int, int, int], WeightedLoss]
 """(step, part, parts) -> what that part of the step's batch adds."""
 
 
 @dataclass(frozen=True)
-class Judged:
+class EvaluationResult:
     """What an evaluation found. score: tokens a round; more is better. figures: what else, as JSON has it."""
 
     score: float
@@ -61,11 +61,11 @@ class Saving:
 
 
 @dataclass(frozen=True)
-class Judging:
+class EvaluationSchedule:
     """judge: of the step, in the first process, whose learner has all of its weights. every: seconds between two.
     first: whether it is judged before anything is learnt, too."""
 
-    judge: Callable[[int], Judged]
+    judge: Callable[[int], EvaluationResult]
     every: float
     first: bool = False
 
@@ -83,8 +83,9 @@ class Trained:
 
 
 def train(
-    processes: Processes, learner: nn.Module, weigh: Weigh, schedule: SchedulePlan, saving: Saving, *,
-    seed: int, judging: Judging | None = None, samples: Samples | None = None, curves: Curves | None = None,
+    processes: Processes, learner: nn.Module, weigh: LossFunction, schedule: SchedulePlan, saving: Saving, *,
+    seed: int, judging: EvaluationSchedule | None = None, samples: Samples | None = None,
+    curves: MetricsLog | None = None,
 ) -> Trained:  # fmt: skip
     """Train `learner`, from the last checkpoint on where there is one. All processes call this alike.
 
@@ -107,7 +108,7 @@ class _Weighing(nn.Module):
     """What processes share: the weights, under all that is computed of them in a part. So a learner may be used in any
     way, several times a part, and still be wrapped once."""
 
-    def __init__(self, learner: nn.Module, weigh: Weigh, low: torch.device | None) -> None:
+    def __init__(self, learner: nn.Module, weigh: LossFunction, low: torch.device | None) -> None:
         """low: where bfloat16 stands for float32 in what allows it; None for nowhere."""
         super().__init__()
         self.learner, self.weigh, self.low = learner, weigh, low
@@ -120,23 +121,24 @@ class _Weighing(nn.Module):
 
 class _Loop:
     def __init__(
-        self, processes: Processes, learner: nn.Module, weigh: Weigh, schedule: SchedulePlan, saving: Saving, seed: int,
-        judging: Judging | None, samples: Samples | None, curves: Curves | None,
+        self, processes: Processes, learner: nn.Module, weigh: LossFunction, schedule: SchedulePlan, saving: Saving,
+        seed: int,
+        judging: EvaluationSchedule | None, samples: Samples | None, curves: MetricsLog | None,
     ) -> None:  # fmt: skip
         self.processes, self.learner, self.schedule, self.seed = processes, learner, schedule, seed
         self.saving, self.judging, self.curves = saving, judging, curves
         low = processes.device if schedule.precision == "bfloat16" else None
         self.model: nn.Module = _Weighing(learner, weigh, low)
         self.parts = parts_of(schedule, processes.count)
-        self.watch = Watch(samples, f"; checkpoints are in {saving.folder}")
+        self.watch = DivergenceGuard(samples, f"; checkpoints are in {saving.folder}")
         self.optimizers = Optimizers.of(learner, schedule)
-        size = sum(value.numel() * value.element_size() for value in learnt(learner).values())
+        size = sum(value.numel() * value.element_size() for value in trainable_state(learner).values())
         self.checkpoints = Checkpoints(saving.folder, saving.keep, saving.plan, size + state_bytes(learner, schedule))
-        self.state, self.saved, self.interval, self.rate = State(), -1, Interval(), 0.0
+        self.state, self.saved, self.interval, self.rate = TrainingState(), -1, MetricsAccumulator(), 0.0
 
     def begin(self) -> None:
         """Take the folder, and what it has."""
-        found: Path | None = self.processes.at_first(self.checkpoints.open)
+        found: Path | None = self.processes.run_on_main(self.checkpoints.open)
         if found is not None:
             self.state = read_state(found)
             self.watch.load(self.state.watch)
@@ -203,10 +205,10 @@ class _Loop:
         self.watch.see_gradient(step, norm, self.parts)
         self.optimizers.step()
         self.interval.add(sum(totals), sum(weights), norm)
-        (elapsed,) = self.processes.of_first(self.state.elapsed + time.perf_counter() - start)
-        self.state = State(step + 1, elapsed, best=self.state.best, plan=self.saving.plan)
+        (elapsed,) = self.processes.broadcast(self.state.elapsed + time.perf_counter() - start)
+        self.state = TrainingState(step + 1, elapsed, best=self.state.best, plan=self.saving.plan)
         if self.curves is not None:
-            self.curves.tell(self.state.step, self.used, self._budget(), loss)
+            self.curves.log_line(self.state.step, self.used, self._budget(), loss)
 
     def _weigh(self, step: int) -> Tensor:
         """float64 [2, parts]: totals and weights of all parts, whose gradients are then in the parameters."""
@@ -214,12 +216,12 @@ class _Loop:
         mine = range(self.processes.rank, self.parts, self.processes.count)
         for part in mine:
             seed_part(self.seed, step, part)
-            with nullcontext() if part == mine[-1] else self.processes.alone(self.model):
+            with nullcontext() if part == mine[-1] else self.processes.no_sync(self.model):
                 total, weight, shown = self.model(step, part, self.parts)
                 total.backward()
             sums[0, part], sums[1, part] = total.detach(), weight.detach()
             self.interval.show(shown)
-        return self.processes.summed(sums)
+        return self.processes.all_reduce_sum(sums)
 
     def _due(self) -> tuple[bool, bool]:
         """Whether it is time to judge, and to save, by the first process's clock. Not while the loss is too high: what
@@ -227,42 +229,42 @@ class _Loop:
         now = time.perf_counter()
         judge = self.judging is not None and now - self.last_judged >= self.judging.every
         save = now - self.last_saved >= self.saving.every
-        judge, save = (bool(each) for each in self.processes.of_first(judge, save))
-        return judge and self.watch.is_calm, save and self.watch.is_calm
+        judge, save = (bool(each) for each in self.processes.broadcast(judge, save))
+        return judge and self.watch.is_stable, save and self.watch.is_stable
 
     def _draw(self) -> None:
         """A line of the steps since the last one."""
         if not self.interval.steps:
             return
-        counts = self.processes.gathered(self.interval.counts())
+        counts = self.processes.all_gather(self.interval.counts())
         if self.curves is not None:
             highest = max(rate for _, rate in self.optimizers.by_name.values())
             self.curves.steps(
                 self.interval, counts, step=self.state.step, elapsed=self.state.elapsed, rate=self.rate * highest
             )
-        self.interval = Interval()
+        self.interval = MetricsAccumulator()
 
     def _judge(self) -> None:
         if self.judging is None:
             return
         judge, step, best = self.judging.judge, self.state.step, self.state.best
-        with self.processes.whole(self.model):
+        with self.processes.full_parameters(self.model):
             self.learner.eval()
-            judged: Judged = self.processes.at_first(lambda: judge(step))
+            judged: EvaluationResult = self.processes.run_on_main(lambda: judge(step))
             self.learner.train()
         is_best = best is None or judged.score > best.score
-        best = Best(step, judged.score) if is_best else best
-        self.state = State(step, self.state.elapsed, best=best, score=judged.score, plan=self.saving.plan)
+        best = BestStep(step, judged.score) if is_best else best
+        self.state = TrainingState(step, self.state.elapsed, best=best, score=judged.score, plan=self.saving.plan)
         if self.curves is not None:
             self.curves.evaluation(judged.score, judged.figures, step=step, elapsed=self.state.elapsed, is_best=is_best)
         self.last_judged = time.perf_counter()
 
     def _save(self) -> None:
         """Gathered by all processes, written by the first."""
-        own = {name: whole_tensor(value.detach()).cpu() for name, value in learnt(self.learner).items()}
+        own = {name: whole_tensor(value.detach()).cpu() for name, value in trainable_state(self.learner).items()}
         kept = {name: value.cpu() for name, value in self.optimizers.state().items()}
-        state = State(**(vars(self.state) | {"watch": self.watch.state()}))
-        self.processes.at_first(lambda: self.checkpoints.save(state, own, kept))
+        state = TrainingState(**(vars(self.state) | {"watch": self.watch.state()}))
+        self.processes.run_on_main(lambda: self.checkpoints.save(state, own, kept))
         self.saved, self.last_saved = state.step, time.perf_counter()
 
     def _budget(self) -> str:

@@ -22,7 +22,7 @@ from torch.nn import functional
 HYBRID_SLOPE = 3.0  # how fast `hybrid` leaves KL behind as alpha grows: published with it
 
 
-class Worth(NamedTuple):
+class DraftLoss(NamedTuple):
     """Of drafts [..]: loss, float32, 0 where it does not count. accepted: float32, alpha with the target as it is, no
     gradient. counted: bool, whether there is a loss: not where the goal lies outside the drafter's vocabulary."""
 
@@ -40,7 +40,7 @@ def divergence(
     beta: float = 0.5,
     hard: float = 0.0,
     vocabulary: Tensor | None = None,
-) -> Worth:
+) -> DraftLoss:
     """How far the drafter is from the target, in nats but for tvd and hybrid, which have shares in them.
 
     drafter_logits [.., Vd], target_logits [.., V]: any floating dtype, computed in float32 at least; gradients go to
@@ -52,27 +52,27 @@ def divergence(
     said = _log_shares(drafter_logits)
     with torch.no_grad():  # what the target excludes is finite, and still nothing: 0 times infinity would not be
         meant = _log_shares(target_logits).clamp_(min=torch.finfo(torch.float32).min)
-    places = None if vocabulary is None else places_of(vocabulary.to(said.device), meant.shape[-1])
+    places = None if vocabulary is None else draft_token_index(vocabulary.to(said.device), meant.shape[-1])
     counted = torch.ones_like(tokens, dtype=torch.bool)
     if places is not None:
         counted = places[tokens if kind == "ce" else meant.max(-1).indices] >= 0
     with torch.no_grad():
         accepted = torch.minimum(_kept(meant, vocabulary), said).exp().sum(-1)
     if kind == "ce":
-        loss = -log_chance(said, tokens, places)
+        loss = -token_log_probs(said, tokens, places)
     else:
         whole = _kept(_hardened(meant, hard), vocabulary)
         loss = _distance(kind, said, whole, whole if vocabulary is None else _log_shares(whole), beta)
-    return Worth(loss.masked_fill(~counted, 0.0), accepted, counted)
+    return DraftLoss(loss.masked_fill(~counted, 0.0), accepted, counted)
 
 
-def log_chance(said: Tensor, tokens: Tensor, places: Tensor | None) -> Tensor:
+def token_log_probs(said: Tensor, tokens: Tensor, places: Tensor | None) -> Tensor:
     """log q [.., Vd] at the target's tokens [..]; the drafter's first token stands in for those it does not have."""
     own = tokens if places is None else places[tokens].clamp(min=0)
     return said.gather(-1, own[..., None])[..., 0]
 
 
-def places_of(vocabulary: Tensor, size: int) -> Tensor:
+def draft_token_index(vocabulary: Tensor, size: int) -> Tensor:
     """Where each of the target's tokens stands in the drafter's vocabulary [Vd]: int64 [size], -1 for nowhere."""
     places = torch.full((size,), -1, dtype=torch.int64, device=vocabulary.device)
     places[vocabulary] = torch.arange(len(vocabulary), device=vocabulary.device)

@@ -13,16 +13,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from speccompile.drafters.learning import Learner, Seen, guessed
+from speccompile.drafters.trainable import TeacherBatch, TrainableDrafter, has_label
 from speccompile.plan.training_plan import LossPlan
-from speccompile.train.losses import Worth, divergence, log_chance, places_of
-from speccompile.train.pieces import Summed, piece_of, summed
+from speccompile.train.chunked_loss import Summed, chunk_rows, chunked_loss
+from speccompile.train.losses import DraftLoss, divergence, draft_token_index, token_log_probs
 
 DPACE_FLOOR = 0.5  # alpha of D-PACE: a draft counts at least so much of the one before it
 
 
 @dataclass(frozen=True)
-class Weighed:
+class WeightedLoss:
     """total: the sum of the weighted losses, a scalar with a graph; weight: the sum of their weights, without one.
     shown: name -> (sum, count) of what curves show, scalars, which add up over parts and processes as well: `loss/D`,
     `accepted/D` (the probability with which sampling takes the draft) and `right/D` (whether it is the target's own
@@ -59,14 +59,14 @@ class Objective:
         """depth: drafts behind one another. A draft that does not depend on its depth is learnt once, at the first."""
         self.plan, self.depth = plan, depth
 
-    def __call__(self, learner: Learner, seen: Seen, seed: int, step: int) -> Weighed:
+    def __call__(self, learner: TrainableDrafter, seen: TeacherBatch, seed: int, step: int) -> WeightedLoss:
         """Of the texts of a part of step `step`. Where not all places are anchors, seed and step draw them."""
         whole = learner.every or learner.even
         anchors, chosen = _all_anchors(seen) if whole else drawn_anchors(seen, self.plan.anchors, seed, step)
         depth = 1 if learner.even else self.depth
         drafted, drafts = learner(seen, anchors, depth), _drafts(seen, anchors, chosen, depth)
         vocabulary = None if learner.vocabulary is None else learner.vocabulary.to(seen.tokens.device)
-        places = None if vocabulary is None else places_of(vocabulary, seen.logits.shape[-1])
+        places = None if vocabulary is None else draft_token_index(vocabulary, seen.logits.shape[-1])
         weights = self._weights(drafted, drafts, places)
         total = weight = seen.logits.new_zeros(())
         shown: dict[str, tuple[Tensor, Tensor]] = {}
@@ -79,10 +79,10 @@ class Objective:
         more = learner.own_loss(seen, anchors, drafted, accepted)
         if more is not None:
             total = total + (torch.where(drafts.counted, more, 0.0) * weights).sum()
-        return Weighed(total, weight, shown)
+        return WeightedLoss(total, weight, shown)
 
     def _at_depth(
-        self, at: int, logits: Tensor, seen: Seen, drafts: _Drafts, weights: Tensor, vocabulary: Tensor | None
+        self, at: int, logits: Tensor, seen: TeacherBatch, drafts: _Drafts, weights: Tensor, vocabulary: Tensor | None
     ) -> _AtDepth:
         counted, plan = drafts.counted[..., at], self.plan
         rows, share = counted.flatten().nonzero()[:, 0], weights[..., at][counted]
@@ -90,14 +90,14 @@ class Objective:
         before = texts * seen.tokens.shape[1] + drafts.places[..., at][counted] - 1
         target, best = seen.logits.flatten(0, 1), torch.empty_like(before)
 
-        def judge(own: Tensor, piece: slice) -> Worth:
+        def judge(own: Tensor, piece: slice) -> DraftLoss:
             wanted = target[before[piece]]
             best[piece] = wanted.max(-1).indices
             return divergence(
                 plan.kind, own, wanted, tokens[piece], beta=plan.beta, hard=plan.hard, vocabulary=vocabulary
             )
 
-        found = summed(logits.flatten(0, 1), rows, share, judge)
+        found = chunked_loss(logits.flatten(0, 1), rows, share, judge)
         right = (found.best if vocabulary is None else vocabulary[found.best]) == best
         accepted = torch.zeros_like(weights[..., at]).masked_scatter(counted, found.accepted)
         return _AtDepth(found.total, (found.counted * share).sum(), accepted, _shown(at + 1, found, right))
@@ -122,7 +122,7 @@ def dpace(chances: Tensor, counted: Tensor) -> Tensor:
     return runs.flip(-1).cumsum(-1).flip(-1) * counted
 
 
-def drawn_anchors(seen: Seen, count: int, seed: int, step: int) -> tuple[Tensor, Tensor]:
+def drawn_anchors(seen: TeacherBatch, count: int, seed: int, step: int) -> tuple[Tensor, Tensor]:
     """`count` different places of each text behind which something is learnt, ascending: int64 [B, A]; A is smaller
     where no text has so many. A text that has fewer repeats one: bool [B, A] says which ones count.
 
@@ -130,7 +130,7 @@ def drawn_anchors(seen: Seen, count: int, seed: int, step: int) -> tuple[Tensor,
     """
     found = []
     for tokens, real, learnt in zip(
-        *(each.cpu().numpy() for each in (seen.tokens, seen.real, seen.learnt)), strict=True
+        *(each.cpu().numpy() for each in (seen.tokens, seen.attention_mask, seen.loss_mask)), strict=True
     ):
         places = 1 + np.flatnonzero((learnt & real)[2:])
         random = np.random.default_rng((seed, step, zlib.crc32(tokens[real].tobytes())))
@@ -142,18 +142,18 @@ def drawn_anchors(seen: Seen, count: int, seed: int, step: int) -> tuple[Tensor,
     return anchors, torch.arange(widest, device=anchors.device) < counts[:, None]
 
 
-def _all_anchors(seen: Seen) -> tuple[Tensor, Tensor]:
+def _all_anchors(seen: TeacherBatch) -> tuple[Tensor, Tensor]:
     """Every place that has one behind it; which ones count is said by what is learnt."""
     batch, length = seen.tokens.shape
     anchors = torch.arange(1, max(2, length - 1), device=seen.tokens.device).expand(batch, -1)
     return anchors, torch.ones_like(anchors, dtype=torch.bool)
 
 
-def _drafts(seen: Seen, anchors: Tensor, chosen: Tensor, depth: int) -> _Drafts:
+def _drafts(seen: TeacherBatch, anchors: Tensor, chosen: Tensor, depth: int) -> _Drafts:
     beyond = anchors[..., None] + torch.arange(1, depth + 1, device=anchors.device)
     places = beyond.clamp(max=seen.tokens.shape[1] - 1)
     tokens = seen.tokens.gather(1, places.flatten(1)).view_as(places)
-    return _Drafts(places, tokens, guessed(seen, beyond) & chosen[..., None])
+    return _Drafts(places, tokens, has_label(seen, beyond) & chosen[..., None])
 
 
 def _chances(drafted: list[Tensor], tokens: Tensor, places: Tensor | None) -> Tensor:
@@ -161,8 +161,8 @@ def _chances(drafted: list[Tensor], tokens: Tensor, places: Tensor | None) -> Te
     found = []
     for at, logits in enumerate(drafted):
         wanted = tokens[..., at]
-        sums = [each.float().logsumexp(-1) for each in logits.flatten(0, 1).split(piece_of(logits))]
-        chance = (log_chance(logits, wanted, places).float() - torch.cat(sums).view_as(wanted)).exp()
+        sums = [each.float().logsumexp(-1) for each in logits.flatten(0, 1).split(chunk_rows(logits))]
+        chance = (token_log_probs(logits, wanted, places).float() - torch.cat(sums).view_as(wanted)).exp()
         found.append(chance if places is None else chance.masked_fill(places[wanted] < 0, 0.0))
     return torch.stack(found, -1)
 

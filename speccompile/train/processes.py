@@ -22,7 +22,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from speccompile.compiler.step.layers import find_layers
-from speccompile.compiler.step.replaced import replaced
+from speccompile.compiler.step.monkeypatch import patched_attribute
 from speccompile.compiler.weights.tensor import with_numbers
 from speccompile.errors import EngineError, SpeccompileError, UnsupportedModelError, UsageError
 
@@ -63,7 +63,7 @@ class Processes:
         self._shares_weights = kind == "FSDP"
         self._target: list[FSDPModule] = []
         if self.count > 1:
-            atexit.register(_leave)
+            atexit.register(_shutdown)
 
     @property
     def is_first(self) -> bool:
@@ -74,7 +74,7 @@ class Processes:
         of every layer, and gathers one layer at a time while the target reads."""
         if self._shares_weights:
             mesh = init_device_mesh(self.device.type, (self.count,))
-            for layer in _apart(model):
+            for layer in _shardable_layers(model):
                 with_numbers(layer).to(self.device)
                 self._target.append(fully_shard(layer, mesh=mesh, reshard_after_forward=True))
         return with_numbers(model).to(self.device)
@@ -84,7 +84,7 @@ class Processes:
         prepared: nn.Module = self._accelerator.prepare(model, *optimizers)[0]
         return prepared
 
-    def alone(self, model: nn.Module) -> AbstractContextManager[Any]:
+    def no_sync(self, model: nn.Module) -> AbstractContextManager[Any]:
         """In which gradients stay in this process."""
         return self._accelerator.no_sync(model) if self.count > 1 else nullcontext()
 
@@ -92,17 +92,17 @@ class Processes:
         """Scale gradients down to `norm`, if theirs is higher. Returns theirs, that of all processes."""
         return float(whole_tensor(self._accelerator.clip_grad_norm_(parameters, norm)))
 
-    def summed(self, values: Tensor) -> Tensor:
+    def all_reduce_sum(self, values: Tensor) -> Tensor:
         """Added up over all processes, in every one."""
         return self._accelerator.reduce(values, "sum")
 
-    def gathered(self, value: Any) -> list[Any]:
+    def all_gather(self, value: Any) -> list[Any]:
         """One of every process, in their order, in every one."""
         from accelerate.utils import gather_object
 
         return gather_object([value]) if self.count > 1 else [value]
 
-    def of_first(self, *values: float) -> list[float]:
+    def broadcast(self, *values: float) -> list[float]:
         """The first process's numbers, in every one: clocks differ."""
         if self.count == 1:
             return list(values)
@@ -111,7 +111,7 @@ class Processes:
         given = torch.tensor(values, dtype=torch.float64, device=self.device)
         return broadcast(given, from_process=0).tolist()
 
-    def at_first(self, work: Callable[[], Any]) -> Any:
+    def run_on_main(self, work: Callable[[], Any]) -> Any:
         """What the first process's work returns, in every one; its SpeccompileError is raised in every one."""
         if self.count == 1:
             return work()
@@ -129,7 +129,7 @@ class Processes:
         return result
 
     @contextmanager
-    def whole(self, model: nn.Module) -> Iterator[None]:
+    def full_parameters(self, model: nn.Module) -> Iterator[None]:
         """In which every process has all of the weights, as plain tensors, also in state_dict(), and all of the
         target's: one may use them while the others wait."""
         shards = [module for module in model.modules() if isinstance(module, FSDPModule)]
@@ -139,7 +139,7 @@ class Processes:
                 shard.unshard()
                 stack.callback(shard.reshard)
             for module in model.modules() if shards else ():  # hooks that would take the weights apart before that
-                stack.enter_context(replaced(module, "_state_dict_pre_hooks", OrderedDict()))
+                stack.enter_context(patched_attribute(module, "_state_dict_pre_hooks", OrderedDict()))
             yield
 
     @contextmanager
@@ -156,7 +156,7 @@ class Processes:
                 layer.reshard()
 
 
-def _apart(model: nn.Module) -> list[nn.Module]:
+def _shardable_layers(model: nn.Module) -> list[nn.Module]:
     """The layers that share no weight with any other part of the model; none where they stand in no list."""
     try:
         layers = find_layers(model)
@@ -166,7 +166,7 @@ def _apart(model: nn.Module) -> list[nn.Module]:
     return [layer for layer in layers if all(uses[id(weight)] == 1 for weight in layer.parameters())]
 
 
-def _leave() -> None:
+def _shutdown() -> None:
     """Before Python ends. A thread of gloo lets go of the last tensors that it sent, which takes the interpreter, some
     time after they arrived: one that came too late for that would end the process by SIGABRT."""
     if torch.distributed.is_initialized():

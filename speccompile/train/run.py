@@ -15,30 +15,30 @@ from torch import nn
 from transformers import AutoTokenizer
 
 from speccompile.compiler.models.load import load_model, quiet_transformers
-from speccompile.drafters.learning import Learner, Seen
+from speccompile.drafters.trainable import TeacherBatch, TrainableDrafter
 from speccompile.plan.training_plan import GIVEN, TrainingPlan
-from speccompile.progress import LOGGER, quiet, step
+from speccompile.progress import LOGGER, log_step, quiet
 from speccompile.recipe import Recipe
 from speccompile.train.answers import Prompt, make_answers
 from speccompile.train.answers.store import account
-from speccompile.train.begin import begin_folder
 from speccompile.train.checkpoints import check_same, load_learner, read_state
-from speccompile.train.col_bt import remaining
-from speccompile.train.contexts import is_drafters, own_texts
-from speccompile.train.curves import CURVES, Curves, read_curves
-from speccompile.train.data.corpus import Batch, Corpus
-from speccompile.train.data.features import KeptTeacher, write_features
-from speccompile.train.data.kept import about
+from speccompile.train.col_bt import unsolved_texts
+from speccompile.train.curves import CURVES, MetricsLog, read_curves
+from speccompile.train.data.corpus import Batch, Dataset
+from speccompile.train.data.data_cache import about
+from speccompile.train.data.features import CachedFeatureTeacher, write_features
 from speccompile.train.data.prepare import check_sides, prepare, prepare_prompts
-from speccompile.train.data.shown import show_sample
+from speccompile.train.data.print_sample import print_sample
 from speccompile.train.evaluate.checkpoint import Checkpoint
-from speccompile.train.judge import Judge
-from speccompile.train.leave import put
-from speccompile.train.loop import Judged, Judging, Saving, Trained, train
-from speccompile.train.objective import Objective, Weighed
+from speccompile.train.evaluator import Evaluator
+from speccompile.train.export import export_drafter
+from speccompile.train.initial_drafter import initial_drafter_folder
+from speccompile.train.loop import EvaluationResult, EvaluationSchedule, Saving, Trained, train
+from speccompile.train.objective import Objective, WeightedLoss
+from speccompile.train.on_policy import is_on_policy_step, sample_on_policy
 from speccompile.train.processes import Processes
 from speccompile.train.teacher import Teacher
-from speccompile.train.work import ANSWERS, CHECKPOINTS, DATA, JUDGED, identity, open_work, writing
+from speccompile.train.work import ANSWERS, CHECKPOINTS, DATA, JUDGED, disk_errors, open_work, run_key
 
 
 @dataclass(frozen=True)
@@ -93,21 +93,21 @@ def run_training(
     if not processes.is_first:
         LOGGER.setLevel(logging.WARNING)  # the first speaks
     if not restart:
-        processes.at_first(lambda: _check_same(plan))
-    processes.at_first(lambda: open_work(plan, restart=restart))
+        processes.run_on_main(lambda: _check_same(plan))
+    processes.run_on_main(lambda: open_work(plan, restart=restart))
     tokenizer = _tokenizer(plan)
     learnt, held_out, answers = _data(plan, tokenizer, processes)
     if processes.is_first:
-        LOGGER.info("%s", show_sample(learnt, tokenizer))
+        LOGGER.info("%s", print_sample(learnt, tokenizer))
     model = processes.put_target(load_model(plan.target.folder, plan.max_length))
     if plan.loss.drop is not None:
         first = source.checkpoint(plan, Path(plan.loss.drop)).learner(1, model)
-        learnt = remaining(learnt, first.to(processes.device), plan.loss.drop)
-    begun = processes.at_first(lambda: begin_folder(plan, model, learnt))
-    run = _Run(plan, source, processes, model, learnt, held_out, begun)
+        learnt = unsolved_texts(learnt, first.to(processes.device), plan.loss.drop)
+    begun = processes.run_on_main(lambda: initial_drafter_folder(plan, model, learnt))
+    run = _TrainingRun(plan, source, processes, model, learnt, held_out, begun)
     trained = run.train(tensorboard=tensorboard)
     found: list[Report] = []
-    processes.at_first(lambda: found.append(run.leave(trained, answers)))
+    processes.run_on_main(lambda: found.append(run.leave(trained, answers)))
     return found[0] if found else None
 
 
@@ -116,7 +116,7 @@ def _check_same(plan: TrainingPlan) -> None:
     one's. Whether the data are the same is known when they are read."""
     for last in sorted((plan.work / CHECKPOINTS).glob("step-*"))[-1:]:
         found = read_state(last).plan
-        check_same(found, identity(plan, found["data"]), last)
+        check_same(found, run_key(plan, found["data"]), last)
 
 
 def _tokenizer(plan: TrainingPlan) -> Any:
@@ -129,16 +129,16 @@ def _tokenizer(plan: TrainingPlan) -> Any:
     return tokenizer
 
 
-def _data(plan: TrainingPlan, tokenizer: Any, processes: Processes) -> tuple[Corpus, Corpus, dict[str, int]]:
+def _data(plan: TrainingPlan, tokenizer: Any, processes: Processes) -> tuple[Dataset, Dataset, dict[str, int]]:
     """What is learnt from, what is held out, and the account of the answers. The first process makes them."""
     answers, folder = None, plan.work / DATA
     counts: dict[str, int] = {}
     if plan.data.answers != GIVEN:
-        answers = processes.at_first(lambda: _answers(plan, tokenizer, folder))
+        answers = processes.run_on_main(lambda: _answers(plan, tokenizer, folder))
         counts = dict(account(answers))
         counts = {"given": sum(counts.values()), **counts}
-    found: list[tuple[Corpus, Corpus]] = []
-    processes.at_first(lambda: found.append(prepare(plan, tokenizer, folder, answers)))
+    found: list[tuple[Dataset, Dataset]] = []
+    processes.run_on_main(lambda: found.append(prepare(plan, tokenizer, folder, answers)))
     learnt, held_out = found[0] if found else prepare(plan, tokenizer, folder, answers)
     return learnt, held_out, counts
 
@@ -152,12 +152,12 @@ def _answers(plan: TrainingPlan, tokenizer: Any, folder: Path) -> Path:
     return make_answers(plan, asked, plan.work / ANSWERS)
 
 
-class _Run:
+class _TrainingRun:
     """One training: what learns, what it learns from, and who judges it."""
 
     def __init__(
-        self, plan: TrainingPlan, source: Source, processes: Processes, model: nn.Module, learnt: Corpus,
-        held_out: Corpus, begun: Path,
+        self, plan: TrainingPlan, source: Source, processes: Processes, model: nn.Module, learnt: Dataset,
+        held_out: Dataset, begun: Path,
     ) -> None:  # fmt: skip
         self.plan, self.source, self.processes, self.model = plan, source, processes, model
         self.corpus, self.held_out, self.begun = learnt, held_out, begun
@@ -165,14 +165,14 @@ class _Run:
         self.teacher = Teacher(model, self.learner.taps)
         self.kept = self._kept(learnt)
         self.objective = Objective(plan.loss, self.learner.depth)
-        self.judging, self.began = Judge(plan, model, held_out), time.perf_counter()
+        self.judging, self.began = Evaluator(plan, model, held_out), time.perf_counter()
 
-    def _learner(self) -> Learner:
+    def _learner(self) -> TrainableDrafter:
         """With the weights that it begins with, where this process computes."""
         found = self.source.checkpoint(self.plan, self.begun).learner(self.plan.depth, self.model)
         return found.to(self.processes.device)
 
-    def _kept(self, corpus: Corpus) -> KeptTeacher | None:
+    def _kept(self, corpus: Dataset) -> CachedFeatureTeacher | None:
         """What was written of the target's features, where the recipe wants them on the disk."""
         if self.plan.data.features != "disk":
             return None
@@ -180,18 +180,18 @@ class _Run:
         rank, count = self.processes.rank, self.processes.count
         with self.processes.whole_target():
             written = write_features(self.plan, self.model, corpus, folder, "features", rank, count)
-            self.processes.gathered(None)  # all have written theirs
-        return KeptTeacher(self.plan, self.model, corpus, written)
+            self.processes.all_gather(None)  # all have written theirs
+        return CachedFeatureTeacher(self.plan, self.model, corpus, written)
 
     def train(self, *, tensorboard: bool) -> Trained:
         plan = self.plan
-        saving = Saving(plan.work / CHECKPOINTS, plan.save_every, plan.keep, identity(plan, self.corpus.key))
+        saving = Saving(plan.work / CHECKPOINTS, plan.save_every, plan.keep, run_key(plan, self.corpus.key))
         curves = None
         if self.processes.is_first:
-            curves = Curves(plan.work, f"{plan.name}: {plan.kind}", tensorboard=tensorboard)
+            curves = MetricsLog(plan.work, f"{plan.name}: {plan.kind}", tensorboard=tensorboard)
         return train(
             self.processes, self.learner, self.weigh, plan.schedule, saving,
-            seed=plan.seed, judging=Judging(self.judge, plan.evaluate.every, first=plan.begin is not None),
+            seed=plan.seed, judging=EvaluationSchedule(self.judge, plan.evaluate.every, first=plan.begin is not None),
             samples=self.samples, curves=curves,
         )  # fmt: skip
 
@@ -202,28 +202,30 @@ class _Run:
     def _batch(self, step: int, part: int, parts: int) -> Batch:
         return self.corpus.batch(self.plan.seed, step, self.plan.schedule.batch_size, part, parts)
 
-    def weigh(self, step: int, part: int, parts: int) -> Weighed:
+    def weigh(self, step: int, part: int, parts: int) -> WeightedLoss:
         """What a part of a step's batch adds to the loss."""
         return self.objective(self.learner, self._seen(self._batch(step, part, parts), step), self.plan.seed, step)
 
-    def _seen(self, batch: Batch, step: int) -> Seen:
+    def _seen(self, batch: Batch, step: int) -> TeacherBatch:
         """What the target makes of texts: the data's, or the drafter's own behind their prompts."""
         device = self.processes.device
-        batch = Batch(batch.tokens.to(device), batch.real.to(device), batch.learnt.to(device), batch.samples)
-        texts = batch.tokens, batch.real, batch.learnt
-        if is_drafters(self.plan.loss, self.plan.seed, step):
+        batch = Batch(
+            batch.tokens.to(device), batch.attention_mask.to(device), batch.loss_mask.to(device), batch.samples
+        )
+        texts = batch.tokens, batch.attention_mask, batch.loss_mask
+        if is_on_policy_step(self.plan.loss, self.plan.seed, step):
             ends = self.plan.target.facts.eos_token_ids
-            return self.teacher.read(*own_texts(self.learner, *texts, ends, self.plan.seed, step))
-        return self.teacher.read(*texts) if self.kept is None else self.kept.read(batch)
+            return self.teacher.forward(*sample_on_policy(self.learner, *texts, ends, self.plan.seed, step))
+        return self.teacher.forward(*texts) if self.kept is None else self.kept.read(batch)
 
-    def judge(self, number: int) -> Judged:
+    def judge(self, number: int) -> EvaluationResult:
         """What the learner, as it would be left after so many steps, accepts."""
         folder = self.plan.work / JUDGED / f"step-{number}"
         shutil.rmtree(folder.parent, ignore_errors=True)
         try:
-            with writing(folder.parent):
+            with disk_errors(folder.parent):
                 self.learner.save(folder, getattr(torch, self.plan.dtype))
-            with step(f"judging step {number}"), quiet():  # a build has much to say
+            with log_step(f"judging step {number}"), quiet():  # a build has much to say
                 seconds = time.perf_counter() - self.began
                 return self.judging.judge(self.source.checkpoint(self.plan, folder), number, seconds)
         finally:
@@ -255,7 +257,7 @@ class _Run:
         said = report.to_json() | {"target": plan.target.reference, "loss": asdict(plan.loss)}
         for name in ("recipe", "output", "curves"):  # of this machine
             del said[name]
-        put(plan, learner, said | {"schedule": asdict(plan.schedule), "evaluation": best})
+        export_drafter(plan, learner, said | {"schedule": asdict(plan.schedule), "evaluation": best})
         return report
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from speccompile.compiler.step.taps import Taps
-from speccompile.drafters.learning import Seen
+from speccompile.drafters.trainable import TeacherBatch
 
 
 class Teacher:
@@ -17,9 +17,9 @@ class Teacher:
         self.model, self.taps = model.eval().requires_grad_(False), Taps(model, taps)
 
     @torch.no_grad()
-    def read(self, tokens: Tensor, real: Tensor, learnt: Tensor) -> Seen:
+    def forward(self, tokens: Tensor, real: Tensor, learnt: Tensor) -> TeacherBatch:
         """tokens int64 [B, T]; real, learnt bool [B, T], as in `Seen`."""
         with self.taps.open():
             logits = self.model(tokens, attention_mask=real.long(), use_cache=False).logits
         features = self.taps.features() if self.taps.names else logits.new_zeros((*tokens.shape, 0))
-        return Seen(tokens, real, learnt, features.float(), logits.float())
+        return TeacherBatch(tokens, real, learnt, features.float(), logits.float())

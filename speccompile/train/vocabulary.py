@@ -17,7 +17,7 @@ def count_learnt(texts: Iterable[tuple[np.ndarray, np.ndarray]], size: int) -> T
     return torch.from_numpy(counts)
 
 
-def kept_tokens(counts: Tensor, size: int, special: Sequence[int] = ()) -> Tensor:
+def select_tokens(counts: Tensor, size: int, special: Sequence[int] = ()) -> Tensor:
     """The `size` tokens with the highest counts, int64 [V]: int64 [size], ascending.
 
     Of equal counts the lowest ids are kept, so that where too few tokens occur the rest is filled with the lowest of
@@ -44,6 +44,6 @@ def maps(kept: Tensor, target_size: int) -> dict[str, Tensor]:
     return {"d2t": kept - torch.arange(len(kept)), "t2d": has}
 
 
-def covered(counts: Tensor, kept: Tensor) -> float:
+def coverage(counts: Tensor, kept: Tensor) -> float:
     """Share of the learnt tokens that the kept ones are, from 0 to 1: no draft can be right beyond it."""
     return float(counts[kept].sum() / counts.sum().clamp(min=1))

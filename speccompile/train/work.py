@@ -17,12 +17,12 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from speccompile.bundle.folders import write_whole
+from speccompile.bundle.folders import write_atomically
 from speccompile.bundle.manifest import canonical_json
 from speccompile.errors import TrainingError, UsageError
-from speccompile.machine.shortage import out_of_disk
+from speccompile.machine.resource_errors import is_disk_full
 from speccompile.plan.training_plan import TrainingPlan
-from speccompile.recipe.room import gigabytes
+from speccompile.recipe.resources import gigabytes
 from speccompile.recipe.training_output import STATE
 
 DATA, ANSWERS, BEGIN, CHECKPOINTS, JUDGED = "data", "answers", "begin", "checkpoints", "judged"
@@ -34,7 +34,7 @@ _SCORED = ("depth", "prompts", "max_new_tokens")
 """Of the evaluation: what a score depends on."""
 
 
-def check_begun(work: Path, *, resume: bool, restart: bool) -> None:
+def check_resume(work: Path, *, resume: bool, restart: bool) -> None:
     """Raises UsageError where the user must say whether a training goes on, and for nothing to go on with."""
     if resume and restart:
         raise UsageError("received --resume and --restart, expected one of the two", hint="leave one out")
@@ -59,16 +59,16 @@ def open_work(plan: TrainingPlan, *, restart: bool) -> None:
         for file in plan.work.glob("curves.*"):
             file.unlink()
     shutil.rmtree(plan.work / JUDGED, ignore_errors=True)
-    write_whole(plan.work / STATE, canonical_json(plan.to_json()))
+    write_atomically(plan.work / STATE, canonical_json(plan.to_json()))
 
 
 @contextmanager
-def writing(folder: Path) -> Iterator[None]:
+def disk_errors(folder: Path) -> Iterator[None]:
     """In which a disk that is full is a TrainingError, whichever library met it. folder: what is written."""
     try:
         yield
     except (OSError, SafetensorError) as error:
-        if not out_of_disk(error):
+        if not is_disk_full(error):
             raise
         raise TrainingError(
             f"{folder}: the disk is full: {gigabytes(shutil.disk_usage(folder.parent).free)} are free",
@@ -76,7 +76,7 @@ def writing(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def identity(plan: TrainingPlan, data: str) -> dict[str, Any]:
+def run_key(plan: TrainingPlan, data: str) -> dict[str, Any]:
     """What must be the same for a training to go on: all that decides what is learnt, but not for how long, and by what
     the best checkpoint is chosen, as scores of other rounds are no measure of its own.
 

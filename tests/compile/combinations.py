@@ -17,13 +17,13 @@ from blake3 import blake3
 from transformers import AutoConfig, PreTrainedModel
 
 from speccompile.compiler.build import build
-from speccompile.compiler.prove.repeats import Repeats
+from speccompile.compiler.prove.repeats import RepeatProposer
 from speccompile.compiler.step.layers import find_layers
-from speccompile.drafters import WEIGHTED
+from speccompile.drafters import KINDS_WITH_WEIGHTS
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.recipe.capabilities import DRAFTER_KEYS
-from speccompile.recipe.drafts import DRAFTS
-from speccompile.recipe.rules import METHOD
+from speccompile.recipe.combinations import COMBINATIONS
+from speccompile.recipe.verification import METHOD
 from tests.compile.tiny_bundles import noisy, save
 from tests.heads.every import HEADS
 from tests.suite import counting
@@ -118,11 +118,11 @@ class Combination:
         return BATCH_SIZE if self.decoding == "sampling" or self.pair else 1
 
     @property
-    def proposer(self) -> Repeats | None:
+    def proposer(self) -> RepeatProposer | None:
         """Where no graph drafts, somebody who does."""
         if self.drafter != "retrieval":
             return None
-        return Repeats(2, 2, True) if self.tree == "chain" else Repeats(5, 2, False)
+        return RepeatProposer(2, 2, True) if self.tree == "chain" else RepeatProposer(5, 2, False)
 
     @property
     def exact(self) -> bool:
@@ -161,14 +161,16 @@ class Combination:
 
     def tensorrt(self) -> dict[str, Any]:
         where = self.where
-        precision = {"target": where.precision} | ({"drafter": where.precision} if self.drafter in WEIGHTED else {})
+        precision = {"target": where.precision} | (
+            {"drafter": where.precision} if self.drafter in KINDS_WITH_WEIGHTS else {}
+        )
         return {"backend": "tensorrt_rtx", "compute_capability": where.capability, "precision": precision}
 
 
 def every() -> list[Combination]:
     """All that the table allows, each once."""
     dimensions = ("drafter", "tree", "sample", "decoding", "method")
-    words = dict.fromkeys(found for row in DRAFTS for found in product(*(row[name] for name in dimensions)))
+    words = dict.fromkeys(found for row in COMBINATIONS for found in product(*(row[name] for name in dimensions)))
     return [Combination(drafter, tree, sample == "true", *rest) for drafter, tree, sample, *rest in words]
 
 

@@ -6,7 +6,7 @@ from functools import cache
 
 import pytest
 
-from speccompile.cli import edge
+from speccompile.cli import exit_codes
 from speccompile.cli.main import group
 from speccompile.runtime.devices import onnxruntime
 from tests.compile import tiny_bundles
@@ -57,7 +57,7 @@ def cli(capsys) -> Callable[..., tuple[int, str, str]]:
 
     def run(*arguments: object) -> tuple[int, str, str]:
         capsys.readouterr()
-        code = edge.run(group, ["-q", *map(str, arguments)])
+        code = exit_codes.run(group, ["-q", *map(str, arguments)])
         return (code, *capsys.readouterr())
 
     return run

@@ -5,13 +5,13 @@ from pathlib import Path
 
 from transformers import PreTrainedModel
 
-from speccompile.compiler.build.parts import neutral_engine
+from speccompile.compiler.build.traced_graphs import neutral_engine
 from speccompile.compiler.lower.export import Exported, export_draft
 from speccompile.compiler.lower.files import neutral_file, write_neutral
 from speccompile.compiler.models.probe import probe
-from speccompile.compiler.prove import script as scripts
+from speccompile.compiler.prove import schedule as scripts
 from speccompile.compiler.prove.graphs import EAGER
-from speccompile.compiler.prove.script import Outputs, Script, drive, make_script
+from speccompile.compiler.prove.schedule import Outputs, Schedule, drive, make_script
 from speccompile.compiler.step.decoder import CacheShape, Decoder
 from speccompile.compiler.step.draft import Drafter
 from speccompile.contract import Graph
@@ -30,7 +30,7 @@ class Driven:
     """A drafter's graph, and what it gave for a script."""
 
     exported: Exported
-    script: Script
+    script: Schedule
     outputs: Outputs
 
     @property
@@ -38,8 +38,8 @@ class Driven:
         return self.exported.graph
 
     @property
-    def of_proof(self) -> scripts.Driven:
-        return scripts.Driven(self.graph, EAGER, self.script, self.outputs)
+    def of_proof(self) -> scripts.Recording:
+        return scripts.Recording(self.graph, EAGER, self.script, self.outputs)
 
     @property
     def weights(self) -> set[str]:

@@ -8,11 +8,11 @@ import torch
 from transformers import PretrainedConfig
 
 from speccompile.compiler.build import build
-from speccompile.compiler.build.modules import site_of
-from speccompile.compiler.prove.drafts import Fed, Teacher
+from speccompile.compiler.build.modules import drafter_context
+from speccompile.compiler.prove.drafts import DrafterInputs, ReferenceLogits
 from speccompile.compiler.step.draft import Accepted
 from speccompile.drafters import module_of
-from speccompile.drafters.site import Site
+from speccompile.drafters.context import DrafterContext
 from speccompile.recipe import Plan, load_recipe, make_plan
 from speccompile.runtime import Bundle
 from tests import zoo
@@ -48,7 +48,7 @@ def check_generation(plan: Plan, folder: Path) -> None:
 def check_rounds(plan: Plan, seed: int = 0) -> None:
     """Chains of drafts over random texts and features, rows of a batch with as many tokens each as they like, among
     them none: every draft is the best token of the reference after those before it."""
-    site, random = site_of(plan), np.random.default_rng(seed)
+    site, random = drafter_context(plan), np.random.default_rng(seed)
     reference, drafter = module_of(plan.drafter.kind, "reference"), module_of(plan.drafter.kind, "drafter").make(site)
     (teacher,) = reference.teachers(site)
     rows = [_Row(site, random) for _ in range(plan.batch_size)]
@@ -69,7 +69,7 @@ def check_rounds(plan: Plan, seed: int = 0) -> None:
     assert compared > len(WINDOWS)
 
 
-def _compare(teacher: Teacher, fed: Fed, drafts: list[int]) -> int:
+def _compare(teacher: ReferenceLogits, fed: DrafterInputs, drafts: list[int]) -> int:
     logits = teacher(fed, drafts[:-1])
     assert logits.shape[0] == len(drafts)
     assert drafts == logits.argmax(-1).tolist()
@@ -79,7 +79,7 @@ def _compare(teacher: Teacher, fed: Fed, drafts: list[int]) -> int:
 class _Row:
     """A text that grows: all but its last token are committed, with their features."""
 
-    def __init__(self, site: Site, random: np.random.Generator) -> None:
+    def __init__(self, site: DrafterContext, random: np.random.Generator) -> None:
         target, head = site.plan.target.facts, site.plan.drafter.head
         self.random, self.vocabulary = random, target.vocabulary_size
         self.width = len(head.taps) * head.hidden_size if head else 1
@@ -98,5 +98,5 @@ class _Row:
         given = (path, np.int64(n_path), np.int64(length), np.int64(0), features)
         return tuple(map(torch.as_tensor, given))
 
-    def fed(self) -> Fed:
-        return Fed(self.text, self.features, self.text[1:])
+    def fed(self) -> DrafterInputs:
+        return DrafterInputs(self.text, self.features, self.text[1:])

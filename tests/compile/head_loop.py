@@ -10,13 +10,13 @@ import numpy as np
 from transformers import AutoModelForCausalLM
 
 from speccompile.compiler.build import build
-from speccompile.compiler.build.modules import site_of
-from speccompile.compiler.prove.drafts import Fed, Teacher
+from speccompile.compiler.build.modules import drafter_context
+from speccompile.compiler.prove.drafts import DrafterInputs, ReferenceLogits
 from speccompile.compiler.prove.graphs import eager_taps
 from speccompile.drafters import module_of
 from speccompile.recipe import Plan
 from speccompile.runtime import Bundle
-from speccompile.runtime.generation import Row
+from speccompile.runtime.generation import SequenceState
 from tests import zoo
 
 
@@ -24,21 +24,21 @@ def check_loop(plan: Plan, folder: Path, prompt_length: int = 45, new_tokens: in
     """Build the plan, a greedy chain for one sequence, and compare the drafts of every round. Returns how many."""
     bundle = Bundle.open(build(plan, folder / "loop", prove=False), threads=1)
     target = AutoModelForCausalLM.from_pretrained(plan.target.folder, attn_implementation="eager").eval()
-    (teacher,) = module_of(plan.drafter.kind, "reference").teachers(site_of(plan))
+    (teacher,) = module_of(plan.drafter.kind, "reference").teachers(drafter_context(plan))
     prompt = np.random.default_rng(4).integers(3, zoo.VOCABULARY, prompt_length).tolist()
-    row, engine, compared = Row(prompt, new_tokens, plan.max_length, [], None), bundle._loop.rounds.engine, 0
+    row, engine, compared = SequenceState(prompt, new_tokens, plan.max_length, [], None), bundle._loop.rounds.engine, 0
     for _ in bundle._loop.generate([row], True):
-        if row.active:
-            window = engine.array("window", (plan.batch_size, plan.drafter.tokens + 1))[0].tolist()
+        if row.is_active:
+            window = engine.host_view("window", (plan.batch_size, plan.drafter.tokens + 1))[0].tolist()
             text = prompt + row.token_ids
             assert window[0] == text[-1]
             taps = plan.drafter.head.taps
             features = eager_taps(target, text[:-1], taps) if taps else None
-            compared += _compare(window[1:], Fed(text, features, text[1:]), teacher)
+            compared += _compare(window[1:], DrafterInputs(text, features, text[1:]), teacher)
     return compared
 
 
-def _compare(drafts: list[int], fed: Fed, teacher: Teacher) -> int:
+def _compare(drafts: list[int], fed: DrafterInputs, teacher: ReferenceLogits) -> int:
     """Every draft is the best token after those before it, or as good as that."""
     for place, (draft, logits) in enumerate(zip(drafts, teacher(fed, drafts[:-1]), strict=True)):
         best = int(logits.argmax())

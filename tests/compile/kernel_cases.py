@@ -100,7 +100,7 @@ def linear_int8(depth: int, columns: int, random: np.random.Generator, *, ends: 
         {
             "x": None,
             "numbers": layouts.packed_int8(lambda part: weight[:, part], depth, columns),
-            "scales": layouts.filled_columns(scales),
+            "scales": layouts.padded_columns(scales),
             "bias": no_bias(bias),
         },
         columns=columns,
@@ -126,7 +126,7 @@ def linear_int4(
             "numbers": layouts.packed_int4(lambda part: weight.codes[:, part], depth, columns, block),
             "scales": layouts.packed_blocks(weight.scales, np.dtype(np.float16)),
             "zero_points": layouts.packed_blocks(weight.zero_points, np.dtype(np.uint8)),
-            "factors": layouts.filled_columns(weight.factors),
+            "factors": layouts.padded_columns(weight.factors),
             "bias": no_bias(bias),
         },
         columns=columns,

@@ -9,7 +9,7 @@ import numpy as np
 
 from speccompile.bundle import open_bundle
 from speccompile.compiler.prove.feeds import SETTINGS
-from speccompile.contract import BATCH, COPIED, KEPT, Graph, Tensor, buffers
+from speccompile.contract import BATCH, NEXT_ROUND_INPUTS, PERSISTENT_PREFIX, Graph, Tensor, buffers
 from speccompile.runtime.devices.engine import Array
 from speccompile.runtime.devices.onnxruntime import OnnxRuntimeEngine
 from tests import zoo
@@ -59,8 +59,8 @@ class Rows:
         """Of a run; those of the batch that the run leaves are marked the first time."""
         scratch = tensor.role in ("link", "optional")
         sizes = widths | {BATCH: len(self.rows) if scratch else self.batch}
-        array = self.engine.array(tensor.buffer, tensor.concrete_shape(sizes))
-        is_by_row = tensor.shape and (tensor.by_row or self.batch == 1) and not is_shared(tensor.buffer)
+        array = self.engine.host_view(tensor.buffer, tensor.concrete_shape(sizes))
+        is_by_row = tensor.shape and (tensor.is_batched or self.batch == 1) and not is_shared(tensor.buffer)
         if scratch or not is_by_row:
             return array
         key = f"{tensor.buffer} {array.shape}"
@@ -104,7 +104,7 @@ class Rows:
 
 def is_shared(buffer: str) -> bool:
     """Whether it is a table of all rows together."""
-    return buffer.startswith(KEPT) and not buffer.endswith("window")
+    return buffer.startswith(PERSISTENT_PREFIX) and not buffer.endswith("window")
 
 
 def play(folder: Path, rows: range, first: int | None = None, windows: dict[int, list[Lines]] | None = None) -> Played:
@@ -167,7 +167,7 @@ def _read_states(run: Rows, played: Played, parts: range) -> None:
 
 def differing(one: Played, other: Played, row: int, *, verified_alone: bool) -> list[str]:
     """What of a row is not the same, bit for bit. verified_alone: without what is drafted."""
-    drafted = {*COPIED, *(KEPT + name for name in ("window",))} if verified_alone else set()
+    drafted = {*NEXT_ROUND_INPUTS, *(PERSISTENT_PREFIX + name for name in ("window",))} if verified_alone else set()
     pairs = [*zip(one.rounds[row], other.rounds[row], strict=True), (one.states[row], other.states[row])]
     found = []
     for step, (ours, theirs) in enumerate(pairs):

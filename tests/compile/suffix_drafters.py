@@ -3,28 +3,30 @@
 import torch
 
 from speccompile.compiler.step.draft import Accepted, Drafted
-from speccompile.compiler.step.draft.ring import Ring
-from speccompile.compiler.step.draft.votes import Policy
-from speccompile.drafters.suffix.drafter import Once, Repeated, Sizes, Suffix
+from speccompile.compiler.step.draft.ring import AnswerRing
+from speccompile.compiler.step.draft.votes import SuffixPolicy
+from speccompile.drafters.suffix.drafter import SingleVote, Sizes, Suffix, VotePerDraft
 from speccompile.tree import chain
 
 VOCABULARY, ROWS = 50, 96
-UNLIMITED = Policy(match=8, factor=0.0, offset=99.0, threshold=0.0)
+UNLIMITED = SuffixPolicy(match=8, factor=0.0, offset=99.0, threshold=0.0)
 
 
 def suffix_chain(
-    tokens: int, policy: Policy = UNLIMITED, batch: int = 1, rows: int = ROWS, lane: int = 0, again: bool = False
+    tokens: int, policy: SuffixPolicy = UNLIMITED, batch: int = 1, rows: int = ROWS, lane: int = 0, again: bool = False
 ) -> Suffix:
     """lane: of the ring, 0 for none."""
-    ring = Ring(batch, lane, rows, tokens + 1) if lane else None
-    draft = Repeated(policy, tokens) if again else Once(policy, tokens, tokens)
+    ring = AnswerRing(batch, lane, rows, tokens + 1) if lane else None
+    draft = VotePerDraft(policy, tokens) if again else SingleVote(policy, tokens, tokens)
     return Suffix(Sizes(batch, rows, VOCABULARY), draft, chain(tokens), tokens, ring)
 
 
-def suffix_tree(nodes: int, depth: int, policy: Policy, batch: int = 1, rows: int = ROWS, lane: int = 0) -> Suffix:
+def suffix_tree(
+    nodes: int, depth: int, policy: SuffixPolicy, batch: int = 1, rows: int = ROWS, lane: int = 0
+) -> Suffix:
     """As `suffix_chain`; policy says how many children a node may have."""
-    ring = Ring(batch, lane, rows, nodes + 1) if lane else None
-    return Suffix(Sizes(batch, rows, VOCABULARY), Once(policy, nodes, depth), None, nodes, ring)
+    ring = AnswerRing(batch, lane, rows, nodes + 1) if lane else None
+    return Suffix(Sizes(batch, rows, VOCABULARY), SingleVote(policy, nodes, depth), None, nodes, ring)
 
 
 def read(drafter: Suffix, text: list[int], states: list[torch.Tensor] | None = None) -> Drafted:

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from speccompile.compiler.lower.compose import STEP
 from speccompile.compiler.lower.signatures import draft_graph
-from speccompile.compiler.prove.drafts import Fed
-from speccompile.compiler.prove.script import Outputs, Script, windows
+from speccompile.compiler.prove.drafts import DrafterInputs
+from speccompile.compiler.prove.schedule import Outputs, Schedule, windows
 from speccompile.compiler.step.draft import Accepted, Drafted, Drafter, State
-from speccompile.compiler.step.draft.children import Best, Drawn, levels
+from speccompile.compiler.step.draft.children import GreedyChildren, SampledChildren, levels
 from speccompile.compiler.step.sampling import Settings
 from speccompile.contract import Graph
 from speccompile.tree import Tree
@@ -31,7 +31,7 @@ class TableDrafter(Drafter):
         return []
 
     def forward(self, accepted: Accepted, states: list[Tensor]) -> Drafted:
-        children = Drawn(accepted, self.candidates) if self.candidates else Best()
+        children = SampledChildren(accepted, self.candidates) if self.candidates else GreedyChildren()
         bonus = accepted.path.gather(1, accepted.n_path[:, None])
         drafts: list[Tensor] = []
         for level in levels(self.shape):
@@ -39,12 +39,12 @@ class TableDrafter(Drafter):
             drafts.append(children.choose(self.table[tokens], level, drafts))
         n_total = torch.where(accepted.n_path > 0, 1 + self.tokens, 1)
         drafted = Drafted(torch.cat([bonus, *drafts], 1), n_total, [])
-        if isinstance(children, Drawn):
+        if isinstance(children, SampledChildren):
             ids, probs = children.table(self.tokens)
             drafted = drafted._replace(ids=ids, probs=probs)
         return drafted
 
-    def teach(self, fed: Fed, drafts: list[int]) -> np.ndarray:
+    def teach(self, fed: DrafterInputs, drafts: list[int]) -> np.ndarray:
         """The logits after the bonus token and each draft, as a teacher gives them."""
         return self.table[[fed.known[-1], *drafts]].numpy()
 
@@ -56,7 +56,7 @@ def settings(batch: int, **changes: float) -> Settings:
     return Settings(**rows, history=torch.zeros(batch, 1, dtype=torch.int64))
 
 
-def run(drafter: TableDrafter, script: Script, *, fused: bool = False) -> tuple[Graph, Outputs]:
+def run(drafter: TableDrafter, script: Schedule, *, fused: bool = False) -> tuple[Graph, Outputs]:
     """The contract of the drafter's graph, and what it gives over a script, with no states behind the text.
 
     fused: as in a `step`, which accepts one draft more in every row, and whose bonus tokens are the text's plus one.

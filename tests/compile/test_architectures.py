@@ -23,7 +23,7 @@ from transformers import AutoModelForCausalLM, DynamicCache, PreTrainedModel
 from speccompile.bundle.manifest import EngineEntry
 from speccompile.compiler.lower.export import Exported, export_draft, export_verify
 from speccompile.compiler.lower.files import engine_file, neutral_file, write_lowered, write_neutral
-from speccompile.compiler.lower.forms import CPU
+from speccompile.compiler.lower.lowering_targets import CPU
 from speccompile.compiler.models.load import load_model
 from speccompile.compiler.models.probe import probe
 from speccompile.compiler.step.decoder import CacheShape
@@ -33,8 +33,8 @@ from speccompile.compiler.step.verify import Verify
 from speccompile.contract import BATCH, Graph
 from speccompile.errors import UnsupportedModelError
 from speccompile.runtime.devices.onnxruntime import OnnxRuntimeEngine
-from speccompile.runtime.generation import Row
-from speccompile.runtime.rounds.loop import Loop
+from speccompile.runtime.generation import SequenceState
+from speccompile.runtime.rounds.decode_loop import DecodeLoop
 from speccompile.tree import chain
 from tests import zoo
 from tests.compile.tiny_bundles import noisy
@@ -235,11 +235,11 @@ def test_loop_gives_the_tokens_and_drafts_of_generate(
     manifest = SimpleNamespace(graphs=row.graphs, tree="chain", sample=False, exact=True, **sizes)
     expected = greedy(row.target, prompt, new_tokens)
     for speculative in (True, False):
-        generation = Row(prompt, new_tokens, row.max_length, [], None)
-        for _ in Loop(engine, manifest).generate([generation], speculative):
-            if speculative and generation.active:
+        generation = SequenceState(prompt, new_tokens, row.max_length, [], None)
+        for _ in DecodeLoop(engine, manifest).generate([generation], speculative):
+            if speculative and generation.is_active:
                 drafts = greedy(row.drafter, prompt + generation.token_ids, DRAFTS)
-                assert engine.array("window", (1, DRAFTS + 1))[0].tolist() == [generation.token_ids[-1], *drafts]
+                assert engine.host_view("window", (1, DRAFTS + 1))[0].tolist() == [generation.token_ids[-1], *drafts]
         assert generation.token_ids == expected
 
 

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from speccompile.compiler.prove.lookups import Lookup as Found
 from speccompile.compiler.step.draft import Accepted, Drafted, Drafter
-from speccompile.compiler.step.draft.cascade import TEXT, Gate, Tail
+from speccompile.compiler.step.draft.cascade import TEXT, LookupGate, LookupTail
 from speccompile.compiler.step.draft.fixed import FixedDrafter
 from speccompile.compiler.step.draft.language import DecoderReader
 from speccompile.compiler.step.draft.lookup import Lookup
-from speccompile.compiler.step.draft.vertical import DraftedFor
+from speccompile.compiler.step.draft.vertical import VerticalCascade
 from speccompile.tree import chain, from_branching
 from tests import zoo
 from tests.compile.drafter_graphs import BATCH, ROWS, decoder, model
@@ -76,7 +76,7 @@ TEXTS = st.lists(st.integers(0, VOCABULARY - 1), min_size=2, max_size=24)
 def test_a_tail_continues_the_text_and_the_drafts(text, chunk, stops, draws):
     own, tail = 3, 2
     kind = Stopping if stops else lambda table, tokens, count: TableDrafter(table, chain(tokens), count)
-    drafter = Tail(kind(TABLE, own, 4 * draws), Lookup(chain(tail), NGRAM), TEXT_SHAPE, VOCABULARY)
+    drafter = LookupTail(kind(TABLE, own, 4 * draws), Lookup(chain(tail), NGRAM), TEXT_SHAPE, VOCABULARY)
     found = follow(drafter, text, chunk)
     count = text[-1] % (own + 1) if stops else own
     tokens = found.window[0].tolist()
@@ -109,7 +109,7 @@ def best_chain(token: int, count: int) -> list[int]:
 @given(text=TEXTS, chunk=st.integers(1, 9), match=st.integers(1, 3), copied=st.integers(1, 5), draws=st.booleans())
 def test_a_gate_lets_long_matches_through(text, chunk, match, copied, draws):
     own = TableDrafter(TABLE, chain(3), 4 * draws)
-    drafter = Gate(own, Lookup(chain(copied), NGRAM), match, TEXT_SHAPE, VOCABULARY)
+    drafter = LookupGate(own, Lookup(chain(copied), NGRAM), match, TEXT_SHAPE, VOCABULARY)
     found = follow(drafter, text, chunk)
     looked, matched = looked_up(text, NGRAM, copied)
     tokens, total = found.window[0].tolist(), int(found.n_total[0])
@@ -128,7 +128,7 @@ def test_a_gate_lets_long_matches_through(text, chunk, match, copied, draws):
 @given(text=TEXTS, match=st.integers(1, 3))
 def test_a_gate_fills_a_constant_tree(text, match):
     tree = from_branching([2, 1])
-    drafter = Gate(TableDrafter(TABLE, tree), Lookup(tree, NGRAM), match, TEXT_SHAPE, VOCABULARY)
+    drafter = LookupGate(TableDrafter(TABLE, tree), Lookup(tree, NGRAM), match, TEXT_SHAPE, VOCABULARY)
     found = follow(drafter, text, 4)
     _, matched = looked_up(text, NGRAM, 1)
     if matched >= match:
@@ -139,9 +139,9 @@ def test_a_gate_fills_a_constant_tree(text, match):
 
 
 def test_of_what_a_gate_and_a_tail_look_up_in_there_is_one_text():
-    inner = DraftedFor(repetitive_reader("llama"), 3, Lookup(chain(2), NGRAM), 2, TEXT_SHAPE)
-    tail = Tail(inner, Lookup(chain(2), NGRAM), TEXT_SHAPE, zoo.VOCABULARY)
-    both = Gate(tail, Lookup(chain(4), NGRAM), 2, TEXT_SHAPE, zoo.VOCABULARY)
+    inner = VerticalCascade(repetitive_reader("llama"), 3, Lookup(chain(2), NGRAM), 2, TEXT_SHAPE)
+    tail = LookupTail(inner, Lookup(chain(2), NGRAM), TEXT_SHAPE, zoo.VOCABULARY)
+    both = LookupGate(tail, Lookup(chain(4), NGRAM), 2, TEXT_SHAPE, zoo.VOCABULARY)
     assert [state.name for state in both.states()].count(TEXT) == 1
 
 
@@ -210,7 +210,9 @@ def states_of(drafter: Drafter) -> list[torch.Tensor]:
 @pytest.mark.parametrize(("name", "lenience"), [("llama", 1.0), ("mistral", 1.0), ("llama", 0.2)])
 def test_a_model_takes_of_what_was_looked_up_what_it_would_have_said(name, lenience):
     guesses, passes, tokens = 3, 3, 8
-    drafter = DraftedFor(repetitive_reader(name), tokens, Lookup(chain(guesses), NGRAM), passes, TEXT_SHAPE, lenience)
+    drafter = VerticalCascade(
+        repetitive_reader(name), tokens, Lookup(chain(guesses), NGRAM), passes, TEXT_SHAPE, lenience
+    )
     counts = set()
     for seed in range(6):
         random = np.random.default_rng(seed)
@@ -226,21 +228,21 @@ def test_a_model_takes_of_what_was_looked_up_what_it_would_have_said(name, lenie
 
 
 MAKERS: dict[str, Callable[[], Drafter]] = {
-    "tail": lambda: Tail(
+    "tail": lambda: LookupTail(
         FixedDrafter(repetitive_reader("llama"), chain(3)), Lookup(chain(2), NGRAM), TEXT_SHAPE, zoo.VOCABULARY
     ),
-    "tail, stops early": lambda: Tail(
+    "tail, stops early": lambda: LookupTail(
         FixedDrafter(repetitive_reader("llama"), chain(3), fallback=0.01),
         Lookup(chain(2), NGRAM), TEXT_SHAPE, zoo.VOCABULARY,
     ),
-    "gate": lambda: Gate(
+    "gate": lambda: LookupGate(
         FixedDrafter(repetitive_reader("llama"), chain(3)), Lookup(chain(5), NGRAM), 2, TEXT_SHAPE, zoo.VOCABULARY
     ),
-    "drafted for": lambda: DraftedFor(
+    "drafted for": lambda: VerticalCascade(
         repetitive_reader("llama"), 5, Lookup(chain(3), NGRAM), 2, TEXT_SHAPE
     ),
-    "drafted for, with a tail": lambda: Tail(
-        DraftedFor(repetitive_reader("llama"), 3, Lookup(chain(3), NGRAM), 2, TEXT_SHAPE),
+    "drafted for, with a tail": lambda: LookupTail(
+        VerticalCascade(repetitive_reader("llama"), 3, Lookup(chain(3), NGRAM), 2, TEXT_SHAPE),
         Lookup(chain(2), NGRAM), TEXT_SHAPE, zoo.VOCABULARY,
     ),
 }  # fmt: skip

@@ -4,7 +4,7 @@ import pytest
 
 from speccompile.compiler.models.probe import probe
 from speccompile.compiler.step.decoder import CacheShape
-from speccompile.compiler.step.draft.cascade import Gate, Tail, Wider
+from speccompile.compiler.step.draft.cascade import HostFillableDrafter, LookupGate, LookupTail
 from speccompile.compiler.step.draft.fixed import FixedDrafter
 from speccompile.compiler.step.draft.language import DecoderReader
 from speccompile.compiler.step.draft.lookup import Lookup
@@ -21,9 +21,9 @@ def drafter(request):
 
 
 @pytest.mark.parametrize(("wrap", "longest"), [
-    (lambda drafter, lookup: Tail(drafter, lookup, (1, 48), zoo.VOCABULARY), DRAFTS + ADDED),
-    (lambda drafter, lookup: Gate(drafter, lookup, 2, (1, 48), zoo.VOCABULARY), ADDED),
-    (lambda drafter, _: Wider(drafter, ADDED), ADDED),
+    (lambda drafter, lookup: LookupTail(drafter, lookup, (1, 48), zoo.VOCABULARY), DRAFTS + ADDED),
+    (lambda drafter, lookup: LookupGate(drafter, lookup, 2, (1, 48), zoo.VOCABULARY), ADDED),
+    (lambda drafter, _: HostFillableDrafter(drafter, ADDED), ADDED),
 ], ids=["then", "gate", "host"])  # fmt: skip
 def test_a_path_and_the_bonus_token_fit_into_what_is_read(drafter, wrap, longest):
     around = wrap(drafter, Lookup(chain(ADDED), 2))

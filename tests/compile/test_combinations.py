@@ -11,13 +11,13 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from speccompile.bundle import open_bundle
-from speccompile.bundle.patch import read_whole
+from speccompile.bundle.delta import read_delta
 from speccompile.compiler.prove import distribution
 from speccompile.compiler.prove.distribution import Request
 from speccompile.compiler.prove.processors import eager_reference
 from speccompile.measure.bench import make_report, measure
 from speccompile.runtime import Bundle, Generation
-from speccompile.runtime.options import Sampling
+from speccompile.runtime.options import SamplingParams
 from tests import zoo
 from tests.compile.combinations import (
     BATCH_SIZE,
@@ -170,7 +170,7 @@ def test_rounds_may_stop_drafting_and_begin_again_anywhere(opened, reference, mo
     bundle, n_drafts = opened(combination), set()
     bundle.reset()  # what other tests have taught it finds drafts in every round
     for wanted in PACES:
-        monkeypatch.setattr(bundle._loop.drafting, "pace", forced_pace(bundle, wanted))
+        monkeypatch.setattr(bundle._loop.drafting, "policy", forced_pace(bundle, wanted))
         generations = generate_all(bundle)
         assert tokens(generations) == reference(combination.where.architecture)
         n_drafts |= {count for one in generations for count in one.draft_lengths}
@@ -191,7 +191,9 @@ def test_drawn_drafts_leave_the_target_s_distribution(opened, target, combinatio
     bundle = opened(combination)
     drawn = [
         distribution.draw(bundle, REPEATED[:7], sampling, Request((sampling,), SAMPLES), seed=number * 1000)
-        for number, sampling in enumerate((Sampling(1.0, top_k=5), Sampling(1.4, top_p=0.6, repetition_penalty=1.2)))
+        for number, sampling in enumerate(
+            (SamplingParams(1.0, top_k=5), SamplingParams(1.4, top_p=0.6, repetition_penalty=1.2))
+        )
     ]
     rows = distribution.check(bundle.manifest, drawn, eager_reference(target(combination.where.architecture)))
     assert {row["token"] for row in rows} >= {"first", "first two"}
@@ -239,7 +241,7 @@ def test_approximate_methods_say_so_and_accept_more(opened, combination):
 def test_no_lenience_leaves_the_target_s_distribution(opened, target):
     """Also with drafts that are certain: they are then accepted by chance, not where they equal what was drawn."""
     combination = Combination("prompt_lookup", "chain", False, "sampling", "lenience")
-    bundle, sampling = opened(combination, lenience=1.0), Sampling(0.7, top_k=5)
+    bundle, sampling = opened(combination, lenience=1.0), SamplingParams(0.7, top_k=5)
     drawn = distribution.draw(bundle, REPEATED, sampling, Request((sampling,), SAMPLES), seed=0)
     manifest = replace(bundle.manifest, exact=True)
     distribution.check(manifest, [drawn], eager_reference(target(combination.where.architecture)))
@@ -256,4 +258,4 @@ def test_tensorrt_rtx_builds_it(workshop, combination):
         assert report["aliases"] == graph.aliases
         for kind, tensors in (("inputs", graph.inputs), ("outputs", graph.outputs)):
             assert {row["name"]: row["dtype"] for row in report[kind]} == {each.name: each.dtype for each in tensors}
-        assert len(read_whole(bundle.folder / entry.files[graph.name])) == report["bytes"]
+        assert len(read_delta(bundle.folder / entry.files[graph.name])) == report["bytes"]

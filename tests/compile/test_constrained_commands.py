@@ -6,7 +6,7 @@ import re
 import pytest
 
 from speccompile.runtime import Bundle
-from speccompile.serving.http.model import Model
+from speccompile.serving.http.model import ServedModel
 from tests.compile.tiny_bundles import CONSTRAINED, Built
 from tests.light.serve_example import serving
 from tests.native.two_commands import STEADY
@@ -56,8 +56,8 @@ def test_the_command_in_c_refuses_constraints_by_name(both, built, option):
 
 
 def test_a_server_answers_with_and_without_constraints(made):
-    model = Model("tiny")
-    model.begin(Bundle.open(made.path, threads=1))
+    model = ServedModel("tiny")
+    model.start(Bundle.open(made.path, threads=1))
     options = {"max_tokens": 20, "temperature": 0}
     with serving(model) as server:
         for more in [{}, {"temperature": 0.8, "seed": 5}] if len(ways(made)) > 1 else [{}]:

@@ -7,7 +7,7 @@ import pytest
 from speccompile.bundle.prompts import read_prompts
 from speccompile.compiler.build import build
 from speccompile.recipe import load_recipe, make_plan
-from speccompile.recipe.needs import needs_of
+from speccompile.recipe.resource_estimate import estimate_resources
 from speccompile.runtime import Bundle
 
 pytestmark = pytest.mark.builds(2)
@@ -35,7 +35,7 @@ def test_what_the_trained_heads_accept(tmp_path, way):
     assert plan.drafter.head.weight_bytes <= LARGEST
     folder = build(plan, tmp_path / "bundle", prove=False)
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    assert needs_of(plan).bundle == pytest.approx(size, rel=0.15)
+    assert estimate_resources(plan).bundle == pytest.approx(size, rel=0.15)
     bundle = Bundle.open(folder, threads=1)
     prompts = read_prompts(RECIPES / "demo" / "prompts.jsonl")
     runs = [bundle.generate(prompt, max_new_tokens=NEW_TOKENS, adaptive=False) for prompt in prompts]

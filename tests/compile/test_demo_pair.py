@@ -11,7 +11,7 @@ from speccompile.bundle.prompts import read_prompts
 from speccompile.compiler.build import build
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.runtime import Bundle
-from speccompile.runtime.text.text import Text
+from speccompile.runtime.text.tokenizer import Tokenizer
 
 pytestmark = pytest.mark.builds(2)
 
@@ -54,7 +54,7 @@ def expected() -> list[list[int]]:
 
 
 def token_ids() -> list[list[int]]:
-    text = Text(DEMO / "target/tokenizer.json")
+    text = Tokenizer(DEMO / "target/tokenizer.json")
     return [text.encode(str(prompt)) for prompt in read_prompts(DEMO / "prompts.jsonl")[:PROMPTS]]
 
 

@@ -22,12 +22,12 @@ from speccompile.compiler.prove import quality
 from speccompile.compiler.prove.feeds import make_input
 from speccompile.contract import Graph
 from speccompile.recipe import load_recipe, make_plan
-from speccompile.recipe.needs import needs_of
+from speccompile.recipe.resource_estimate import estimate_resources
 from speccompile.runtime import Bundle
 from speccompile.runtime.devices.engine import Engine
 from speccompile.runtime.devices.onnxruntime import OnnxRuntimeEngine
-from speccompile.runtime.devices.packed import weights_of
-from speccompile.runtime.text.text import Text
+from speccompile.runtime.devices.prepacked import weights_of
+from speccompile.runtime.text.tokenizer import Tokenizer
 from speccompile.tree import chain
 from tests.native.side_by_side import SideBySide
 
@@ -70,7 +70,7 @@ def test_an_engine_takes_what_the_plan_says(folder, word):
     (entry,) = (engine for engine in opened.manifest.engines if engine.name == word)
     files = {path for file in entry.files.values() for path in (folder / file, *weights_of(folder / file))}
     size = sum(path.stat().st_size for path in {*files, opened.path(TOKENIZER)})
-    assert needs_of(one).bundle == pytest.approx(size, rel=0.05)
+    assert estimate_resources(one).bundle == pytest.approx(size, rel=0.05)
 
 
 @pytest.fixture(scope="module", params=PRECISIONS)
@@ -81,7 +81,7 @@ def bundle(folder, request) -> Bundle:
 @cache
 def texts() -> list[list[int]]:
     """Held-out passages."""
-    text = Text(DEMO / "target/tokenizer.json")
+    text = Tokenizer(DEMO / "target/tokenizer.json")
     return [text.encode(str(passage)) for passage in read_prompts(DEMO / "held_out.jsonl")]
 
 
@@ -105,11 +105,11 @@ def next_logits(bundle: Bundle, length: int, window: Sequence[int], n_total: int
     """float32 [V] after the first token of a window behind `length` committed ones; behind it drafts and padding."""
     engine, width = bundle.engine, len(window)
     verify = engine.bind("verify", {"window": width, "logit_rows": width, "history": 1}, ("logits",))
-    engine.array("window", (BATCH, width))[:] = [window, window[::-1]]
+    engine.host_view("window", (BATCH, width))[:] = [window, window[::-1]]
     for name, value in (("n_given", 1), ("n_total", n_total), ("length", length)):
-        engine.array(name, (BATCH,))[:] = value
+        engine.host_view(name, (BATCH,))[:] = value
     verify()
-    return engine.array("logits", (BATCH, width, VOCABULARY))[0, 0].copy()
+    return engine.host_view("logits", (BATCH, width, VOCABULARY))[0, 0].copy()
 
 
 def test_logits_do_not_depend_on_the_width_of_the_window(bundle):
@@ -146,9 +146,9 @@ def read(bundle: Bundle, path: Sequence[int], n_path: int, length: int, catch_up
             shape = tensor.concrete_shape(widths)
             made = values.get(tensor.name)
             made = make_input(tensor, shape, 1, rows, chain(TOKENS)) if made is None else made
-            engine.array(tensor.buffer, shape)[:] = made
+            engine.host_view(tensor.buffer, shape)[:] = made
     run()
-    found = {t.name: engine.array(t.buffer, t.concrete_shape(widths))[0].copy() for t in draft.outputs}
+    found = {t.name: engine.host_view(t.buffer, t.concrete_shape(widths))[0].copy() for t in draft.outputs}
     return {name: value[:, : length + n_path] if value.ndim == 3 else value for name, value in found.items()}
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from speccompile.compiler.build import build, distribution_proof
 from speccompile.compiler.models.load import load_model
-from speccompile.compiler.prove import noise, seeds, tokens
+from speccompile.compiler.prove import seeds, tokens, tolerance
 from speccompile.compiler.prove.distribution import SETTINGS, Request, check, draw_all
 from speccompile.compiler.prove.filters import unfiltered
 from speccompile.compiler.prove.processors import eager_reference
@@ -139,7 +139,7 @@ def test_a_generation_that_ends_early_is_told(bundle):
 
 
 def test_near_ties_are_reported_and_bounded(bundle, monkeypatch):
-    monkeypatch.setitem(noise.NOISE, "float32", 10.0)
+    monkeypatch.setitem(tolerance.TOLERANCE, "float32", 10.0)
     case = sampled_case(bundle, 3)
     tie = seeds.check_equal(bundle, case)
     assert (tie["prompt"], tie["index"]) == (1, 3)

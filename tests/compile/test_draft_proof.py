@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from speccompile.compiler.prove.drafts import check_dynamic, check_tree
-from speccompile.compiler.prove.script import Driven, Script
+from speccompile.compiler.prove.schedule import Recording, Schedule
 from speccompile.contract import Graph
 from speccompile.errors import ProofError
 from speccompile.tree import chain, from_paths
@@ -17,7 +17,7 @@ from tests.compile.table_drafter import TableDrafter, best_nodes, run
 
 TABLE = torch.randn(9, 9, generator=torch.Generator().manual_seed(0))
 TREE = from_paths([[0], [1], [0, 0], [0, 1], [1, 0]])
-SCRIPT = Script([[3, 1, 4, 1, 5, 8, 2, 6], [2, 7, 1, 8, 2, 8, 1, 0]], [2, 1, 2, 1])
+SCRIPT = Schedule([[3, 1, 4, 1, 5, 8, 2, 6], [2, 7, 1, 8, 2, 8, 1, 0]], [2, 1, 2, 1])
 LONGEST = 32
 
 CERTAIN, DRAWN = TableDrafter(TABLE, TREE), TableDrafter(TABLE, TREE, 4)
@@ -26,7 +26,7 @@ DRAWN_GRAPH, DRAWN_RIGHT = run(DRAWN, SCRIPT)
 
 
 def check(outputs, drafter=CERTAIN, graph=GRAPH, script=SCRIPT, **more):
-    driven = Driven(graph, "a against b", script, outputs)
+    driven = Recording(graph, "a against b", script, outputs)
     return check_tree(driven, [drafter.teach], drafter.shape, LONGEST, **more)
 
 
@@ -53,7 +53,7 @@ def test_a_step_drafts_behind_the_path_that_it_made(drafter, values):
 def test_drafts_behind_the_longest_sequence_are_not_looked_at():
     wrong = deepcopy(RIGHT)
     wrong[3]["next_window"][0, 3:] = 0  # behind seven tokens and a draft
-    assert check_tree(Driven(GRAPH, "a against b", SCRIPT, wrong), [CERTAIN.teach], TREE, 8)["values"] > 0
+    assert check_tree(Recording(GRAPH, "a against b", SCRIPT, wrong), [CERTAIN.teach], TREE, 8)["values"] > 0
     with pytest.raises(ProofError):
         check(wrong)
 
@@ -172,7 +172,7 @@ def dynamic(change=None):
     if change is not None:
         change(outputs[3])
     graph = Graph("draft", (), ())
-    return check_dynamic(Driven(graph, "a against b", SCRIPT, outputs), CERTAIN.teach, DEPTH, TOP_K, LONGEST)
+    return check_dynamic(Recording(graph, "a against b", SCRIPT, outputs), CERTAIN.teach, DEPTH, TOP_K, LONGEST)
 
 
 def test_the_best_nodes_pass():

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import torch
 
-from speccompile.compiler.prove.drafts import Teacher, check_dynamic, check_tree, teacher
+from speccompile.compiler.prove.drafts import ReferenceLogits, check_dynamic, check_tree, teacher
 from speccompile.compiler.prove.graphs import EAGER, check_exact, module_drafts
 from speccompile.compiler.step.draft import Accepted, Drafter
 from speccompile.compiler.step.draft.dynamic import DynamicDrafter
 from speccompile.compiler.step.draft.fixed import FixedDrafter
 from speccompile.compiler.step.draft.language import DecoderReader
-from speccompile.compiler.step.draft.votes import Policy
+from speccompile.compiler.step.draft.votes import SuffixPolicy
 from speccompile.drafters.models.drafter import SeveralDrafters
 from speccompile.drafters.prompt_lookup.drafter import PromptLookup
 from speccompile.tree import chain, from_branching, from_paths
@@ -29,7 +29,7 @@ PAIR = from_branching([2, 1])
 DEPTH, TOP_K, NODES = 3, 3, 20
 """All but one of the nodes that are considered: the deepest would otherwise never be among the best."""
 FALLBACK = 0.08
-VOTES = Policy(match=5, factor=1.0, offset=2.0, threshold=0.1)
+VOTES = SuffixPolicy(match=5, factor=1.0, offset=2.0, threshold=0.1)
 
 MAKERS: dict[str, Callable[[], Drafter]] = {
     "chain": lambda: FixedDrafter(DecoderReader(decoder("llama")), CHAIN),
@@ -55,7 +55,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Driven]:
     return cache(lambda name: driven(MAKERS[name](), tmp_path_factory.mktemp("drafter")))
 
 
-def teach(name: str, seed: int = 0) -> Teacher:
+def teach(name: str, seed: int = 0) -> ReferenceLogits:
     return teacher(model(name, seed))
 
 
@@ -132,7 +132,7 @@ def round_of(drafter: Drafter, texts: list[list[int]], window: torch.Tensor, n_a
     """A round of decoding in which some drafts of a window were accepted: its own where it is a chain, else others."""
     paths, lengths = [], torch.tensor([len(text) - 1 for text in texts])
     for text, tokens, count in zip(texts, window.tolist(), n_accepted, strict=True):
-        own = isinstance(drafter, FixedDrafter) and drafter.keeps_drafts
+        own = isinstance(drafter, FixedDrafter) and drafter.can_commit_drafts
         path = tokens[: count + 1] if own else [tokens[0], *range(50, 50 + count)]
         text += [*path[1:], 7 + count]
         paths.append([*path, 7 + count, *[0] * (drafter.tokens - count)])

@@ -9,7 +9,7 @@ import torch
 from speccompile.compiler.prove.processors import probabilities
 from speccompile.compiler.step.draft import Accepted, Drafted
 from speccompile.compiler.step.sampling import candidates, draw_candidate
-from speccompile.runtime.options import Sampling
+from speccompile.runtime.options import SamplingParams
 from speccompile.tree import Tree, chain, from_branching, from_paths
 from tests.compile.table_drafter import TableDrafter, settings
 
@@ -93,7 +93,7 @@ def test_a_sure_drafter_draws_what_it_is_sure_of():
 def test_candidates_are_filtered_as_transformers_does_it(filters):
     ids, probs = candidates(TABLE[None], 5, settings(1, **filters))
     for row, logits in enumerate(TABLE):
-        expected = probabilities(logits.numpy(), [0], Sampling(1.0, **filters))
+        expected = probabilities(logits.numpy(), [0], SamplingParams(1.0, **filters))
         np.testing.assert_allclose(probs[0, row], expected[ids[0, row]], rtol=1e-5)
 
 

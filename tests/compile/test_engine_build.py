@@ -10,9 +10,9 @@ import tensorrt_rtx
 from onnx import helper
 
 from speccompile.bundle import EngineEntry
-from speccompile.bundle.patch import read_whole
+from speccompile.bundle.delta import read_delta
 from speccompile.compiler.engines import process, store_weights_once
-from speccompile.compiler.engines.demand import Demand
+from speccompile.compiler.engines.memory_estimate import BuilderMemory
 from speccompile.errors import EngineError
 from tests.compile import tiny_graphs
 from tests.compile.engine_builds import LIMITS, build, refusal
@@ -69,7 +69,7 @@ def test_what_is_said_of_the_memory_before_the_build(tmp_path, monkeypatch):
     assert weights == pytest.approx(201.5e6, rel=1e-3)
     assert report["weight_bytes"] == pytest.approx(weights, rel=1e-3)
     layers = sum(report["parsed_layers"].values())
-    assert Demand(weights).least < max(held) < 2 * Demand(weights, layers).usual
+    assert BuilderMemory(weights).least < max(held) < 2 * BuilderMemory(weights, layers).usual
     with pytest.raises(EngineError, match=r"verify.*: for 0.201 GB of weights the builder holds at least 0.237 GB"):
         build(tiny, tmp_path / "none.plan", limits=replace(LIMITS, memory=200e6))
     assert not (tmp_path / "none.plan").exists()
@@ -91,7 +91,7 @@ def test_the_weights_of_two_graphs_are_stored_once(tmp_path):
     whole = {name: (folder / file).read_bytes() for name, file in files.items()}
     stored = store_weights_once(entry, folder)
     assert stored.files == {"verify": "verify.engine.patch", "step": "step.engine"}
-    assert {name: read_whole(folder / file) for name, file in stored.files.items()} == whole
+    assert {name: read_delta(folder / file) for name, file in stored.files.items()} == whole
     assert sorted(path.name for path in folder.iterdir()) == ["step.engine", "verify.engine.patch"]
     assert (folder / "verify.engine.patch").stat().st_size < 0.02 * len(whole["verify"])
 

@@ -9,10 +9,10 @@ import pytest
 
 from speccompile.bundle import open_bundle
 from speccompile.compiler.engines import flavour
-from speccompile.compiler.lower import forms
+from speccompile.compiler.lower import lowering_targets
 from speccompile.compiler.lower.compose import compose_step
 from speccompile.compiler.lower.passes import Nodes
-from speccompile.compiler.lower.quantize import kernels
+from speccompile.compiler.lower.quantize import numpy_quantizers
 from speccompile.compiler.prove import graphs as graph_proof
 from speccompile.errors import EngineError
 from speccompile.runtime import Bundle, TextStream
@@ -152,8 +152,8 @@ def test_a_step_whose_parts_are_put_together_wrong_is_not_proven(cli, recipe, tm
 
 def test_a_scale_of_another_column_is_not_proven(cli, recipe, tmp_path, monkeypatch):
     """Both forms of the graph would have it, and agree."""
-    right = kernels.scales
-    monkeypatch.setattr(kernels, "scales", lambda weight, *rest: right(weight[:, ::-1], *rest))
+    right = numpy_quantizers.scales
+    monkeypatch.setattr(numpy_quantizers, "scales", lambda weight, *rest: right(weight[:, ::-1], *rest))
     code, _, err = cli("build", recipe(RTX % ("int4", "float16")), "--output", tmp_path / "out", "--no-cache")
     assert code == 3
     assert "verify in int4: weight " in err
@@ -200,9 +200,9 @@ def test_the_other_engines_are_kept_when_one_is_refused(cli, recipe, tmp_path, m
         model.graph.outputs[0] = added
         return fired
 
-    lower, tensorrt = forms.TENSORRT.lower, forms.TENSORRT
-    broken = forms.Form(tensorrt.name, with_nonzero, tensorrt.weights, tensorrt.compute)
-    monkeypatch.setitem(forms.FORMS, ("tensorrt_rtx", "cuda"), broken)
+    lower, tensorrt = lowering_targets.TENSORRT.lower, lowering_targets.TENSORRT
+    broken = lowering_targets.LoweringTarget(tensorrt.name, with_nonzero, tensorrt.weights, tensorrt.compute)
+    monkeypatch.setitem(lowering_targets.LOWERING_TARGETS, ("tensorrt_rtx", "cuda"), broken)
     folder = recipe("{backend: onnxruntime}", RTX % ("float16", "float16"))
     code, out, err = cli("build", folder, "--output", tmp_path / "out", "--skip-prove", "--reduce")
     assert (code, out) == (1, "")
@@ -225,7 +225,7 @@ def test_the_other_engines_are_kept_when_one_is_refused(cli, recipe, tmp_path, m
 @pytest.mark.parametrize("variable", ["BUILDER_SECONDS", "BUILDER_MEMORY_GB", "CACHE_LIMIT_GB"])
 def test_a_limit_that_is_no_number_is_told_before_any_work(cli, recipe, tmp_path, monkeypatch, variable):
     monkeypatch.setenv(f"SPECCOMPILE_{variable}", "much")
-    monkeypatch.setattr("speccompile.compiler.build.compile_parts", lambda *_: pytest.fail("the work began"))
+    monkeypatch.setattr("speccompile.compiler.build.trace_graphs", lambda *_: pytest.fail("the work began"))
     code, _, err = cli("build", recipe(RTX % ("float16", "float16")), "--output", tmp_path / "out")
     assert code == 2
     assert f"error: $SPECCOMPILE_{variable}: received 'much', expected a number" in err
@@ -234,7 +234,7 @@ def test_a_limit_that_is_no_number_is_told_before_any_work(cli, recipe, tmp_path
 @pytest.mark.parametrize("graphs", ["separate", "fused"])
 def test_a_builder_without_memory_is_told_before_any_work(cli, recipe, tmp_path, monkeypatch, graphs):
     monkeypatch.setenv("SPECCOMPILE_BUILDER_MEMORY_GB", "0.01")
-    monkeypatch.setattr("speccompile.compiler.build.compile_parts", lambda *_: pytest.fail("the work began"))
+    monkeypatch.setattr("speccompile.compiler.build.trace_graphs", lambda *_: pytest.fail("the work began"))
     rest = f"drafter: {{kind: model, model: drafter, tokens: 2}}\ngraphs: {graphs}"
     engine = RTX % ("float16", "float16")
     code, _, err = cli("build", recipe(engine, rest=rest), "--output", tmp_path / "out")
@@ -251,7 +251,7 @@ def test_a_builder_without_memory_is_told_before_any_work(cli, recipe, tmp_path,
 @pytest.mark.sweep("engines take longest")
 def test_a_builder_that_may_run_out_of_memory_is_told_as_a_note(cli, recipe, tmp_path, monkeypatch):
     """What is certain fits, what is usual does not: it may try, and here gets along."""
-    monkeypatch.setattr("speccompile.compiler.engines.demand._OWN", 1e12)
+    monkeypatch.setattr("speccompile.compiler.engines.memory_estimate._OWN", 1e12)
     code, _, err = cli("build", recipe(RTX % ("float16", "float16")), "--output", tmp_path / "out", "--skip-prove")
     assert code == 0, err
     assert "note: engine tensorrt_rtx-8.9-float16 may not be built: for" in err

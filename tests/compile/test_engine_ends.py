@@ -24,7 +24,7 @@ from tests.compile.tiny_graphs import Tiny, slow
 BUILD = """
 import json, sys
 from pathlib import Path
-from speccompile.cli.edge import _terminate_as_interrupt
+from speccompile.cli.exit_codes import _terminate_as_interrupt
 from speccompile.contract import Graph
 from speccompile.compiler.engines import Limits, Settings, process
 onnx, graph, settings, output = sys.argv[1:]

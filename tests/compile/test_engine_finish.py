@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from speccompile.bundle import BundleWriter, EngineEntry, open_bundle
-from speccompile.cli import edge
+from speccompile.cli import exit_codes
 from speccompile.cli.main import group
 from speccompile.compiler.engines import flavour
 from speccompile.compiler.engines.flavour import Gpu
@@ -66,7 +66,7 @@ def finish(capsys):
     """Run `speccompile finish`: exit code, stdout, stderr."""
 
     def run(*arguments: object) -> tuple[int, str, str]:
-        code = edge.run(group, ["-q", "finish", *map(str, arguments)])
+        code = exit_codes.run(group, ["-q", "finish", *map(str, arguments)])
         return (code, *capsys.readouterr())
 
     return run
@@ -137,7 +137,7 @@ def test_the_same_engine_comes_from_the_cache(make, capsys):
 
     def engine(**options) -> tuple[bytes, bool]:
         bundle = make(rtx=options)
-        assert edge.run(group, ["finish", str(bundle)]) == 0
+        assert exit_codes.run(group, ["finish", str(bundle)]) == 0
         told = (
             "the engine of verify (compute capability 8.9, target float32) comes from the cache"
             in capsys.readouterr().err

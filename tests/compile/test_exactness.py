@@ -70,7 +70,7 @@ def test_a_drafter_that_is_the_target_is_always_right(built):
 @pytest.mark.parametrize("wanted", [[17, 1, 17, 5, *[1] * 4, 17], [1, 1, 17, *[1] * 40, 17, 17]], ids=["soon", "late"])
 def test_a_drafter_that_fell_behind_is_as_right_as_before(built, monkeypatch, wanted):
     case = built("model_16")
-    monkeypatch.setattr(case.bundle._loop.drafting, "pace", forced_pace(case.bundle, wanted))
+    monkeypatch.setattr(case.bundle._loop.drafting, "policy", forced_pace(case.bundle, wanted))
     for prompt in (case.prompts()[0], case.prompts()[6]):
         new_tokens = min(80, case.bundle.manifest.max_length - len(prompt))
         generation = case.bundle.generate(prompt, max_new_tokens=new_tokens)
@@ -140,7 +140,7 @@ def test_nothing_of_a_generation_reaches_the_next(built, name):
     for graph in case.bundle.manifest.graphs:
         for tensor in graph.inputs:
             if tensor.role == "state":
-                case.bundle.engine.array(tensor.buffer, tensor.concrete_shape({BATCH: rows}))[:] = (
+                case.bundle.engine.host_view(tensor.buffer, tensor.concrete_shape({BATCH: rows}))[:] = (
                     7 if tensor.dtype == "int64" else 1e3
                 )
     again = case.bundle.generate_batch(prompts[:rows], **options)
@@ -163,8 +163,10 @@ def test_lookups_are_those_of_a_plain_search(built, name, letters):
     case, (n_tokens, ngram) = built(name), LOOKUPS[name]
     engine, batch, random = case.bundle.engine, case.bundle.manifest.batch_size, np.random.default_rng(letters)
     draft = engine.bind("draft", {"window": n_tokens + 1})
-    path, window = (engine.array(*of) for of in (("path", (batch, n_tokens + 2)), ("window", (batch, n_tokens + 1))))
-    n_path, length, n_total = (engine.array(name, (batch,)) for name in ("n_path", "length", "n_total"))
+    path, window = (
+        engine.host_view(*of) for of in (("path", (batch, n_tokens + 2)), ("window", (batch, n_tokens + 1)))
+    )
+    n_path, length, n_total = (engine.host_view(name, (batch,)) for name in ("n_path", "length", "n_total"))
     texts = [[] for _ in range(batch)]
     length[:] = 0
     found = 0

@@ -11,7 +11,7 @@ from transformers.generation.candidate_generator import SinglePositionMultiToken
 from speccompile.compiler.build import build
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.runtime import Bundle
-from speccompile.runtime.generation import Row
+from speccompile.runtime.generation import SequenceState
 from tests import multimodal, zoo
 from tests.compile.tiny_bundles import save
 from tests.heads.assistant import assistant
@@ -64,10 +64,10 @@ def test_drafts_are_those_of_transformers_candidate_generator(tmp_path: Path, sp
     engine, seen = bundle._loop.rounds.engine, list[int]()
     for prompt in PROMPTS:
         alone = bundle.generate(prompt, max_new_tokens=NEW_TOKENS, autoregressive=True).token_ids
-        row = Row(list(prompt), NEW_TOKENS, bundle.manifest.max_length, [], None)
+        row = SequenceState(list(prompt), NEW_TOKENS, bundle.manifest.max_length, [], None)
         for _ in bundle._loop.generate([row], True):
-            if row.active:
-                window = engine.array("window", (2, DRAFTS + 1))[0].tolist()
+            if row.is_active:
+                window = engine.host_view("window", (2, DRAFTS + 1))[0].tolist()
                 text = [*prompt, *row.token_ids]
                 assert window == [text[-1], *candidates(target, helper, text, DRAFTS)]
                 seen += window[1:]

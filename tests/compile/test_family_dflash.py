@@ -9,8 +9,8 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, MuseGlimmerAssistantModel
 from transformers.cache_utils import DFlashCache
 
-from speccompile.compiler.build.modules import site_of
-from speccompile.compiler.prove.drafts import Fed
+from speccompile.compiler.build.modules import drafter_context
+from speccompile.compiler.prove.drafts import DrafterInputs
 from speccompile.drafters.dflash import reference
 from tests import zoo
 from tests.compile.eager_rounds import check_generation, check_rounds, plan_of
@@ -44,7 +44,7 @@ WRITERS = {
 @pytest.mark.parametrize("layers", [{}, {k: v for k, v in SLIDING.items() if k != "use_sliding_window"}])
 def test_the_reference_is_the_assistant_of_transformers(tmp_path, layers):
     plan = plan_of(tmp_path, partial(heads.transformers, **layers), "tokens: 3")
-    (teacher,) = reference.teachers(site_of(plan))
+    (teacher,) = reference.teachers(drafter_context(plan))
     features = np.random.default_rng(1).standard_normal((11, 128)).astype(np.float32)
     model = MuseGlimmerAssistantModel.from_pretrained(tmp_path / "head").eval()
     target = AutoModelForCausalLM.from_pretrained(tmp_path / "target")
@@ -56,7 +56,7 @@ def test_the_reference_is_the_assistant_of_transformers(tmp_path, layers):
         position_ids=torch.arange(11 + heads.BLOCK)[None],
     )  # fmt: skip
     expected = target.lm_head(output.last_hidden_state[0, 1:])
-    found = teacher(Fed([*range(11), 17], features, [*range(1, 11), 17]), [3, 4, 5])
+    found = teacher(DrafterInputs([*range(11), 17], features, [*range(1, 11), 17]), [3, 4, 5])
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
@@ -70,9 +70,10 @@ def test_fewer_drafts_are_read_off_a_whole_block(tmp_path):
     assert plan.drafter.head.tokens == 4
     check_rounds(plan)
     whole, cut = (
-        reference.teachers(site_of(each))[0] for each in (plan_of(tmp_path / "whole", heads.zlab, "tokens: 4"), plan)
+        reference.teachers(drafter_context(each))[0]
+        for each in (plan_of(tmp_path / "whole", heads.zlab, "tokens: 4"), plan)
     )
-    fed = Fed([1, 2, 3], np.ones((2, 128), np.float32), [2, 3])
+    fed = DrafterInputs([1, 2, 3], np.ones((2, 128), np.float32), [2, 3])
     np.testing.assert_array_equal(whole(fed, [7, 8])[:2], cut(fed, [7]))
 
 

@@ -10,8 +10,8 @@ from torch.nn import functional
 from transformers import AutoModelForCausalLM, LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRotaryEmbedding
 
-from speccompile.compiler.build.modules import site_of
-from speccompile.compiler.prove.drafts import Fed
+from speccompile.compiler.build.modules import drafter_context
+from speccompile.compiler.prove.drafts import DrafterInputs
 from speccompile.drafters.eagle import reference
 from tests import zoo
 from tests.compile.eager_rounds import check_generation, check_rounds, plan_of
@@ -21,7 +21,7 @@ from tests.heads.eagle import eagle
 @torch.no_grad()
 def test_the_reference_is_a_layer_of_transformers_without_its_first_norm(tmp_path):
     plan = plan_of(tmp_path, partial(eagle, dialect="vllm", qkv_bias=True), "tokens: 3")
-    (teacher,) = reference.teachers(site_of(plan))
+    (teacher,) = reference.teachers(drafter_context(plan))
     random = np.random.default_rng(1)
     text, drafts = random.integers(zoo.VOCABULARY, size=12).tolist(), [5, 6]
     features = random.standard_normal((11, 64)).astype(np.float32)
@@ -46,7 +46,7 @@ def test_the_reference_is_a_layer_of_transformers_without_its_first_norm(tmp_pat
         expected.append(target.lm_head(hidden[-1]))
         x, following = torch.cat([x, hidden[-1:]]), [*following, draft]
     np.testing.assert_allclose(
-        teacher(Fed(text, features, text[1:]), drafts), torch.stack(expected), rtol=1e-4, atol=1e-4
+        teacher(DrafterInputs(text, features, text[1:]), drafts), torch.stack(expected), rtol=1e-4, atol=1e-4
     )
 
 

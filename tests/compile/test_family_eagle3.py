@@ -10,11 +10,11 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from speccompile.compiler.build import build
+from speccompile.compiler.build.cached_steps import CachedSteps
 from speccompile.compiler.build.calibration import calibrated_ranges
-from speccompile.compiler.build.parts import compile_parts
-from speccompile.compiler.build.steps import Steps
+from speccompile.compiler.build.traced_graphs import trace_graphs
 from speccompile.compiler.lower.files import GRAPHS
-from speccompile.compiler.lower.forms import form_of, numbers_of
+from speccompile.compiler.lower.lowering_targets import lowering_target, weight_format
 from speccompile.compiler.prove.graphs import eager_taps
 from speccompile.errors import CheckpointError
 from tests import zoo
@@ -96,10 +96,10 @@ def test_activations_are_calibrated_on_what_the_target_gives(tmp_path):
     engine = "engines: [{backend: tensorrt_rtx, compute_capability: '8.9', precision: {target: w8a8, drafter: w8a8}}]"
     plan = plan_of(tmp_path, HEAD, "tokens: 2", engine)
     (tmp_path / "parts").mkdir()
-    verify, draft = (part.graph for part in compile_parts(plan, tmp_path / "parts", Steps(), prove=False))
+    verify, draft = (part.graph for part in trace_graphs(plan, tmp_path / "parts", CachedSteps(), prove=False))
     prompts = [list(range(5, 25)), [7, 9, 200] * 5]
-    numbers = numbers_of(form_of(plan.engines[0]), plan.engines[0].precision, "drafter")
-    ranges = calibrated_ranges(draft, numbers, tmp_path / "parts", prompts, verify, Steps())
+    numbers = weight_format(lowering_target(plan.engines[0]), plan.engines[0].precision, "drafter")
+    ranges = calibrated_ranges(draft, numbers, tmp_path / "parts", prompts, verify, CachedSteps())
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "target", attn_implementation="eager")
     features = np.concatenate([eager_taps(model, prompt, plan.drafter.head.taps) for prompt in prompts])
     found = [pair for pair in ranges.values() if np.allclose(pair, (features.min(), features.max()), rtol=1e-3)]

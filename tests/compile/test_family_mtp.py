@@ -8,8 +8,8 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, Glm4MoeForCausalLM
 from transformers.generation.candidate_generator import MTPCandidateGenerator
 
-from speccompile.compiler.build.modules import site_of
-from speccompile.compiler.prove.drafts import Fed
+from speccompile.compiler.build.modules import drafter_context
+from speccompile.compiler.prove.drafts import DrafterInputs
 from speccompile.compiler.weights.checkpoint import checkpoint_sources
 from speccompile.compiler.weights.tensor import whole
 from speccompile.drafters.mtp import reference
@@ -42,7 +42,7 @@ def numbered(monkeypatch):
 @pytest.mark.parametrize(("name", "n_mtp"), [("glm4_moe", 1), ("glm4_moe", 3), ("mellum", 1)])
 def test_drafts_are_those_of_transformers(tmp_path, monkeypatch, name, n_mtp):
     mtp_target(tmp_path / "target", name, n_mtp)
-    (teacher,) = reference.teachers(site_of(plan_of(tmp_path, f"tokens: {n_mtp}")))
+    (teacher,) = reference.teachers(drafter_context(plan_of(tmp_path, f"tokens: {n_mtp}")))
     target = AutoModelForCausalLM.from_pretrained(tmp_path / "target", attn_implementation="eager").eval()
     rounds, own = [], MTPCandidateGenerator.get_candidates
 
@@ -61,7 +61,7 @@ def test_drafts_are_those_of_transformers(tmp_path, monkeypatch, name, n_mtp):
         with torch.no_grad():
             features = target.model(torch.tensor([text[:-1]]), use_cache=False).last_hidden_state[0].numpy()
         torch.testing.assert_close(
-            torch.tensor(teacher(Fed(text, features, text[1:]), drafts[:-1])), logits, rtol=1e-4, atol=1e-4
+            torch.tensor(teacher(DrafterInputs(text, features, text[1:]), drafts[:-1])), logits, rtol=1e-4, atol=1e-4
         )
 
 

@@ -181,7 +181,7 @@ def test_greedy_tokens_are_those_of_transformers_whatever_the_table_holds(built)
     for table in tables(bundle):
         for first in range(0, len(prompts), 3):
             group = prompts[first : first + 3]
-            bundle.engine.put("kept.table", table)
+            bundle.engine.write_state("kept.table", table)
             found = bundle.generate_batch(group, max_new_tokens=30, adaptive=False)
             assert [each.token_ids for each in found] == [built.reference(prompt) for prompt in group]
 
@@ -190,7 +190,7 @@ def test_one_seed_gives_the_same_tokens_whatever_the_table_holds(built):
     bundle, prompts, options = built.bundle, built.prompts()[2:5], {"max_new_tokens": 30, "temperature": 0.8, "seed": 4}
     expected = [each.token_ids for each in bundle.generate_batch(prompts, autoregressive=True, **options)]
     for table in tables(bundle):
-        bundle.engine.put("kept.table", table)
+        bundle.engine.write_state("kept.table", table)
         found = bundle.generate_batch(prompts, adaptive=False, **options)
         assert [each.token_ids for each in found] == expected
 
@@ -225,7 +225,7 @@ def test_it_learns_while_the_pace_drafts_nothing(built, autoregressive):
     assert found.token_ids == built.reference(prompt)[:12]
     assert set(found.draft_lengths) == {0}
     table = next(t for g in bundle.manifest.graphs for t in g.inputs if t.buffer == "kept.table")
-    learned = as_dict(torch.from_numpy(bundle.engine.array("kept.table", table.shape).copy()))
+    learned = as_dict(torch.from_numpy(bundle.engine.host_view("kept.table", table.shape).copy()))
     text = [*prompt, *found.token_ids]
     if autoregressive:
         assert learned == {}

@@ -8,18 +8,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from speccompile.compiler.build.parts import neutral_engine
-from speccompile.compiler.lower import masked, onnxruntime
+from speccompile.compiler.build.traced_graphs import neutral_engine
+from speccompile.compiler.lower import onnxruntime, static_cache
 from speccompile.compiler.lower.compose import compose_step, step_graph
 from speccompile.compiler.lower.export import export_draft, export_verify
 from speccompile.compiler.lower.files import neutral_file, write_neutral
 from speccompile.compiler.lower.signatures import DraftWidth
 from speccompile.compiler.models.probe import probe
-from speccompile.compiler.prove.script import Outputs, Script, drive
+from speccompile.compiler.prove.schedule import Outputs, Schedule, drive
 from speccompile.compiler.step.decoder import CacheShape
 from speccompile.compiler.step.draft import Accepted, Drafted, Drafter, State
 from speccompile.compiler.step.verify import Verify
-from speccompile.compiler.step.window import Branches, Chain
+from speccompile.compiler.step.window import ChainLayout, TreeLayout
 from speccompile.contract import Graph
 from speccompile.tree import Tree, from_branching
 from tests import zoo
@@ -64,7 +64,7 @@ def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     is_chain = request.param == "chain"
     drafter = Heads(model.config.hidden_size, Tree((-1, 0, 1, 2)) if is_chain else Tree((-1, 0, 0, 1)))
     whole = None if is_chain else Tree((*drafter.shape.parents, 2, 4))  # the extra rows follow the second branch
-    shape = Chain() if whole is None else Branches(whole, DRAFTS + EXTRA + 1, whole.depth)
+    shape = ChainLayout() if whole is None else TreeLayout(whole, DRAFTS + EXTRA + 1, whole.depth)
     verify = Verify(probe(model, CacheShape(1, 48, 32)), shape, taps=Heads.taps)
     graphs = []
     for exported, weights in (
@@ -82,8 +82,10 @@ def text() -> list[int]:
 
 
 def run(folder: Path, graphs: list[Graph], files: list[str], verify: Verify) -> Outputs:
-    tree = from_branching([1] * (DRAFTS + EXTRA)) if isinstance(verify.shape, Chain) else Tree((-1, 0, 0, 1, 2, 4))
-    script = Script([text()], WIDTHS, tree, 12, (((7, 8, 9, 10, MASK, MASK),),))
+    tree = (
+        from_branching([1] * (DRAFTS + EXTRA)) if isinstance(verify.shape, ChainLayout) else Tree((-1, 0, 0, 1, 2, 4))
+    )
+    script = Schedule([text()], WIDTHS, tree, 12, (((7, 8, 9, 10, MASK, MASK),),))
     return drive(neutral_engine(list(zip(graphs, files, strict=True)), folder), script, graphs)
 
 
@@ -105,7 +107,7 @@ def test_the_features_of_the_path_reach_the_drafter(built: tuple[Path, list[Grap
     assert rounds["next_window"][0, -EXTRA:].tolist() == [MASK] * EXTRA
 
 
-@pytest.mark.parametrize("lower", [onnxruntime.lower, masked.lower])
+@pytest.mark.parametrize("lower", [onnxruntime.lower, static_cache.lower])
 def test_a_fused_step_hands_them_on_inside(built: tuple[Path, list[Graph], Verify], lower) -> None:
     folder, graphs, verify = built
     expected = run(folder, graphs, [neutral_file(graph) for graph in graphs], verify)

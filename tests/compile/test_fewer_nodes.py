@@ -7,7 +7,7 @@ from onnx_ir.passes.common import RemoveUnusedNodesPass
 from speccompile.compiler.lower.native import DOMAIN
 from speccompile.compiler.lower.passes.flat_products import flat_products
 from speccompile.compiler.lower.passes.fold_offsets import fold_offsets
-from speccompile.compiler.lower.passes.gelu import gelu
+from speccompile.compiler.lower.passes.fuse_gelu import fuse_gelu
 from tests.compile.test_passes import check, normal, unchanged
 
 GELU = """(float[2, T, 8] x) => (float[2, T, 8] y) {{
@@ -21,8 +21,8 @@ OFFSET = """(float[2, T, 3] x) => (float[2, T, {width}] y)
 
 
 def test_gelu_is_one_node():
-    check(gelu, text=GELU.format(cubic=0.044715), feeds={"x": normal(2, 5, 8)}, ops={"Gelu": 1})
-    unchanged(gelu, text=GELU.format(cubic=0.05))
+    check(fuse_gelu, text=GELU.format(cubic=0.044715), feeds={"x": normal(2, 5, 8)}, ops={"Gelu": 1})
+    unchanged(fuse_gelu, text=GELU.format(cubic=0.05))
 
 
 def test_an_offset_is_part_of_the_weight():

@@ -95,7 +95,7 @@ def test_constraints_cross_to_the_device(case, cuda, kind):
 def test_states_stay_where_they_are(case, cuda):
     bundle = Bundle.open(case.path, engine="float16", threads=1)
     states = {t.buffer: t.shape for g in bundle.entry.graphs for t in g.inputs if t.role == "state"}
-    sizes = {shape: bundle.engine.array(name, shape).nbytes for name, shape in states.items()}
+    sizes = {shape: bundle.engine.host_view(name, shape).nbytes for name, shape in states.items()}
     prompt = [17, 230, 45, 99, 101] * 6
     bundle.generate(prompt, max_new_tokens=NEW_TOKENS)
     before = {name: bundle.engine.address(name) for name in states}
@@ -103,7 +103,7 @@ def test_states_stay_where_they_are(case, cuda):
     bundle.generate(prompt, max_new_tokens=NEW_TOKENS)
     assert {name: bundle.engine.address(name) for name in states} == before
     assert max(size for _, size in cuda.copies) < min(sizes.values())
-    assert all(bundle.engine.array(name, shape).any() for name, shape in states.items())
+    assert all(bundle.engine.host_view(name, shape).any() for name, shape in states.items())
 
 
 def test_logits_are_those_of_the_reference(case, cuda):

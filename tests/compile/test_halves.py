@@ -11,9 +11,9 @@ from transformers import PreTrainedModel
 
 from speccompile.compiler.build import build
 from speccompile.compiler.lower.export import export_draft
-from speccompile.compiler.models.halves import check_halves
 from speccompile.compiler.models.probe import probe
-from speccompile.compiler.prove.script import Script
+from speccompile.compiler.models.sublayers import check_sublayers
+from speccompile.compiler.prove.schedule import Schedule
 from speccompile.compiler.step.decoder import CacheShape, Decoder
 from speccompile.compiler.step.draft.fixed import FixedDrafter
 from speccompile.compiler.step.draft.target_layers import LayersReader
@@ -71,7 +71,7 @@ def test_layers_without_halves_are_refused(name: str) -> None:
     decoder = decoder_of(name)
     every = range(decoder.model.config.num_hidden_layers)
     with pytest.raises(UnsupportedModelError, match=r"^layer \d+ of \w+ has no halves of which one can be"):
-        check_halves(decoder.model, every)
+        check_sublayers(decoder.model, every)
 
 
 @torch.no_grad()
@@ -145,7 +145,7 @@ def test_nothing_is_left_of_what_is_skipped() -> None:
     whole, attention, mlp = ([0, 3], [0, 3]), ([0, 3], [3]), ([3], [0, 3])
     for kept in (whole, attention, mlp):
         decoder = skip_layers(deep_decoder("gemma2"), *kept)
-        drafts = Driven(export_draft(FixedDrafter(LayersReader(decoder), chain(2)), BATCH), Script([], []), [])
+        drafts = Driven(export_draft(FixedDrafter(LayersReader(decoder), chain(2)), BATCH), Schedule([], []), [])
         for part, layers in (("self_attn", kept[0]), ("mlp", kept[1])):
             named = {layer for layer in range(4) if any(f"layers.{layer}.{part}." in name for name in drafts.weights)}
             assert named == set(layers)

@@ -6,7 +6,7 @@ import onnx_ir as ir
 import pytest
 
 from speccompile.compiler.build import build
-from speccompile.contract import is_carried
+from speccompile.contract import is_recurrent_state
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.runtime import Bundle
 from tests import zoo
@@ -64,14 +64,14 @@ def test_states_are_float32_whatever_the_precision(made):
     """And engines that update nothing but caches in place write them beside what they read."""
     for entry in made.bundle.manifest.engines:
         (graph,) = (each for each in entry.graphs if each.name == "verify")
-        carried = {t.name: t for t in graph.inputs if is_carried(t.buffer)}
+        carried = {t.name: t for t in graph.inputs if is_recurrent_state(t.buffer)}
         assert {name: t.dtype for name, t in carried.items()} == {
             "target.conv.0": "float32", "target.state.0": "float32"
         }  # fmt: skip
         caches = {t.dtype for t in graph.inputs if t.role == "state"} - {"float32"}
         assert caches == (set() if entry.provider == "cpu" else {"float16"})
         beside = set() if entry.provider == "cpu" else set(carried)
-        assert set(graph.copied.values()) == beside
+        assert set(graph.copy_after_run.values()) == beside
         if entry.build:
             report = entry.build.reports["verify"]
             assert report["aliases"] == graph.aliases

@@ -30,7 +30,7 @@ def states(bundle):
             if tensor.role == "state":
                 found[tensor.buffer] = (
                     bundle.engine.address(tensor.buffer),
-                    bundle.engine.array(tensor.buffer, tensor.concrete_shape({BATCH: bundle.manifest.batch_size})),
+                    bundle.engine.host_view(tensor.buffer, tensor.concrete_shape({BATCH: bundle.manifest.batch_size})),
                 )
     return found
 

@@ -29,7 +29,7 @@ def int8_of(columns: int) -> dict[str, Array]:
     numbers = np.random.default_rng(0).integers(-128, 128, (16, columns)).astype(np.int8)
     return {
         "numbers": layouts.packed_int8(lambda part: numbers[:, part], 16, columns),
-        "scales": layouts.filled_columns(rows(columns)),
+        "scales": layouts.padded_columns(rows(columns)),
     }
 
 

@@ -6,9 +6,9 @@ import pytest
 from speccompile.compiler.lower import neutral
 from speccompile.compiler.lower.passes.attend_kernel import attend_kernel
 from speccompile.compiler.lower.passes.commit_scatter import commit_scatter
+from speccompile.compiler.lower.passes.fuse_head_split import fuse_head_split
+from speccompile.compiler.lower.passes.fuse_rotary_tables import fuse_rotary_tables
 from speccompile.compiler.lower.passes.gate_kernels import gate_kernels
-from speccompile.compiler.lower.passes.head_rows import head_rows
-from speccompile.compiler.lower.passes.rotary_tables import rotary_tables
 from tests.compile.test_passes import apply, check, graph, normal, run, unchanged
 
 ATTEND = """(float[{batch}, 4, T, 8] query, float[{batch}, 2, T, 8] rows, float[{batch}, 2, 20, 8] cache,
@@ -111,7 +111,7 @@ def heads_feeds(half: int = 4) -> dict[str, np.ndarray]:
 )
 def test_heads_are_made_in_one_node(form, operator, half):
     before = graph(heads_text(half=half, **form))
-    fired, after, ops = apply(attend_kernel, head_rows, before=before)
+    fired, after, ops = apply(attend_kernel, fuse_head_split, before=before)
     assert (fired, ops) == (1, {operator: 1, "Attend": 1})
     feeds = heads_feeds(half)
     used = {name: feeds[name] for name in feeds}
@@ -121,7 +121,7 @@ def test_heads_are_made_in_one_node(form, operator, half):
 
 def test_heads_that_are_normalized_and_not_turned_stay():
     text = heads_text(rotary=False, norm="before")
-    assert apply(attend_kernel, head_rows, before=graph(text))[0] == 0
+    assert apply(attend_kernel, fuse_head_split, before=graph(text))[0] == 0
 
 
 GATE = """(float[1, T, 20] x, float[1, T, 6] other) => (float[1, T, 6] y) {{
@@ -179,7 +179,7 @@ def test_cosines_and_sines_are_one_node(scaled):
         )
     feeds = {"positions": np.array([[0, 1, 5, 4000], [70, 2, 1, 131071]]), "frequencies": np.abs(normal(4))}
     ops = {"RotaryTables": 1} | ({} if "two" in scaled else {"Relu": 2})
-    check(rotary_tables, text=text, feeds=feeds, ops=ops)
+    check(fuse_rotary_tables, text=text, feeds=feeds, ops=ops)
 
 
 def test_the_domain_of_the_neutral_ops_is_known():

@@ -66,7 +66,7 @@ def test_rows_of_a_table(word, depth):
         scales = cases.scales_of(random, columns)
         constants = {
             "numbers": layouts.packed_int8(lambda part: numbers[:, part], depth, columns),
-            "scales": layouts.filled_columns(scales),
+            "scales": layouts.padded_columns(scales),
         }
         table = numbers.astype(np.float32) * scales
     else:

@@ -8,7 +8,7 @@ from speccompile.compiler.step.draft import Accepted, Drafted
 from speccompile.drafters.jacobi.drafter import Jacobi
 from speccompile.drafters.lookahead.drafter import Lookahead
 from speccompile.drafters.lookahead.nodes import lay_out
-from speccompile.drafters.lookahead.pool import BUCKETS, Pool
+from speccompile.drafters.lookahead.pool import BUCKETS, NgramPool
 from speccompile.tree import chain
 
 VOCABULARY = 11
@@ -53,7 +53,7 @@ def test_the_tree_is_a_window_and_guesses():
     assert layout.tree.drafts == 2 + 2 * 3 + 2 * 3
     depths = [[layout.tree.depths[node] for node in row] for row in layout.window]
     assert depths == [[0, 1, 2], [1, 2, 3], [2, 3, 4]]  # where each token stands behind the root
-    seen = [sorted(layout.tree.depths[each] for each in layout.tree.lineages[node]) for node in layout.window[2]]
+    seen = [sorted(layout.tree.depths[each] for each in layout.tree.root_paths[node]) for node in layout.window[2]]
     assert seen == [[0, 1, 2], [0, 1, 2, 3], [0, 1, 2, 3, 4]]
     for level in (1, 2):
         for column, node in enumerate(layout.window[level]):
@@ -154,7 +154,7 @@ def test_rounds_in_plain_python(sizes, text, chunk, steps):
 
 
 def test_rows_share_the_pool_and_none_has_half_a_list():
-    pool = Pool(VOCABULARY, 2, 3)
+    pool = NgramPool(VOCABULARY, 2, 3)
     empty = torch.zeros(pool.shape, dtype=torch.int64)
     first, second, other = [[5, 1, 1], [5, 2, 2]], [[5, 3, 3], [5, 3, 3]], [[6, 1, 1], [7, 1, 1]]
     valid = torch.ones(3, 2, dtype=torch.bool)
@@ -166,7 +166,7 @@ def test_rows_share_the_pool_and_none_has_half_a_list():
 
 
 def test_tokens_that_share_a_list_do_not_find_each_other_and_numbers_are_tokens():
-    pool = Pool(3 * BUCKETS, 2, 2)
+    pool = NgramPool(3 * BUCKETS, 2, 2)
     ngrams = torch.tensor([[[7, 1], [7 + BUCKETS, 2], [7 + 2 * BUCKETS, 3]]])
     found = pool.add(torch.zeros(pool.shape, dtype=torch.int64), ngrams, torch.ones(1, 3, dtype=torch.bool))
     there = [pool.find(found, ngrams[0, :, 0])[1].any(1).tolist()]

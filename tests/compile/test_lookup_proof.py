@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from speccompile.compiler.prove.drafts import Case, Fed
-from speccompile.compiler.prove.lookups import Beside, DraftedFor, Lookup, check_drafted_for
-from speccompile.compiler.prove.script import Driven, Script, Window
+from speccompile.compiler.prove.drafts import Case, DrafterInputs
+from speccompile.compiler.prove.lookups import CascadeView, DraftedFor, Lookup, check_drafted_for
+from speccompile.compiler.prove.schedule import Recording, Schedule, ScheduledWindow
 from speccompile.contract import Graph
 from speccompile.errors import ProofError
 from speccompile.tree import chain, from_branching
@@ -13,13 +13,13 @@ from speccompile.tree import chain, from_branching
 TEXT = [5, 1, 2, 3, 4, 9, 1, 2]
 """Its end, 1 2, stood before 3 4 9."""
 TAIL, GATE = Lookup(chain(2), 3), Lookup(chain(3), 3, match=2)
-WINDOW = Window({}, {}, [1], [0], drafted=False)
+WINDOW = ScheduledWindow({}, {}, [1], [0], drafted=False)
 
 
 def case(drafts, size=6, **outputs):
     window = np.array([[TEXT[-1], *drafts, *[0] * (size - len(drafts))]])
     outputs |= {"next_window": window, "next_total": np.array([1 + len(drafts)])}
-    return Case("here", 0, Fed(TEXT), WINDOW, outputs)
+    return Case("here", 0, DrafterInputs(TEXT), WINDOW, outputs)
 
 
 def own(beside, drafts, **outputs):
@@ -28,17 +28,17 @@ def own(beside, drafts, **outputs):
 
 
 def test_a_tail_is_taken_away():
-    beside = Beside(chain(3), TAIL, None)
+    beside = CascadeView(chain(3), TAIL, None)
     assert own(beside, [7, 7, 5, 1, 2]) == [7, 7, 5]
     assert own(beside, [5, 1, 2]) == [5], "where the drafter stopped early"
     assert own(beside, [7, 8]) == [7, 8], "where nothing matches"
 
 
 def test_what_went_through_a_gate_is_nobody_s_but_the_lookup_s():
-    assert own(Beside(chain(3), TAIL, GATE), [3, 4, 9]) is None
-    assert own(Beside(chain(3), None, Lookup(chain(3), 3, match=3)), [7, 7, 7]) == [7, 7, 7]
+    assert own(CascadeView(chain(3), TAIL, GATE), [3, 4, 9]) is None
+    assert own(CascadeView(chain(3), None, Lookup(chain(3), 3, match=3)), [7, 7, 7]) == [7, 7, 7]
     tree = from_branching([2, 1])
-    assert own(Beside(tree, None, Lookup(tree, 2, match=1)), [3, 3, 4, 4]) is None
+    assert own(CascadeView(tree, None, Lookup(tree, 2, match=1)), [3, 3, 4, 4]) is None
 
 
 def table(*rows):
@@ -70,11 +70,11 @@ SURE = table(([3, 4, 5], [1, 0, 0]), ([4, 5, 6], [1, 0, 0]), ([9, 0, 1], [1, 0, 
 )  # fmt: skip
 def test_wrong_drafts_are_told(then, gate, drafts, outputs, message):
     with pytest.raises(ProofError, match=f"^here.*{message}"):
-        Beside(chain(3), then, gate)(case(drafts, **outputs))
+        CascadeView(chain(3), then, gate)(case(drafts, **outputs))
 
 
 def test_certain_drafts_that_say_so_pass():
-    assert own(Beside(chain(3), None, GATE), [3, 4, 9], **SURE) is None
+    assert own(CascadeView(chain(3), None, GATE), [3, 4, 9], **SURE) is None
 
 
 NEXT = {2: 3, 3: 4, 4: 6, 6: 1, 1: 2}
@@ -92,8 +92,8 @@ def says(fed, drafts):
 def passes(drafts, inner=INNER, tokens=6):
     """Of the drafts after TEXT, in a graph that was driven over one window."""
     outputs = {"next_window": np.array([[TEXT[-1], *drafts]]), "next_total": np.array([1 + len(drafts)])}
-    script = Script([[*TEXT, 0]], [len(TEXT) - 1])
-    return check_drafted_for(Driven(Graph("draft", (), ()), "a", script, [outputs, {}]), says, inner, tokens, 32)
+    script = Schedule([[*TEXT, 0]], [len(TEXT) - 1])
+    return check_drafted_for(Recording(Graph("draft", (), ()), "a", script, [outputs, {}]), says, inner, tokens, 32)
 
 
 def test_drafts_of_a_model_that_is_drafted_for_pass():

@@ -13,13 +13,13 @@ from speccompile import native
 from speccompile.bundle.manifest import EngineEntry
 from speccompile.compiler.lower import onnxruntime as lowering
 from speccompile.compiler.lower.export import Exported, export_draft, export_verify
-from speccompile.compiler.lower.files import engine_file, neutral_file, write_lowered, write_neutral, write_numbers
-from speccompile.compiler.lower.forms import CPU, NATIVE, Numbers
+from speccompile.compiler.lower.files import engine_file, neutral_file, write_lowered, write_neutral, write_quantized
+from speccompile.compiler.lower.lowering_targets import CPU, NATIVE, WeightFormat
 from speccompile.compiler.lower.native.functions import add_functions
 from speccompile.compiler.models.load import load_model
 from speccompile.compiler.models.probe import probe
 from speccompile.compiler.prove.graphs import check_same
-from speccompile.compiler.prove.script import Outputs, Script, drive
+from speccompile.compiler.prove.schedule import Outputs, Schedule, drive
 from speccompile.compiler.step.decoder import CacheShape, Decoder
 from speccompile.compiler.step.draft.fixed import FixedDrafter
 from speccompile.compiler.step.draft.language import DecoderReader
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.builds(8)
 SHAPE = CacheShape(1, 120, 96)
 WIDTHS = [13, 1, 5, 1, 20, 2, 5]
 SINGLE = [1] * sum(WIDTHS)
-NUMBERS = Numbers("float32", None, NATIVE, "float32")
+NUMBERS = WeightFormat("float32", None, NATIVE, "float32")
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Lowered:
         texts = np.random.default_rng(0).integers(0, zoo.VOCABULARY, (1, sum(widths) + 1)).tolist()
         files, precision = {self.graph.name: file}, {"target": "float32"}
         entry = EngineEntry("cpu", "onnxruntime", "cpu", files, precision, (self.graph,))
-        return drive(OnnxRuntimeEngine(self.folder, entry, threads=1), Script(texts, widths), [self.graph])
+        return drive(OnnxRuntimeEngine(self.folder, entry, threads=1), Schedule(texts, widths), [self.graph])
 
     def check(self, capfd: pytest.CaptureFixture[str]) -> Outputs:
         """The lowered graph gives what the neutral one gives, and onnxruntime takes it without a warning."""
@@ -65,7 +65,7 @@ def lowered(name: str, folder: Path, export: Callable[[Decoder], Exported]) -> L
     zoo.save(name, folder / "model", tokenizer=False)
     exported = export(probe(load_model(folder / "model", SHAPE.max_length), SHAPE))
     write_neutral(exported.model, exported.graph, folder, "weights")
-    write_numbers(exported.graph, "target", NUMBERS, folder)
+    write_quantized(exported.graph, "target", NUMBERS, folder)
     model = ir.load(folder / neutral_file(exported.graph, NUMBERS))
     return Lowered(folder, exported.graph, write_lowered(model, exported.graph, folder, "cpu", CPU))
 

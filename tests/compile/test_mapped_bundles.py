@@ -8,8 +8,8 @@ import pytest
 from speccompile.compiler.build import build
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.runtime import Bundle
-from speccompile.runtime.devices import packed
-from speccompile.runtime.generation import Row
+from speccompile.runtime.devices import prepacked
+from speccompile.runtime.generation import SequenceState
 from tests import zoo
 from tests.compile.kernel_runs import needs_library
 from tests.compile.tiny_bundles import save
@@ -54,7 +54,7 @@ def test_weights_are_read_where_they_lie(folder, tmp_path, monkeypatch, engine):
     assert said(bundle)
     mapped = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines()}
     assert [str(path) for path in folder.glob(f"graphs/target.{engine}*.weights") if str(path) not in mapped] == []
-    assert not packed.default_folder().exists()
+    assert not prepacked.default_folder().exists()
 
 
 def test_a_bundle_that_is_opened_twice_has_its_sessions_once(folder):
@@ -68,7 +68,7 @@ def test_rounds_bind_nothing_and_leave_nothing_behind(folder, monkeypatch, specu
     bundle = Bundle.open(folder, threads=1)
 
     def rounds(new_tokens: int):
-        row = Row(PROMPT, new_tokens, bundle.manifest.max_length, (), None)
+        row = SequenceState(PROMPT, new_tokens, bundle.manifest.max_length, (), None)
         yield from bundle._loop.generate([row], speculative)
 
     for _ in rounds(60):  # every width that it takes

@@ -14,20 +14,20 @@ import torch
 
 from speccompile.bundle.manifest import EngineEntry
 from speccompile.compiler.engines import Limits, make_settings, process
-from speccompile.compiler.lower import masked, neutral
+from speccompile.compiler.lower import neutral, static_cache
 from speccompile.compiler.lower.export import Exported, export_draft, export_verify
 from speccompile.compiler.lower.files import neutral_file, write_neutral
 from speccompile.compiler.lower.passes.fix_batch import fix_batch
 from speccompile.compiler.lower.passes.reduce_precision import reduce_precision
 from speccompile.compiler.models.load import load_model
 from speccompile.compiler.models.probe import probe
-from speccompile.compiler.prove.script import Outputs, Script, drive
+from speccompile.compiler.prove.schedule import Outputs, Schedule, drive
 from speccompile.compiler.step import ops
 from speccompile.compiler.step.decoder import CacheShape
 from speccompile.compiler.step.draft.fixed import FixedDrafter
 from speccompile.compiler.step.draft.language import DecoderReader
 from speccompile.compiler.step.verify import Verify
-from speccompile.contract import Graph, with_batch, with_cache_dtypes, with_float_states
+from speccompile.contract import Graph, with_cache_dtypes, with_fixed_batch, with_tensorrt_states
 from speccompile.drafters.prompt_lookup.drafter import PromptLookup
 from speccompile.runtime.devices.onnxruntime import OnnxRuntimeEngine
 from speccompile.tree import chain
@@ -59,7 +59,7 @@ def attend_model(
 
 def lowered(model: onnx.ModelProto) -> onnx.ModelProto:
     rewritten = ir.from_proto(model)
-    masked.lower(rewritten)
+    static_cache.lower(rewritten)
     onnx.checker.check_model(after := ir.to_proto(rewritten))
     return after
 
@@ -143,7 +143,7 @@ class Case:
         model = ir.load(self.folder / neutral_file(self.graph))
         if dtype != "float32":
             reduce_precision(model, ir.DataType[dtype.upper()])
-        masked.lower(model)
+        static_cache.lower(model)
         file = f"graphs/{self.graph.name}.{dtype}.onnx"
         ir.save(model, self.folder / file, external_data=f"{dtype}.weights", size_threshold_bytes=1024)
         return file
@@ -152,12 +152,12 @@ class Case:
         batch = graph.inputs[0].shape[0]
         texts = np.random.default_rng(0).integers(0, zoo.VOCABULARY, (batch, sum(widths) + 1)).tolist()
         entry = EngineEntry("cpu", "onnxruntime", "cpu", {graph.name: file}, {}, (graph,))
-        return drive(OnnxRuntimeEngine(self.folder, entry, threads=1), Script(texts, widths), [graph])
+        return drive(OnnxRuntimeEngine(self.folder, entry, threads=1), Schedule(texts, widths), [graph])
 
 
 def lowered_graph(graph: Graph, dtype: str) -> Graph:
     """The contract of a masked graph."""
-    return with_float_states(with_cache_dtypes(graph, {"target": dtype, "drafter": dtype}))
+    return with_tensorrt_states(with_cache_dtypes(graph, {"target": dtype, "drafter": dtype}))
 
 
 def export_case(name: str, folder: Path, export: Callable[[Path], Exported]) -> Case:
@@ -170,7 +170,7 @@ def export_case(name: str, folder: Path, export: Callable[[Path], Exported]) -> 
 def fixed(exported: Exported, batch: int) -> Exported:
     """As engines on a GPU get it."""
     fix_batch(exported.model, batch)
-    return replace(exported, graph=with_batch(exported.graph, batch))
+    return replace(exported, graph=with_fixed_batch(exported.graph, batch))
 
 
 def verify(batch: int) -> Callable[[Path], Exported]:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from speccompile.runtime import Bundle
-from speccompile.runtime.rounds.kept import FORMAT
-from speccompile.runtime.rounds.speed import WARM
+from speccompile.runtime.rounds.drafter_state import FORMAT
+from speccompile.runtime.rounds.speedup_model import WARM_UP_ROUNDS
 from tests.native.native_api import NativeBundle, NativeSession
 from tests.native.refusals import in_python
 from tests.native.side_by_side import SideBySide
@@ -59,11 +59,11 @@ def test_both_learn_the_same_from_one_generation_to_the_next(learning, tmp_path)
 def test_both_learn_while_they_draft_nothing(learning, tmp_path, autoregressive):
     """As in the first rounds of all, which are timed without drafts; not where none are asked for."""
     new = saved(learning.python, tmp_path)
-    options: dict[str, Any] = {"max_new_tokens": 1 + WARM, "autoregressive": autoregressive}
+    options: dict[str, Any] = {"max_new_tokens": 1 + WARM_UP_ROUNDS, "autoregressive": autoregressive}
     (theirs,) = learning.python.generate_batch(PROMPTS[:1], **options)
     (ours,) = learning.session.generate(PROMPTS[:1], **options)
     assert ours["token_ids"] == theirs.token_ids
-    assert ours["draft_lengths"] == theirs.draft_lengths == [0] * WARM
+    assert ours["draft_lengths"] == theirs.draft_lengths == [0] * WARM_UP_ROUNDS
     assert (ours["draft_seconds"] > 0, theirs.draft_seconds > 0) == (not autoregressive,) * 2
     assert saved(learning.session, tmp_path) == saved(learning.python, tmp_path)
     assert (saved(learning.python, tmp_path) == new) == autoregressive

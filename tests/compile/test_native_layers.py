@@ -11,7 +11,7 @@ from onnx.reference import ReferenceEvaluator
 
 from speccompile import native
 from speccompile.compiler.lower.native import DOMAIN, layouts
-from speccompile.compiler.lower.quantize import kernels, quantize
+from speccompile.compiler.lower.quantize import numpy_quantizers, quantize
 from speccompile.compiler.lower.quantize.linear import find_linears
 from tests.compile.kernel_runs import KernelRuns, run_bodies
 from tests.compile.test_quantize import EXPERT_SIZES, LAYERS, PASSES, SIZES, TIED, X, experts, graph, normal
@@ -180,7 +180,7 @@ def test_scales_of_any_size_keep_the_precision_of_float16(scale):
     """A power of two a column takes what float16 has no room for, and no rounding with it."""
     scales = (np.random.default_rng(0).random((8, 20), np.float32) + np.float32(0.01)) * np.float32(scale)
     scales[:, 3] = 0
-    factors = kernels.column_factors(scales)
+    factors = numpy_quantizers.column_factors(scales)
     assert (np.exp2(np.rint(np.log2(factors))) == factors).all()
     kept = (scales / factors).astype(np.float16).astype(np.float32) * factors
     np.testing.assert_allclose(kept, scales, rtol=2**-11)
@@ -188,8 +188,8 @@ def test_scales_of_any_size_keep_the_precision_of_float16(scale):
 
 def test_numbers_in_four_bits_are_those_of_onnxruntime():
     weight = normal(100, 40)
-    found = kernels.int4(weight, 32)
-    blocks = kernels.nbits(weight, 4, 32)
+    found = numpy_quantizers.int4(weight, 32)
+    blocks = numpy_quantizers.nbits(weight, 4, 32)
     codes = np.stack([blocks.numbers & 15, blocks.numbers >> 4], -1).reshape(40, -1)
     np.testing.assert_array_equal(found.numbers, codes.T)
     restored = (found.numbers.astype(np.float32) - found.zero_points.repeat(32, 0)) * found.scales.repeat(32, 0)

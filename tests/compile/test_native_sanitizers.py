@@ -31,7 +31,7 @@ CYCLES = os.environ.get("SPECCOMPILE_CYCLES", "100")
 
 CHECKS = {"address": "address,undefined,float-cast-overflow", "thread": "thread"}
 PROGRAMS = {
-    "address": ("test_sessions", "test_calls", "test_growth", "test_proposers", "fuzz"),
+    "address": ("test_sessions", "test_calls", "test_memory_growth", "test_proposers", "fuzz"),
     "thread": ("test_sessions",),
 }
 
@@ -92,7 +92,7 @@ def test_sessions(checked, built, onnxruntime_library, name, kernels):
 def test_wrong_calls_and_leaks(checked, built, onnxruntime_library):
     folder = built("lookup_3").path
     checked("test_calls", folder, onnxruntime_library)
-    checked("test_growth", folder, onnxruntime_library, 10, SPECCOMPILE_KERNELS="none")
+    checked("test_memory_growth", folder, onnxruntime_library, 10, SPECCOMPILE_KERNELS="none")
 
 
 @pytest.mark.parametrize("checked", ["address"], indirect=True)
@@ -139,7 +139,7 @@ def test_inputs_that_are_changed_at_random(checked, built, tmp_path):
 
 def test_nothing_grows(native_build, built, onnxruntime_library):
     """As it is released: memory, threads and open files."""
-    print(run(native_build / "test_growth", built("lookup_3").path, onnxruntime_library, CYCLES))
+    print(run(native_build / "test_memory_growth", built("lookup_3").path, onnxruntime_library, CYCLES))
 
 
 @pytest.mark.parametrize("name", ["none", "model_4"])

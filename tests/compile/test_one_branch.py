@@ -9,10 +9,10 @@ import torch
 from speccompile.compiler.models.probe import probe
 from speccompile.compiler.step.decoder import CacheShape, Decoder
 from speccompile.compiler.step.sampling import Settings
-from speccompile.compiler.step.verify import Round, Verified, Verify
+from speccompile.compiler.step.verify import RoundInputs, Verified, Verify
 from speccompile.compiler.step.verify.methods import make_acceptance
-from speccompile.compiler.step.window import Branches, Chain
-from speccompile.contract import CANDIDATES
+from speccompile.compiler.step.window import ChainLayout, TreeLayout
+from speccompile.contract import MAX_DRAFT_CANDIDATES
 from speccompile.tree import chain
 from tests import zoo
 
@@ -26,7 +26,7 @@ def decoder(request) -> Decoder:
     return probe(zoo.model(request.param).requires_grad_(False), CacheShape(BATCH, ROWS, ROWS))
 
 
-def rounds(random: torch.Generator, sampling: bool, draws: bool) -> Iterator[Round]:
+def rounds(random: torch.Generator, sampling: bool, draws: bool) -> Iterator[RoundInputs]:
     """A prefill, then rounds with drafts, as a host would give them; the first token stands for what was accepted."""
     length = torch.zeros(BATCH, dtype=torch.int64)
     for number in range(ROUNDS):
@@ -35,7 +35,7 @@ def rounds(random: torch.Generator, sampling: bool, draws: bool) -> Iterator[Rou
         n_drafts = torch.zeros_like(n_given) if number == 0 else torch.tensor([DRAFTS, number % NODES, DRAFTS])
         window = torch.randint(3, VOCABULARY, (BATCH, width), generator=random)
         rows = torch.arange(1 if number == 0 else NODES)
-        yield Round(window, n_given, n_given + n_drafts, length, rows, *settings(random, rows, sampling, draws))
+        yield RoundInputs(window, n_given, n_given + n_drafts, length, rows, *settings(random, rows, sampling, draws))
         length = length + n_given
 
 
@@ -50,12 +50,16 @@ def settings(random: torch.Generator, rows: torch.Tensor, sampling: bool, draws:
     )  # fmt: skip
     if not draws:
         return found, uniforms
-    probs = torch.rand(BATCH, DRAFTS, CANDIDATES, generator=random).softmax(-1)
-    ids = torch.stack([torch.randperm(VOCABULARY, generator=random)[:CANDIDATES] for _ in range(BATCH * DRAFTS)])
+    probs = torch.rand(BATCH, DRAFTS, MAX_DRAFT_CANDIDATES, generator=random).softmax(-1)
+    ids = torch.stack(
+        [torch.randperm(VOCABULARY, generator=random)[:MAX_DRAFT_CANDIDATES] for _ in range(BATCH * DRAFTS)]
+    )
     return found, uniforms, torch.rand(BATCH, DRAFTS, generator=random), ids.reshape(probs.shape), probs
 
 
-def with_good_drafts(given: Round, decoder: Decoder, caches: list[torch.Tensor], random: torch.Generator) -> Round:
+def with_good_drafts(
+    given: RoundInputs, decoder: Decoder, caches: list[torch.Tensor], random: torch.Generator
+) -> RoundInputs:
     """Drafts of which some come true: the target's own, one after the other, and now and then another."""
     window = given.window.clone()
     if window.shape[1] == NODES:
@@ -72,7 +76,7 @@ def with_good_drafts(given: Round, decoder: Decoder, caches: list[torch.Tensor],
     return given._replace(window=window, ids=ids)
 
 
-def committed(found: Verified, given: Round) -> Iterator[torch.Tensor]:
+def committed(found: Verified, given: RoundInputs) -> Iterator[torch.Tensor]:
     for row in range(BATCH):
         if given.n_given[row]:
             yield found.path[row, : found.n_path[row] + 1]
@@ -92,10 +96,10 @@ def committed(found: Verified, given: Round) -> Iterator[torch.Tensor]:
 def test_a_tree_with_one_branch_is_a_chain(decoder, method, parameters, sampling, draws):
     tree, random = chain(DRAFTS), torch.Generator().manual_seed(0)
     acceptance = make_acceptance(method, parameters, tree=tree, is_sampling=sampling, draws=draws)
-    straight = Verify(decoder, Chain(), acceptance)
+    straight = Verify(decoder, ChainLayout(), acceptance)
     trees = {
-        "constant": Verify(decoder, Branches(tree, NODES, DRAFTS), acceptance),
-        "given": Verify(decoder, Branches(None, NODES, DRAFTS), acceptance),
+        "constant": Verify(decoder, TreeLayout(tree, NODES, DRAFTS), acceptance),
+        "given": Verify(decoder, TreeLayout(None, NODES, DRAFTS), acceptance),
     }
     parents = torch.tensor([tree.parents] * BATCH)
     caches = [torch.zeros(shape) for shape in decoder.cache_shapes().values()]

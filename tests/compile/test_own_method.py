@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from speccompile import drafters
-from speccompile.compiler.build import steps
+from speccompile.compiler.build import cached_steps
 from tests import zoo
 from tests.compile.tiny_bundles import save
 
@@ -20,12 +20,12 @@ METHOD = Path(__file__).parents[1] / "own_method"
 RECIPE = "name: own\ntarget: {model: target}\ndrafter: {kind: echo, tokens: 4}\ncache: {max_length: 64}\n"
 COMMANDS = """
 import json, sys
-from speccompile.cli import edge
+from speccompile.cli import exit_codes
 from speccompile.cli.main import group
 
 for command in json.loads(sys.argv[1]):
     print(f"== {command[0]}", flush=True)
-    assert edge.run(group, ["-q", *command]) == int(sys.argv[2]), command
+    assert exit_codes.run(group, ["-q", *command]) == int(sys.argv[2]), command
 """
 
 
@@ -65,9 +65,9 @@ def test_another_code_of_it_is_another_build(tmp_path: Path, monkeypatch: pytest
     found = []
     for text in ("PERIOD = 2", "PERIOD = 3", "PERIOD = 2"):
         (tmp_path / "drafter.py").write_text(text)
-        steps.made_by.cache_clear()
-        found.append(steps.made_by()["code"])
-    steps.made_by.cache_clear()
+        cached_steps.toolchain_key.cache_clear()
+        found.append(cached_steps.toolchain_key()["code"])
+    cached_steps.toolchain_key.cache_clear()
     assert found[0] == found[2] != found[1]
 
 

@@ -10,7 +10,7 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from speccompile.compiler.build import build
-from speccompile.compiler.build.small_model import PADDING, VOCABULARY, small_plan
+from speccompile.compiler.build.tiny_model import PADDING, VOCABULARY, tiny_plan
 from speccompile.compiler.models.load import load_model
 from speccompile.compiler.prove.drafts import check_dynamic, check_tree, teacher
 from speccompile.compiler.step.draft import Drafter
@@ -166,7 +166,7 @@ def test_a_pair_is_built_proven_and_generates_what_transformers_generates(pair, 
 
 def test_the_small_model_of_the_distribution_proof_has_the_same_padding(pair, tmp_path):
     (pair / "small.yaml").write_text(f"name: padded\ntarget: {{model: target}}\n{DRAFTERS['several'][1]}\n")
-    small = small_plan(make_plan(load_recipe(pair / "small.yaml")), tmp_path)
+    small = tiny_plan(make_plan(load_recipe(pair / "small.yaml")), tmp_path)
     sizes = [each.facts.vocabulary_size for each in (small.target, *small.drafter.models)]
     assert sizes == [VOCABULARY, VOCABULARY - PADDING, VOCABULARY + PADDING]
     for each in small.drafter.models:

@@ -15,19 +15,19 @@ from speccompile.compiler.lower import neutral
 from speccompile.compiler.lower.native.functions import add_functions
 from speccompile.compiler.lower.passes import static_size
 from speccompile.compiler.lower.passes.argmax_blocks import argmax_blocks
-from speccompile.compiler.lower.passes.argmax_wanted import argmax_wanted
 from speccompile.compiler.lower.passes.cast_like import cast_like
-from speccompile.compiler.lower.passes.commit_kept import commit_kept
+from speccompile.compiler.lower.passes.commit_persistent import commit_persistent
 from speccompile.compiler.lower.passes.convolve_slices import convolve_slices
 from speccompile.compiler.lower.passes.fold_constants import fold_constants
 from speccompile.compiler.lower.passes.gather_rows import gather_rows
 from speccompile.compiler.lower.passes.merge_reshapes import merge_reshapes
 from speccompile.compiler.lower.passes.name_branches import name_branches
 from speccompile.compiler.lower.passes.partial_rotary_embedding import partial_rotary_embedding
+from speccompile.compiler.lower.passes.remove_noop_slices import remove_noop_slices
 from speccompile.compiler.lower.passes.rotary_embedding import rotary_embedding
+from speccompile.compiler.lower.passes.skip_unused_argmax import skip_unused_argmax
 from speccompile.compiler.lower.passes.topk_blocks import topk_blocks
 from speccompile.compiler.lower.passes.transposed_weights import transposed_weights
-from speccompile.compiler.lower.passes.whole_slices import whole_slices
 from tests.compile.kernel_runs import KernelRuns, run_bodies
 
 Feeds = dict[str, np.ndarray]
@@ -232,7 +232,7 @@ def test_argmax_wanted(unwanted):
     text = """(float[2, T, 8192] x, bool[2, 1] unwanted) => (int64[2, T] y) {
         zero = Constant<value_int = 0>()  best = ArgMax<axis = 2, keepdims = 0>(x)  y = Where(unwanted, zero, best) }"""
     ops = {"Not": 1, "Cast": 2, "ReduceMax": 1, "If": 1}
-    passes = argmax_wanted, argmax_blocks, name_branches
+    passes = skip_unused_argmax, argmax_blocks, name_branches
     check(*passes, text=text, feeds={"x": ties(6, 8192), "unwanted": np.array(unwanted)[:, None]}, ops=ops, fired=2)
 
 
@@ -242,7 +242,7 @@ def test_argmax_wanted(unwanted):
 def test_an_argmax_that_is_always_wanted_stays(change):
     text = """(float[2, T, 64] x, bool[2, 1] unwanted) => (int64[2, T] y) {
         zero = Constant<value_int = 0>()  best = ArgMax<axis = 2, keepdims = 0>(x)  y = Where(unwanted, zero, best) }"""
-    unchanged(argmax_wanted, text=text.replace(*change))
+    unchanged(skip_unused_argmax, text=text.replace(*change))
 
 
 ROWS = """(float[{batch}, R, 6] x, int64[2, P, {each}] rows) => (float[2, P, 6] y) <int64[3] whole = {{2, 3, 6}}> {{
@@ -271,8 +271,8 @@ def test_commit_kept():
         model.graph.inputs[0].name = "kept.ring"
         return 0
 
-    assert apply(commit_kept, before=before)[0] == 0  # what does not outlive a generation stays
-    fired, after, ops = apply(named, commit_kept, before=before)
+    assert apply(commit_persistent, before=before)[0] == 0  # what does not outlive a generation stays
+    fired, after, ops = apply(named, commit_persistent, before=before)
     assert (fired, ops["ScatterElements"], "Commit" in ops) == (1, 1, False)
     (expected,) = ReferenceEvaluator(before).run(None, {"ring": ring, **feeds})
     np.testing.assert_array_equal(run(after, {"kept.ring": ring, **feeds})[0], expected)
@@ -335,4 +335,4 @@ def test_whole_slices():
         y = Sub (all, turned)
         part = Slice (all, second, last, axis, forward)
     }"""
-    check(whole_slices, text=text, feeds={"x": normal(1, 5, 4)}, ops={"Slice": 2, "Sub": 1})
+    check(remove_noop_slices, text=text, feeds={"x": normal(1, 5, 4)}, ops={"Slice": 2, "Sub": 1})

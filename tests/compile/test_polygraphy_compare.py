@@ -14,10 +14,10 @@ from onnx import helper, numpy_helper
 
 from speccompile.compiler.diagnose import compare
 from speccompile.compiler.diagnose.compare import compare_engine, compare_graphs
-from speccompile.compiler.lower import masked
+from speccompile.compiler.lower import static_cache
 from speccompile.compiler.lower.compose import compose_step, step_graph
 from speccompile.compiler.lower.files import neutral_file, write_neutral
-from speccompile.compiler.prove.script import Script
+from speccompile.compiler.prove.schedule import Schedule
 from speccompile.contract import Graph
 from speccompile.errors import EngineError, ProofError
 from tests import zoo
@@ -28,9 +28,9 @@ pytestmark = pytest.mark.builds(5)
 WIDTHS = [13, 1, 5, 2]
 
 
-def script(batch: int) -> Script:
+def script(batch: int) -> Schedule:
     texts = np.random.default_rng(1).integers(0, zoo.VOCABULARY, (batch, sum(WIDTHS) + 1)).tolist()
-    return Script(texts, WIDTHS)
+    return Schedule(texts, WIDTHS)
 
 
 def step(folder: Path) -> Case:
@@ -231,4 +231,4 @@ def test_the_masked_lowering_is_what_is_compared(case):
     made = case("verify")
     model = ir.load(made.folder / made.write("float32"))
     assert {node.domain for node in model.graph} == {""}
-    assert masked.lower(model)["attend_masked"] == 0
+    assert static_cache.lower(model)["attend_masked"] == 0

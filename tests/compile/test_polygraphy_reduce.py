@@ -15,8 +15,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from speccompile.compiler.diagnose import reduce
 from speccompile.compiler.diagnose.failure import Failure
-from speccompile.compiler.diagnose.light import WEIGHTS, write_light
 from speccompile.compiler.diagnose.reduce import GRAPH, REPORT, reduce_failure
+from speccompile.compiler.diagnose.weightless import WEIGHTS, write_weightless
 from speccompile.compiler.engines import Limits, Settings, make_settings
 from speccompile.contract import Graph
 from speccompile.errors import BuildError, EngineError
@@ -212,7 +212,7 @@ def test_placeholders_hold_no_weights(tmp_path):
     weights = {"a": np.ones((64, 32), np.float32), "b": np.ones((128, 32), np.float32), "small": np.ones(4, np.float32)}
     tensors = [numpy_helper.from_array(array, name) for name, array in {**weights, "table": table}.items()]
     body = helper.make_graph([], "weights", [], [], tensors)
-    path = write_light(ir.from_proto(helper.make_model(body, ir_version=10)), tmp_path, "light.onnx")
+    path = write_weightless(ir.from_proto(helper.make_model(body, ir_version=10)), tmp_path, "light.onnx")
     light = onnx.load(path)
     found = {tensor.name: numpy_helper.to_array(tensor) for tensor in light.graph.initializer}
     assert (found["table"] == table).all()

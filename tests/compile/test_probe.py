@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from speccompile.bundle.prompts import read_prompts
-from speccompile.compiler.build.modules import site_of
+from speccompile.compiler.build.modules import drafter_context
 from speccompile.compiler.models.load import load_model
-from speccompile.drafters.probe import Hits, Text, probe_head
+from speccompile.drafters.probe import DepthAccuracy, Text, compare_interpretations
 from speccompile.recipe import load_recipe, make_plan
-from speccompile.runtime.text.text import Text as Tokenizer
+from speccompile.runtime.text.tokenizer import Tokenizer as Tokenizer
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 PROMPTS, NEW_TOKENS = 6, 40
@@ -39,7 +39,7 @@ def texts(target):
 
 def probed(name, target, texts, *overrides):
     plan = make_plan(load_recipe(RECIPES / name, overrides))
-    return probe_head(replace(site_of(plan), model=target), target, texts)
+    return compare_interpretations(replace(drafter_context(plan), model=target), target, texts)
 
 
 @pytest.mark.sweep("every reading of a trained head", but=["demo-dflash"])
@@ -72,13 +72,13 @@ def test_a_reading_that_fits_clearly_better_is_named_with_both_figures(name, ove
 
 
 def test_what_is_clearly_better():
-    assert Hits((60, 50), 100).beats(Hits((30, 50), 100))
-    assert not Hits((60, 50), 100).beats(Hits((55, 50), 100))  # chance
-    assert not Hits((40, 90), 100).beats(Hits((60, 30), 100))  # the first draft is what counts
-    assert Hits((60, 80), 100).beats(Hits((60, 30), 100))  # as where the feedback is wrong
-    assert Hits((0,), 40).beats(Hits((0,), 40)) is False
+    assert DepthAccuracy((60, 50), 100).beats(DepthAccuracy((30, 50), 100))
+    assert not DepthAccuracy((60, 50), 100).beats(DepthAccuracy((55, 50), 100))  # chance
+    assert not DepthAccuracy((40, 90), 100).beats(DepthAccuracy((60, 30), 100))  # the first draft is what counts
+    assert DepthAccuracy((60, 80), 100).beats(DepthAccuracy((60, 30), 100))  # as where the feedback is wrong
+    assert DepthAccuracy((0,), 40).beats(DepthAccuracy((0,), 40)) is False
 
 
 def test_too_little_text_is_not_judged(target):
     plan = make_plan(load_recipe(RECIPES / "demo-eagle3"))
-    assert probe_head(replace(site_of(plan), model=target), target, [Text([1, 2, 3], 3)]) is None
+    assert compare_interpretations(replace(drafter_context(plan), model=target), target, [Text([1, 2, 3], 3)]) is None

@@ -38,7 +38,7 @@ def drafts_in_python(text: list[int], ngram: int, tree: Tree) -> list[int] | Non
         return None
     leaves = [node for node, children in enumerate(tree.children) if not children]
     for number, leaf in enumerate(leaves):
-        lineage = tree.lineages[leaf][1:]
+        lineage = tree.root_paths[leaf][1:]
         tokens = copied(text, ends[number] if number < len(ends) else ends[0], len(lineage))
         for node, token in zip(lineage, tokens, strict=True):
             drafts.setdefault(node, token)

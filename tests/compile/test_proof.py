@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from speccompile.compiler.prove import graphs, noise, reference, tokens
+from speccompile.compiler.prove import graphs, reference, tokens, tolerance
 from speccompile.errors import ProofError
 from tests.compile.tiny_bundles import Built
 
@@ -63,8 +63,8 @@ def test_a_generation_that_ends_early_is_a_difference(built):
 
 def test_a_difference_within_the_noise_is_reported(built, monkeypatch):
     case = built("lookup_5")
-    monkeypatch.setitem(noise.NOISE, "float32", 2.0)
-    monkeypatch.setitem(noise.LOSS, "float32", 2.0)
+    monkeypatch.setitem(tolerance.TOLERANCE, "float32", 2.0)
+    monkeypatch.setitem(tolerance.QUANTIZATION_TOLERANCE, "float32", 2.0)
     found = spoiled(case, 3)
     tie = tokens.check_equal(case.bundle, found)
     assert (tie["prompt"], tie["index"]) == (1, 3)
@@ -122,7 +122,12 @@ def test_reduced_precision_may_lose_so_much_and_no_more():
     right = [{"path": np.array([[3, 4]]), "logits": np.array([3.0, 4.0], np.float32)}]
     near = [{"path": np.array([[3, 5]]), "logits": np.array([3.0, 4.05], np.float16)}]
     row = graphs.check_near(near, right, "verify", "half against whole", "float16")
-    assert (row["values"], row["tokens"], row["same_tokens"], row["tolerance"]) == (2, 2, 1, noise.NOISE["float16"])
+    assert (row["values"], row["tokens"], row["same_tokens"], row["tolerance"]) == (
+        2,
+        2,
+        1,
+        tolerance.TOLERANCE["float16"],
+    )
     for wrong, error in ((4.5, "0.5"), (float("nan"), "nan")):
         far = [near[0] | {"logits": np.array([3.0, wrong], np.float32)}]
         message = f"^verify, half against whole, logits after window 0: differs by {error}, more than 0.02 of the larg"
@@ -145,7 +150,7 @@ def test_bfloat16_is_judged_as_float32_where_nothing_is_lost(built):
     case = built("lookup_5")
     here = replace(case.bundle.entry, precision={"target": "bfloat16"})
     stored = deepcopy(case.target).to(torch.bfloat16).float()
-    assert reference.judged_as(stored, here) == "float32"
-    assert reference.judged_as(case.target, here) == "bfloat16"
-    assert reference.judged_as(stored, replace(here, provider="cuda")) == "bfloat16"
-    assert reference.judged_as(case.target, replace(here, precision={"target": "float32"})) == "float32"
+    assert reference.judging_precision(stored, here) == "float32"
+    assert reference.judging_precision(case.target, here) == "bfloat16"
+    assert reference.judging_precision(stored, replace(here, provider="cuda")) == "bfloat16"
+    assert reference.judging_precision(case.target, replace(here, precision={"target": "float32"})) == "float32"

@@ -9,7 +9,7 @@ import onnxruntime as ort
 import pytest
 from onnx.reference import ReferenceEvaluator
 
-from speccompile.compiler.lower.quantize import kernels, quantize
+from speccompile.compiler.lower.quantize import numpy_quantizers, quantize
 from speccompile.compiler.lower.quantize.gemm import split_gemm
 from speccompile.compiler.lower.quantize.linear import find_linears
 
@@ -205,7 +205,9 @@ def test_split_gemm(attributes, bias, expected):
 
 def test_weights_are_quantized_when_they_are_written(tmp_path, monkeypatch):
     calls = []
-    monkeypatch.setattr(kernels, "numbers", lambda weight, *_: calls.append(1) or np.zeros(weight.shape, np.int8))
+    monkeypatch.setattr(
+        numpy_quantizers, "numbers", lambda weight, *_: calls.append(1) or np.zeros(weight.shape, np.int8)
+    )
     quantize(model := ir.from_proto(graph()), "int8", 0, "qdq")
     assert not calls
     ir.save(model, tmp_path / "model.onnx", external_data="weights", size_threshold_bytes=256)

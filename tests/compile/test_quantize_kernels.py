@@ -9,15 +9,15 @@ import pytest
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
-from speccompile.compiler.lower.quantize import kernels
-from speccompile.compiler.lower.quantize.kernels import FP8, INT4, INT8
+from speccompile.compiler.lower.quantize import numpy_quantizers
+from speccompile.compiler.lower.quantize.numpy_quantizers import FP8, INT4, INT8
 
 KINDS = {INT4: TensorProto.INT4, INT8: TensorProto.INT8, FP8: TensorProto.FLOAT8E4M3FN}
 
 
 @pytest.fixture(autouse=True, params=[1 << 22, 200], ids=["at once", "a few columns at a time"])
 def at_a_time(request, monkeypatch):
-    monkeypatch.setattr(kernels, "_AT_A_TIME", request.param)
+    monkeypatch.setattr(numpy_quantizers, "_AT_A_TIME", request.param)
 
 
 def weight(rows: int, columns: int) -> np.ndarray:
@@ -27,7 +27,7 @@ def weight(rows: int, columns: int) -> np.ndarray:
     return found
 
 
-def matmul_nbits(x: np.ndarray, blocks: kernels.Blocks, bits: int, block: int) -> np.ndarray:
+def matmul_nbits(x: np.ndarray, blocks: numpy_quantizers.Blocks, bits: int, block: int) -> np.ndarray:
     """x times the weight, as onnxruntime's operator computes it on floats."""
     attributes = {"K": x.shape[1], "N": len(blocks.scales), "bits": bits, "block_size": block, "accuracy_level": 0}
     node = helper.make_node("MatMulNBits", ["x", *blocks._fields], ["y"], domain="com.microsoft", **attributes)
@@ -45,7 +45,7 @@ def matmul_nbits(x: np.ndarray, blocks: kernels.Blocks, bits: int, block: int) -
 def test_nbits(bits, block, turned):
     """Rows that fill no whole block are among them, and a weight that lies in the file the other way round."""
     w = weight(96, 20)
-    blocks = kernels.nbits(np.ascontiguousarray(w.T).T if turned else w, bits, block)
+    blocks = numpy_quantizers.nbits(np.ascontiguousarray(w.T).T if turned else w, bits, block)
 
     def unpacked(packed: np.ndarray) -> np.ndarray:
         return np.stack([packed & 15, packed >> 4], -1).reshape(20, -1) if bits == 4 else packed.reshape(20, -1)
@@ -66,7 +66,7 @@ def test_nbits(bits, block, turned):
 @pytest.mark.parametrize("shift", [-1.0, 0.0, 1.0])
 def test_blocks_of_4_bits_use_the_whole_range(shift):
     """From the smallest value to the largest, and zero, wherever they lie."""
-    numbers = kernels.nbits(weight(64, 20)[:, 3:] + np.float32(shift), 4, 32).numbers
+    numbers = numpy_quantizers.nbits(weight(64, 20)[:, 3:] + np.float32(shift), 4, 32).numbers
     codes = np.stack([numbers & 15, numbers >> 4], -1).reshape(17, 2, 32)
     assert (codes.max(axis=-1) - codes.min(axis=-1) >= (14 if shift == 0 else 7)).all()
 
@@ -89,7 +89,7 @@ def reference(w: np.ndarray, kind: ir.DataType, block: int, scales: np.ndarray, 
 @pytest.mark.parametrize(("kind", "block"), [(INT4, 32), (INT4, 16), (INT8, 96), (FP8, 96)])
 def test_numbers(kind, block):
     w = weight(96, 20)
-    numbers, scales = kernels.numbers(w, kind, block), kernels.scales(w, kind, block)
+    numbers, scales = numpy_quantizers.numbers(w, kind, block), numpy_quantizers.scales(w, kind, block)
     assert numbers.dtype == kind.numpy()
     assert scales.shape == (96 // block, 20)
     shape = scales.shape if block < 96 else 20
@@ -103,7 +103,7 @@ def test_numbers(kind, block):
 
 @pytest.mark.parametrize("kind", [INT4, INT8, FP8])
 def test_scales_are_positive_and_float16(kind):
-    scales = kernels.scales(weight(32, 20), kind, 32)
+    scales = numpy_quantizers.scales(weight(32, 20), kind, 32)
     assert (scales > 0).all()
     np.testing.assert_array_equal(scales, scales.astype(np.float16))
     np.testing.assert_array_equal(scales[:, 1:3], 1)
@@ -112,7 +112,7 @@ def test_scales_are_positive_and_float16(kind):
 @pytest.mark.parametrize(("kind", "largest"), [(INT8, 127), (FP8, 448)])
 def test_an_activation_reaches_the_largest_number(kind, largest):
     for bounds in ((-3.0, 5.0), (-5.0, 3.0), (-5.0, -3.0)):
-        scale = kernels.activation_scale(kind, *bounds)
+        scale = numpy_quantizers.activation_scale(kind, *bounds)
         assert scale.shape == ()
         np.testing.assert_allclose(scale, 5 / largest, rtol=1e-3)
 
@@ -120,5 +120,5 @@ def test_an_activation_reaches_the_largest_number(kind, largest):
 def test_numbers_that_are_too_large_stay_finite():
     """A scale that was rounded down makes the largest number too large for float8, which has a NaN for that."""
     w = np.linspace(1, 2, 4096, dtype=np.float32)[None].repeat(2, axis=0)
-    numbers = kernels.numbers(w, FP8, 2).astype(np.float32)
+    numbers = numpy_quantizers.numbers(w, FP8, 2).astype(np.float32)
     assert (numbers == float(ml_dtypes.finfo(ml_dtypes.float8_e4m3fn).max)).all()

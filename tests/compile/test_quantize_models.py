@@ -10,7 +10,7 @@ import onnxruntime as ort
 import pytest
 
 from speccompile.compiler.engines import Limits, make_settings, process
-from speccompile.compiler.lower import masked, onnxruntime
+from speccompile.compiler.lower import onnxruntime, static_cache
 from speccompile.compiler.lower.export import Exported, export_draft, export_verify
 from speccompile.compiler.lower.files import neutral_file, write_neutral
 from speccompile.compiler.lower.passes.reduce_precision import reduce_precision
@@ -21,7 +21,7 @@ from speccompile.compiler.step.decoder import CacheShape, Decoder
 from speccompile.compiler.step.draft.fixed import FixedDrafter
 from speccompile.compiler.step.draft.language import DecoderReader
 from speccompile.compiler.step.verify import Verify
-from speccompile.contract import Graph, with_cache_dtypes, with_float_states
+from speccompile.contract import Graph, with_cache_dtypes, with_tensorrt_states
 from speccompile.runtime.devices.sessions import session_options
 from speccompile.tree import chain
 from tests import zoo
@@ -104,7 +104,7 @@ def logits(session: ort.InferenceSession, graph: Graph, tokens: list[int], width
 def quantized(neutral: Neutral, word: str, form: str, folder: Path) -> ort.InferenceSession:
     model = ir.load(neutral.path)
     quantize(model, word, 32, form, neutral.ranges)
-    (masked if form == "qdq" else onnxruntime).lower(model)
+    (static_cache if form == "qdq" else onnxruntime).lower(model)
     return session(model, folder)
 
 
@@ -195,9 +195,9 @@ def test_tensorrt_takes_every_word(name, word, capability, tmp_path, request):
     model = ir.load(neutral.path)
     quantize(model, word, 32, "qdq", neutral.ranges)
     reduce_precision(model, ir.DataType.FLOAT16)
-    masked.lower(model)
+    static_cache.lower(model)
     ir.save(model, tmp_path / "model.onnx", external_data="weights", size_threshold_bytes=256)
-    graph = with_float_states(with_cache_dtypes(neutral.graph, {"target": "float16", "drafter": "float16"}))
+    graph = with_tensorrt_states(with_cache_dtypes(neutral.graph, {"target": "float16", "drafter": "float16"}))
     settings = make_settings(
         graph, backend="tensorrt_rtx", compute_capability=capability, precision={"target": word}, tokens=3,
         catch_up=2, prefill_chunk=16, max_length=64,

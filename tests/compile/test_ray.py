@@ -14,7 +14,7 @@ from openai import OpenAI
 
 from speccompile.cli.main import group
 from speccompile.errors import EngineError, PromptError
-from speccompile.machine.pool import Task, run_all
+from speccompile.machine.executor import Task, run_all
 from speccompile.runtime import Bundle
 from speccompile.serving.cluster.connect import SETTINGS
 from speccompile.serving.cluster.replicas import Replicas
@@ -59,13 +59,13 @@ def run(*arguments: object) -> tuple[int, str]:
 @pytest.fixture(scope="module")
 def address(folder):
     """Of two replicas."""
-    from speccompile.serving.cluster.serving import Served, serving
+    from speccompile.serving.cluster.serving import Deployment, deploy
 
     manifest = Bundle.open(folder, threads=1).manifest
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    served = Served(folder, "tiny", manifest.batch_size, Limits(), Settings())
-    with serving(served, Replicas(count=2, threads=1, grace=1), "127.0.0.1", port) as (where, _):
+    served = Deployment(folder, "tiny", manifest.batch_size, Limits(), Settings())
+    with deploy(served, Replicas(count=2, threads=1, grace=1), "127.0.0.1", port) as (where, _):
         yield where
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from speccompile.cli import edge
+from speccompile.cli import exit_codes
 from speccompile.cli.main import group
 from tests import zoo
 from tests.compile.tiny_bundles import contents
@@ -45,7 +45,7 @@ class Project:
     def said(self, name: str, *options: str) -> str:
         """Build here, and return what that says."""
         self.capsys.readouterr()
-        code = edge.run(group, self.arguments(name, *options))
+        code = exit_codes.run(group, self.arguments(name, *options))
         said = self.capsys.readouterr().err
         assert code == 0, said
         return said

@@ -11,13 +11,13 @@ from torch import Tensor
 from speccompile.compiler.prove.chi_square import chi_square
 from speccompile.compiler.prove.processors import probabilities
 from speccompile.compiler.step import ops
-from speccompile.compiler.step.sampling import Settings, candidates, heat
-from speccompile.compiler.step.verify import Acceptance, Round
+from speccompile.compiler.step.sampling import Settings, apply_temperature_and_penalty, candidates
+from speccompile.compiler.step.verify import Acceptance, RoundInputs
 from speccompile.compiler.step.verify.rules import Exact
-from speccompile.compiler.step.verify.sampled import Proposals, Speculative, Trial
+from speccompile.compiler.step.verify.sampled import AcceptanceTest, DraftDistribution, Speculative
 from speccompile.compiler.step.verify.target import Target
-from speccompile.compiler.step.window import Branches, Chain
-from speccompile.runtime.options import Sampling
+from speccompile.compiler.step.window import ChainLayout, TreeLayout
+from speccompile.runtime.options import SamplingParams
 from speccompile.tree import Tree, chain, from_branching, from_paths
 
 VOCABULARY, CANDIDATES, ROUNDS, ROOT, BEFORE = 12, 5, 20_000, 3, [7, 1]
@@ -29,10 +29,10 @@ TREES = {
     "uneven tree": from_paths([[0], [1], [2], [0, 0], [0, 1], [1, 0], [0, 1, 0], [0, 1, 1]]),
 }
 SETTINGS = (
-    Sampling(temperature=1.0),
-    Sampling(temperature=0.6, top_k=4),
-    Sampling(temperature=1.4, top_p=0.7),
-    Sampling(temperature=1.0, top_k=9, top_p=0.9, min_p=0.05, repetition_penalty=1.5),
+    SamplingParams(temperature=1.0),
+    SamplingParams(temperature=0.6, top_k=4),
+    SamplingParams(temperature=1.4, top_p=0.7),
+    SamplingParams(temperature=1.0, top_k=9, top_p=0.9, min_p=0.05, repetition_penalty=1.5),
 )
 
 
@@ -43,7 +43,7 @@ def tables(seed: int = 0) -> tuple[Tensor, Tensor]:
     return target, target + torch.randn(VOCABULARY, VOCABULARY, generator=random)
 
 
-def settings(sampling: Sampling) -> Settings:
+def settings(sampling: SamplingParams) -> Settings:
     names = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
     rows = [torch.tensor(getattr(sampling, name)).expand(ROUNDS) for name in names]
     return Settings(*rows, history=torch.tensor(BEFORE).expand(ROUNDS, -1))
@@ -58,7 +58,7 @@ class Drafts:
     probs: Tensor | None
 
 
-def drawn(tree: Tree, sampling: Sampling) -> Drafts:
+def drawn(tree: Tree, sampling: SamplingParams) -> Drafts:
     """Children drawn in torch's own way, without replacement, from the candidates of the drafter's table."""
     torch.manual_seed(1)
     shaped = candidates(
@@ -87,15 +87,15 @@ def best(tree: Tree) -> Tensor:
 
 
 def run(
-    acceptance: Acceptance, tree: Tree, sampling: Sampling, drafts: Drafts, follow: Tensor | None = None
+    acceptance: Acceptance, tree: Tree, sampling: SamplingParams, drafts: Drafts, follow: Tensor | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """New tokens int64 [B, D + 1] of one round, and how many are meant [B]. follow: bool [V, V], which tokens are
     allowed behind each, by default all."""
     torch.manual_seed(2)
     batch, size = drafts.tokens.shape
-    shape = Chain() if tree.is_chain else Branches(tree, size, tree.depth)
+    shape = ChainLayout() if tree.is_chain else TreeLayout(tree, size, tree.depth)
     nodes = shape.nodes(None, batch)
-    given = Round(
+    given = RoundInputs(
         window=drafts.tokens,
         n_given=torch.ones(batch, dtype=torch.int64),
         n_total=torch.full((batch,), size),
@@ -108,7 +108,7 @@ def run(
         probs=drafts.probs,
         allowed=None if follow is None else follow[drafts.tokens],
     )
-    lineages = torch.tensor([[*line, *[0] * (tree.depth + 1 - len(line))] for line in tree.lineages])
+    lineages = torch.tensor([[*line, *[0] * (tree.depth + 1 - len(line))] for line in tree.root_paths])
     seen = torch.cat([given.settings.history[:, None].expand(-1, size, -1), drafts.tokens[:, lineages]], 2)
     walk, bonus = acceptance(given, tables()[0][drafts.tokens], seen, shape, nodes)
     path = torch.arange(tree.depth + 1).expand(batch, -1) if walk.nodes is None else walk.nodes
@@ -118,7 +118,7 @@ def run(
 
 
 def p_values(
-    tree: Tree, sampling: Sampling, tokens: np.ndarray, counts: np.ndarray, follow: Tensor | None = None
+    tree: Tree, sampling: SamplingParams, tokens: np.ndarray, counts: np.ndarray, follow: Tensor | None = None
 ) -> list[float]:
     """Of the first new token, and of each later one after every text that was met often. follow: as for `run`."""
     found, contexts = [], {(): np.arange(len(tokens))}
@@ -184,7 +184,7 @@ def test_certain_drafts_leave_the_very_tokens_of_one_draw_after_another(name, sa
     uniforms, text = torch.rand(ROUNDS, tree.drafts + 1), torch.full((ROUNDS, 1), ROOT)
     for depth in range(tree.depth + 1):
         seen = torch.cat([common.history, text], 1)[:, None]
-        probs = torch.softmax(heat(tables()[0][text[:, -1:]], common, seen), -1)
+        probs = torch.softmax(apply_temperature_and_penalty(tables()[0][text[:, -1:]], common, seen), -1)
         threshold, _ = ops.nucleus(probs, common.top_k, common.top_p, common.min_p)
         token = ops.draw(probs, threshold, uniforms[:, depth : depth + 1])
         assert (tokens[:, depth] == token[:, 0].numpy())[counts > depth].all()
@@ -196,7 +196,7 @@ def test_certain_drafts_leave_the_very_tokens_of_one_draw_after_another(name, sa
 @pytest.mark.parametrize("name", TREES)
 def test_rows_without_temperature_are_greedy(name, is_drawn):
     """The path and the token behind it are the argmax of the penalized logits, as transformers has them."""
-    tree, sampling = TREES[name], Sampling(0.0, top_k=9, repetition_penalty=0.3)
+    tree, sampling = TREES[name], SamplingParams(0.0, top_k=9, repetition_penalty=0.3)
     acceptance = Acceptance(Exact(), Speculative(tree) if is_drawn else None)
     drafts = drawn(tree, replace(sampling, temperature=1.0)) if is_drawn else Drafts(best(tree), None, None)
     tokens, counts = run(acceptance, tree, sampling, drafts)
@@ -237,7 +237,7 @@ def test_constrained_rows_have_the_distribution_of_the_masked_target(name, sampl
 
 @pytest.mark.parametrize("name", TREES)
 def test_constrained_rows_without_temperature_take_the_best_that_is_allowed(name):
-    tree, follow, sampling = TREES[name], constraint(), Sampling(0.0)
+    tree, follow, sampling = TREES[name], constraint(), SamplingParams(0.0)
     tokens, counts = run(Acceptance(Exact()), tree, sampling, Drafts(best(tree), None, None), follow)
     last = ROOT
     for depth in range(tree.depth + 1):
@@ -305,7 +305,7 @@ def tried(p: Tensor, q: Tensor, tokens: list[int], uniforms: list[float], unifor
     ids[0, 0], probs = torch.arange(len(q)), torch.zeros(1, count, len(q))
     probs[0, 0] = q
     is_draft = torch.arange(count + 1)[None] > 0
-    proposals = Proposals(ids, probs, torch.tensor([uniforms]))
+    proposals = DraftDistribution(ids, probs, torch.tensor([uniforms]))
     trial = rule(target, torch.tensor([[ROOT, *tokens]]), is_draft, proposals)
     root = torch.tensor([0])
     return trial.accepted[0, 1:].tolist(), int(rule.bonus(target, trial, ids, root, root))
@@ -330,14 +330,14 @@ def test_where_nothing_is_left_the_target_s_own_distribution_is_drawn_from():
     p = torch.tensor([0.0, 1 - 2**-20])
     target, root = target_of(p[None], torch.tensor([0.5])), torch.tensor([0])
     ids = torch.tensor([[[1, 0]]])
-    none_left = Trial(torch.tensor([[False, False]]), torch.zeros(1, 1, 2))
+    none_left = AcceptanceTest(torch.tensor([[False, False]]), torch.zeros(1, 1, 2))
     assert int(Speculative(chain(1)).bonus(target, none_left, ids, root, root)) == 1
 
 
 def test_the_token_behind_the_path_is_drawn_by_the_number_of_its_depth():
     """Not by that of its last node, which is the third in a tree of depth one."""
     p, uniforms = torch.full((3, 2), 0.5), torch.tensor([0.25, 0.75, 0.25])
-    ids, untouched = torch.tensor([[[0], [0]]]), Trial(torch.zeros(1, 3).bool(), torch.full((1, 2, 1), 0.5))
+    ids, untouched = torch.tensor([[[0], [0]]]), AcceptanceTest(torch.zeros(1, 3).bool(), torch.full((1, 2, 1), 0.5))
     last, depth = torch.tensor([2]), torch.tensor([1])
     rule = Speculative(from_branching([2]))
     assert int(rule.bonus(target_of(p, uniforms), untouched, ids, last, depth)) == 1

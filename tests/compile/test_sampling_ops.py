@@ -14,8 +14,8 @@ import torch
 from onnx.reference import ReferenceEvaluator
 
 from speccompile.compiler.engines import Limits, make_settings, process
-from speccompile.compiler.lower import masked
 from speccompile.compiler.lower import onnxruntime as cpu
+from speccompile.compiler.lower import static_cache
 from speccompile.compiler.step import ops
 from speccompile.contract import Graph, Tensor
 from tests.compile.test_passes import Feeds, graph
@@ -24,7 +24,7 @@ ALMOST_ONE = np.float32(1 - 2**-24)
 FORMS: dict[str, Callable[[ir.Model], object]] = {
     "neutral": lambda model: None,
     "cpu": cpu.lower,
-    "masked": masked.lower,
+    "masked": static_cache.lower,
 }
 
 NUCLEUS = """(float[{batch}, R, {size}] probs, int64[{batch}] top_k, float[{batch}] top_p, float[{batch}] min_p)
@@ -219,7 +219,7 @@ def test_a_flat_distribution_is_bisected():
 @pytest.mark.parametrize(("size", "capability"), [(99, "8.6"), (32000, "8.9"), (151936, "12.0"), (50257, "8.9")])
 def test_tensorrt_takes_both(size, capability, tmp_path: Path):
     model = ir.from_proto(graph(BOTH.format(size=size)))
-    masked.lower(model)
+    static_cache.lower(model)
     assert {node.op_type for node in ir.traversal.RecursiveGraphIterator(model.graph)}.isdisjoint({"If", "NonZero"})
     ir.save(model, tmp_path / "verify.onnx")
     one = (1,)
@@ -265,7 +265,7 @@ def test_tensorrt_is_told_of_both_widths(tmp_path: Path):
     """A Where over the axis itself would be compiled for one of them: what it reads has the whole vocabulary."""
     size, rows = 9000, (1, "logit_rows")
     model = ir.from_proto(graph(ALLOW.format(batch=1, size=size)))
-    assert masked.lower(model)["allow_expanded"] == 1
+    assert static_cache.lower(model)["allow_expanded"] == 1
     (where,) = (node for node in model.graph if node.op_type == "Where")
     assert where.inputs[0].producer().op_type == "Expand"
     ir.save(model, tmp_path / "verify.onnx")

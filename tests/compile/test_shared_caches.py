@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from speccompile.compiler.build.modules import site_of
-from speccompile.compiler.models.halves import check_halves
+from speccompile.compiler.build.modules import drafter_context
 from speccompile.compiler.models.probe import probe
-from speccompile.compiler.prove.drafts import Fed
+from speccompile.compiler.models.sublayers import check_sublayers
+from speccompile.compiler.prove.drafts import DrafterInputs
 from speccompile.compiler.step.decoder import CacheShape, Decoder
 from speccompile.compiler.step.draft import Accepted
 from speccompile.compiler.step.taps import Taps
@@ -35,7 +35,7 @@ def committed(decoder: Decoder, text: list[int]) -> dict[str, Tensor]:
     shapes, width = decoder.cache_shapes(), len(text)
     current = decoder.begin([torch.zeros(shape) for shape in shapes.values()], torch.tensor([0]))
     positions = torch.arange(width)[None]
-    current.look(positions, positions, torch.ones(1, width, width, dtype=torch.bool).tril())
+    current.set_positions(positions, positions, torch.ones(1, width, width, dtype=torch.bool).tril())
     decoder.run(current, torch.tensor([text]))
     return dict(zip(shapes, current.commit(current.rows()), strict=True))
 
@@ -52,32 +52,32 @@ def test_layers_draft_with_the_rows_of_layers_that_they_skip(
         f"name: tiny\ntarget: {{model: target}}\ncache: {{max_length: 64}}\n"
         f"drafter: {{kind: layer_skip, layers: {layers}, tokens: {DRAFTS}}}\n"
     )
-    site = site_of(make_plan(load_recipe(tmp_path)))
+    site = drafter_context(make_plan(load_recipe(tmp_path)))
     drafter, (teacher,), text = layer_skip.make(site), reference.teachers(site), random_text(TOKENS)
-    assert {each.name for each in drafter.borrowed()} == {
+    assert {each.name for each in drafter.target_caches()} == {
         f"target.{kind}.{layer}" for layer in read for kind in ("key", "value")
     }
     caches = committed(site.target(), text[:-1])
     path = torch.tensor([text[-1 - NEW :]])
     accepted = Accepted(path, torch.tensor([NEW]), torch.tensor([TOKENS - 1 - NEW]))
-    drafted = drafter(accepted, [caches[each.name.removeprefix("target.")] for each in drafter.borrowed()])
+    drafted = drafter(accepted, [caches[each.name.removeprefix("target.")] for each in drafter.target_caches()])
     window = drafted.window[0].tolist()
     assert window[0] == text[-1]
-    assert window[1:] == teacher(Fed(text), window[1:-1]).argmax(-1).tolist()
+    assert window[1:] == teacher(DrafterInputs(text), window[1:-1]).argmax(-1).tolist()
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_halves_of_layers_with_more_than_two_parts_are_refused(name: str) -> None:
     model = zoo.model(name)
     with pytest.raises(UnsupportedModelError, match=rf"^layer 1 of {type(model).__name__} has no halves of which one"):
-        check_halves(model, [1])
+        check_sublayers(model, [1])
 
 
 def taps_of(model: PreTrainedModel, name: str, text: Tensor) -> Tensor:
     decoder, taps = probe(model, CacheShape(1, 64, 48)), Taps(model, [name])
     current = decoder.begin(decoder.empty(1), torch.tensor([0]))
     positions = torch.arange(text.shape[1])[None]
-    current.look(positions, positions, torch.ones(1, text.shape[1], text.shape[1], dtype=torch.bool).tril())
+    current.set_positions(positions, positions, torch.ones(1, text.shape[1], text.shape[1], dtype=torch.bool).tril())
     decoder.run(current, text, taps=taps)
     return taps.features()
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from speccompile.contract import BATCH, is_carried
+from speccompile.contract import BATCH, is_recurrent_state
 from speccompile.runtime import Bundle
 from speccompile.runtime.bundle import Batch
 from tests import zoo
@@ -43,9 +43,11 @@ def continuation(workshop):
 
 def states(bundle: Bundle) -> dict[str, np.ndarray]:
     """Copies of all that is carried, [B, ..]."""
-    outputs = [tensor for graph in bundle.manifest.graphs for tensor in graph.outputs if is_carried(tensor.buffer)]
+    outputs = [
+        tensor for graph in bundle.manifest.graphs for tensor in graph.outputs if is_recurrent_state(tensor.buffer)
+    ]
     sizes = {BATCH: bundle.manifest.batch_size}
-    found = {each.buffer: bundle.engine.array(each.buffer, each.concrete_shape(sizes)).copy() for each in outputs}
+    found = {each.buffer: bundle.engine.host_view(each.buffer, each.concrete_shape(sizes)).copy() for each in outputs}
     assert {name.partition(".")[0] for name in found} == {"target", "drafter"}
     return found
 
@@ -83,7 +85,7 @@ def test_a_text_in_other_chunks_leaves_the_same_states(bundle, widths):
             forward = bundle._loop.rounds.forward(width, 1, 1, fused=False, logprobs=False)
             forward.window[0] = TEXT[start : start + width]
             for name, value in {"n_given": width, "n_total": width, "length": start}.items():
-                engine.array(name, (batch,))[:] = [value, *[0] * (batch - 1)]
+                engine.host_view(name, (batch,))[:] = [value, *[0] * (batch - 1)]
             forward.verify()
             start += width
         found.append(states(bundle))

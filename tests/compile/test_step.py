@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.functional import one_hot
 
-from speccompile.compiler.step.verify import Acceptance, Round
+from speccompile.compiler.step.verify import Acceptance, RoundInputs
 from speccompile.compiler.step.verify.rules import Exact
-from speccompile.compiler.step.window import Chain
+from speccompile.compiler.step.window import ChainLayout
 
 
 def accept_in_python(window: list[int], n_given: int, n_total: int, target: list[int]) -> tuple[int, int]:
@@ -35,8 +35,8 @@ def rounds(draw: st.DrawFn) -> list[tuple[list[int], int, int, list[int]]]:
 @given(rounds())
 def test_greedy_acceptance_is_the_longest_agreeing_prefix(rows):
     window, n_given, n_total, target = (torch.tensor(column) for column in zip(*rows, strict=True))
-    case = Round(window, n_given, n_total, torch.zeros_like(n_given), torch.arange(target.shape[1]))
-    walk, bonus = Acceptance(Exact())(case, one_hot(target, 3).float(), None, Chain(), None)
+    case = RoundInputs(window, n_given, n_total, torch.zeros_like(n_given), torch.arange(target.shape[1]))
+    walk, bonus = Acceptance(Exact())(case, one_hot(target, 3).float(), None, ChainLayout(), None)
     for row, (tokens, given_tokens, total, choices) in enumerate(rows):
         if given_tokens:
             assert (walk.n_accepted[row], bonus[row, 0]) == accept_in_python(tokens, given_tokens, total, choices)

@@ -101,8 +101,8 @@ from pathlib import Path
 from speccompile.compiler.models.load import load_model
 from speccompile.compiler.models.probe import probe
 from speccompile.compiler.lower.export import export_verify
-from speccompile.compiler.lower.files import write_neutral, write_numbers
-from speccompile.compiler.lower.forms import Numbers
+from speccompile.compiler.lower.files import write_neutral, write_quantized
+from speccompile.compiler.lower.lowering_targets import WeightFormat
 from speccompile.compiler.step.decoder import CacheShape
 from speccompile.compiler.step.verify import Verify
 from speccompile.machine.system import process_sizes
@@ -122,7 +122,7 @@ for name in ("small", "large"):  # the first one loads libraries, and what they 
     decoder = probe(load_model(folder / name, 64), CacheShape(1, 96, 64))
     exported = export_verify(Verify(decoder))
     write_neutral(exported.model, exported.graph, work / name, "weights", in_place=True)
-    write_numbers(exported.graph, "target", Numbers("int4", 32, "native", "float32"), work / name)
+    write_quantized(exported.graph, "target", WeightFormat("int4", 32, "native", "float32"), work / name)
     del decoder, exported
     print(peak)
 """

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from speccompile.compiler.step.draft import Accepted
-from speccompile.compiler.step.draft.votes import Policy
+from speccompile.compiler.step.draft.votes import SuffixPolicy
 from speccompile.drafters.suffix.drafter import OCCURRENCES
 from tests.compile.suffix_drafters import UNLIMITED, drafts, read, suffix_chain, suffix_tree
 from tests.compile.test_prompt_lookup import copied, matches
@@ -47,7 +47,7 @@ def tries(text: list[int], match: int, depth: int) -> list[Trie]:
     return [Trie(m, [each for each, size in zip(followed, sizes, strict=True) if size >= m]) for m in least]
 
 
-def best_nodes(trie: Trie, policy: Policy, nodes: int, depth: int) -> list[Path]:
+def best_nodes(trie: Trie, policy: SuffixPolicy, nodes: int, depth: int) -> list[Path]:
     """The most probable nodes, in the order of their probability, then of their depth, then of their occurrence."""
     found, front = [], [()]
     for _ in range(depth):
@@ -58,7 +58,7 @@ def best_nodes(trie: Trie, policy: Policy, nodes: int, depth: int) -> list[Path]
     return sorted(found, key=lambda path: (-trie.share(path), len(path), place[path]))[:budget]
 
 
-def expected_paths(text: list[int], policy: Policy, nodes: int, depth: int) -> list[Path]:
+def expected_paths(text: list[int], policy: SuffixPolicy, nodes: int, depth: int) -> list[Path]:
     best, most = [], Fraction(-1)
     for trie in tries(text, policy.match, depth):
         paths = best_nodes(trie, policy, nodes, depth)
@@ -70,7 +70,7 @@ def expected_paths(text: list[int], policy: Policy, nodes: int, depth: int) -> l
 
 texts = st.lists(st.integers(0, 3), min_size=1, max_size=40)
 policies = st.builds(
-    Policy,
+    SuffixPolicy,
     match=st.integers(1, 9),
     factor=st.sampled_from([0.0, 0.5, 1.0, 2.0]),
     offset=st.sampled_from([0.0, 1.0, 9.0]),
@@ -81,8 +81,8 @@ policies = st.builds(
 
 @settings(max_examples=150)
 @given(text=texts, policy=policies, tokens=st.sampled_from([1, 4, 6]))
-def test_a_chain_follows_the_votes(text: list[int], policy: Policy, tokens: int) -> None:
-    policy = Policy(policy.match, policy.factor, policy.offset, policy.threshold)
+def test_a_chain_follows_the_votes(text: list[int], policy: SuffixPolicy, tokens: int) -> None:
+    policy = SuffixPolicy(policy.match, policy.factor, policy.offset, policy.threshold)
     paths = expected_paths(text, policy, tokens, tokens)
     found = read(suffix_chain(tokens, policy), text)
     assert drafts(found) == (list(paths[-1]) if paths else [])
@@ -91,7 +91,7 @@ def test_a_chain_follows_the_votes(text: list[int], policy: Policy, tokens: int)
 
 @settings(max_examples=150)
 @given(text=texts, policy=policies, shape=st.sampled_from([(4, 2), (9, 3), (12, 6)]))
-def test_a_tree_has_the_most_probable_nodes(text: list[int], policy: Policy, shape: tuple[int, int]) -> None:
+def test_a_tree_has_the_most_probable_nodes(text: list[int], policy: SuffixPolicy, shape: tuple[int, int]) -> None:
     nodes, depth = shape
     found = read(suffix_tree(nodes, depth, policy), text)
     paths: list[Path] = [()]
@@ -107,18 +107,18 @@ def test_a_tree_has_the_most_probable_nodes(text: list[int], policy: Policy, sha
 def test_looking_again_is_one_vote_after_the_other(text: list[int], tokens: int, match: int) -> None:
     longer = list(text)
     for _ in range(tokens):
-        paths = expected_paths(longer, Policy(match, 0.0, 1.0, 0.0), 1, 1)
+        paths = expected_paths(longer, SuffixPolicy(match, 0.0, 1.0, 0.0), 1, 1)
         if not paths:
             break
         longer += paths[0]
-    found = read(suffix_chain(tokens, Policy(match, 0.0, 99.0, 0.0), again=True), text)
+    found = read(suffix_chain(tokens, SuffixPolicy(match, 0.0, 99.0, 0.0), again=True), text)
     assert drafts(found) == longer[len(text) :]
 
 
 def test_looking_again_follows_other_occurrences() -> None:
     """Behind 7 8 stood 1 2 alone; behind 1 2, in most places, something else than there."""
     text = [1, 2, 3, 4, 9, 1, 2, 3, 5, 9, 7, 8, 1, 2, 6, 9, 7, 8]
-    policy = Policy(2, 0.0, 9.0, 0.0)
+    policy = SuffixPolicy(2, 0.0, 9.0, 0.0)
     assert drafts(read(suffix_chain(4, policy), text)) == [1, 2, 6, 9]
     assert drafts(read(suffix_chain(4, policy, again=True), text))[:3] != [1, 2, 6]
 
@@ -131,9 +131,9 @@ def test_many_that_agree_outvote_longer_matches_that_do_not() -> None:
 
 
 @pytest.mark.parametrize(
-    ("policy", "count"), [(UNLIMITED, 6), (Policy(8, 1.0, 0.0, 0.1), 2), (Policy(8, 1, 2, 0.1), 4)]
+    ("policy", "count"), [(UNLIMITED, 6), (SuffixPolicy(8, 1.0, 0.0, 0.1), 2), (SuffixPolicy(8, 1, 2, 0.1), 4)]
 )
-def test_the_length_follows_the_match(policy: Policy, count: int) -> None:
+def test_the_length_follows_the_match(policy: SuffixPolicy, count: int) -> None:
     text = [1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2]
     assert drafts(read(suffix_chain(6, policy), text)) == [3, 4, 5, 6, 7, 8][:count]
 

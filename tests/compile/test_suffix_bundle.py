@@ -37,7 +37,7 @@ def kept(bundle: Bundle) -> dict[str, np.ndarray]:
     """The states that outlive a generation."""
     graph = next(graph for graph in bundle.manifest.graphs if graph.name == "draft")
     states = [tensor for tensor in graph.inputs if tensor.buffer.startswith("kept.")]
-    return {each.buffer: bundle._loop.rounds.engine.array(each.buffer, each.concrete_shape({})) for each in states}
+    return {each.buffer: bundle._loop.rounds.engine.host_view(each.buffer, each.concrete_shape({})) for each in states}
 
 
 def test_tokens_are_those_of_transformers_whatever_was_kept(built: Built) -> None:

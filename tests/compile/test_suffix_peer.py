@@ -12,7 +12,7 @@ import pytest
 import torch
 from suffix_gpu.local_matcher import LocalMatchKernel
 
-from speccompile.compiler.step.draft.votes import Policy
+from speccompile.compiler.step.draft.votes import SuffixPolicy
 from tests.compile.suffix_drafters import drafts, read, suffix_chain
 
 pytestmark = pytest.mark.sweep("compares with a package on many texts")
@@ -59,7 +59,7 @@ def test_the_drafts_are_those_of_suffix_gpu(factor: float, offset: float, thresh
         TOKENS, MATCH, max_occurrences=32, min_token_prob=threshold, max_spec_factor=factor, max_spec_offset=offset,
         support_thresholds=(1, 2, 4, 8, 16, 32),
     )  # fmt: skip
-    drafter = suffix_chain(TOKENS, Policy(MATCH, factor, offset, threshold), rows=ROWS)
+    drafter = suffix_chain(TOKENS, SuffixPolicy(MATCH, factor, offset, threshold), rows=ROWS)
     seen = set[tuple[int, ...]]()
     for text in TEXTS:
         buffer = torch.zeros((1, ROWS), dtype=torch.int32)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from speccompile.compiler.step.draft import Accepted, Drafted
-from speccompile.compiler.step.draft.votes import Policy
+from speccompile.compiler.step.draft.votes import SuffixPolicy
 from speccompile.drafters.suffix.drafter import Suffix
 from tests.compile.suffix_drafters import VOCABULARY, drafts, suffix_chain, suffix_tree
 
@@ -149,7 +149,7 @@ def test_whatever_the_ring_holds_the_drafts_are_tokens(seed: int, again: bool) -
 
 
 def test_a_tree_has_nodes_of_the_ring_too() -> None:
-    drafter = suffix_tree(6, 3, Policy(8, 0.0, 99.0, 0.0, top_k=2), lane=64)
+    drafter = suffix_tree(6, 3, SuffixPolicy(8, 0.0, 99.0, 0.0, top_k=2), lane=64)
     states = generate(drafter, zeros(drafter), PROMPT, [1, 2, 3, 4, 5, 6, 7, 8, 9])
     states = generate(drafter, states, PROMPT, [1, 2, 3, 4, 10, 11, 12, 13, 14])
     found = run(drafter, states, [(0, [30, 31, 32, 33, 34, 35, 36, 37, 3, 4])])

@@ -34,7 +34,7 @@ def run_windows(decoder: Decoder, text: Tensor, taps: Taps | None = None) -> tup
     for width in WIDTHS:
         current = decoder.begin(caches, torch.tensor([start]))
         positions = torch.arange(start, start + width)[None]
-        current.look(positions, positions, torch.ones(1, width, width, dtype=torch.bool).tril())
+        current.set_positions(positions, positions, torch.ones(1, width, width, dtype=torch.bool).tril())
         logits.append(decoder.run(current, text[:, start : start + width], taps=taps))
         features += [taps.features()] if taps else []
         caches = current.commit(current.rows(), torch.tensor([width]))

@@ -5,7 +5,7 @@ from statistics import median
 
 import pytest
 
-from speccompile.measure.bench.costs import Costs
+from speccompile.measure.bench.costs import GraphCosts
 from speccompile.measure.tune import trial
 from speccompile.measure.tune.rounds import Rounds, rounds_of, shortened
 from speccompile.recipe import load_recipe
@@ -23,7 +23,7 @@ def test_shorter_chains_of_real_drafters(built, monkeypatch, name, drafts):
     for prompt in built(name).prompts():
         known = _until_all_were_accepted(rounds_of(bundle.generate(prompt, max_new_tokens=60, adaptive=False)), longest)
         with monkeypatch.context() as patch:
-            patch.setattr(bundle._loop.drafting, "pace", forced_pace(bundle, [drafts + 1]))
+            patch.setattr(bundle._loop.drafting, "policy", forced_pace(bundle, [drafts + 1]))
             real = rounds_of(bundle.generate(prompt, max_new_tokens=60, adaptive=True)).accepted
         found = shortened(known, longest, drafts).accepted
         assert found == real[: len(found)]
@@ -56,7 +56,9 @@ def test_a_whole_tuning(built, cli, tmp_path):
 
 def test_trees_of_an_index_take_as_long_as_what_it_finds(built, cli, monkeypatch, tmp_path):
     """A window costs as much as it has tokens: then a generation takes as long as all of its windows together."""
-    monkeypatch.setattr(trial, "measure_costs", lambda _, widths, **__: Costs({each: each for each in widths}, None, 0))
+    monkeypatch.setattr(
+        trial, "measure_costs", lambda _, widths, **__: GraphCosts({each: each for each in widths}, None, 0)
+    )
     asked, file = built("retrieval"), tmp_path / "prompts.jsonl"
     generated = {
         tuple(prompt): asked.bundle.generate(prompt, max_new_tokens=12, adaptive=False) for prompt in asked.prompts()

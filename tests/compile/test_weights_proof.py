@@ -11,7 +11,7 @@ import pytest
 
 from speccompile.compiler.lower.passes import reduce_precision as reduction
 from speccompile.compiler.lower.passes.reduce_precision import reduce_precision
-from speccompile.compiler.lower.quantize import kernels, quantize
+from speccompile.compiler.lower.quantize import numpy_quantizers, quantize
 from speccompile.compiler.prove import weights
 from speccompile.compiler.prove.weights import check_weights
 from speccompile.errors import ProofError
@@ -70,8 +70,8 @@ def test_experts_are_compared_one_by_one(tmp_path):
 
 
 def spoil(monkeypatch, name: str, change: Callable[..., np.ndarray]) -> None:
-    right = getattr(kernels, name)
-    monkeypatch.setattr(kernels, name, lambda *given: change(right, *given))
+    right = getattr(numpy_quantizers, name)
+    monkeypatch.setattr(numpy_quantizers, name, lambda *given: change(right, *given))
 
 
 DEFECTS = {

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speccompile.compiler.step.sampling import Settings
-from speccompile.compiler.step.verify import Round, Walk, _nodes, _seen
-from speccompile.compiler.step.window import Branches
+from speccompile.compiler.step.verify import AcceptedPath, RoundInputs, _nodes, _preceding_tokens
+from speccompile.compiler.step.window import TreeLayout
 from speccompile.tree import Tree, chain, from_branching, from_paths
 from tests.compile.table_drafter import settings
 
@@ -35,10 +35,10 @@ def windows(draw: st.DrawFn) -> tuple[list[Tree], list[int], int]:
 def shapes(trees: list[Tree]):
     """The window's shape and its nodes: dynamic, and constant too where all rows hold one tree."""
     size = trees[0].drafts + 1
-    dynamic = Branches(None, size, DEPTH)
+    dynamic = TreeLayout(None, size, DEPTH)
     yield dynamic, dynamic.nodes(torch.tensor([tree.parents for tree in trees]), len(trees))
     if len(set(trees)) == 1:
-        constant = Branches(trees[0], size, trees[0].depth)
+        constant = TreeLayout(trees[0], size, trees[0].depth)
         yield constant, constant.nodes(None, len(trees))
 
 
@@ -51,7 +51,7 @@ def test_every_token_sees_its_ancestors_and_stands_behind_them(case):
         for row, (tree, count) in enumerate(zip(trees, n_given, strict=True)):
             for place in range(count + tree.drafts):
                 node = max(0, place - (count - 1))
-                above = [count - 1 + each for each in tree.lineages[node] if each]
+                above = [count - 1 + each for each in tree.root_paths[node] if each]
                 seen = sorted({*range(min(place + 1, count)), *above})
                 assert layout.visible[row, place].nonzero()[:, 0].tolist() == seen
                 assert layout.positions[row, place] == 10 * row + len(seen) - 1
@@ -66,9 +66,9 @@ def test_the_longest_accepted_path_is_kept_in_order(case, data):
         window = torch.zeros(len(trees), width, dtype=torch.int64)
         walk = shape.walk(torch.tensor(accepted), window, torch.tensor(n_given), nodes)
         for row, (tree, count) in enumerate(zip(trees, n_given, strict=True)):
-            open_nodes = [n for n in range(size) if all(accepted[row][each] for each in tree.lineages[n][1:])]
+            open_nodes = [n for n in range(size) if all(accepted[row][each] for each in tree.root_paths[n][1:])]
             best = min(open_nodes, key=lambda node, tree=tree: (-tree.depths[node], node))
-            path = list(tree.lineages[best])
+            path = list(tree.root_paths[best])
             assert (walk.last[row], walk.n_accepted[row]) == (best, len(path) - 1)
             assert walk.nodes[row, : len(path)].tolist() == path
             kept = [*range(count - 1), *(count - 1 + node for node in path)]
@@ -76,7 +76,7 @@ def test_the_longest_accepted_path_is_kept_in_order(case, data):
 
 
 def test_logits_of_new_tokens_are_found_at_the_nodes_of_the_path():
-    walk = Walk(
+    walk = AcceptedPath(
         torch.tensor([2, 0, 3]), torch.tensor([5, 0, 7]), None, torch.tensor([[0, 2, 5, 0], [0] * 4, [0, 1, 4, 7]])
     )
     assert _nodes(walk, torch.arange(6)).tolist() == [[0, 2, 5, 5, 5, 5], [0] * 6, [0, 1, 4, 7, 7, 7]]
@@ -86,17 +86,19 @@ def test_logits_of_new_tokens_are_found_at_the_nodes_of_the_path():
 
 def test_what_is_penalized_at_a_node_is_the_history_and_what_it_sees():
     tree, n_given, width = from_branching([2, 1]), torch.tensor([3, 1]), 8
-    shape = Branches(tree, 5, 2)
+    shape = TreeLayout(tree, 5, 2)
     nodes = shape.nodes(None, 2)
     window = torch.arange(20, 36).view(2, width)
     history = torch.tensor([[1, 2], [3, 3]])
     sampled: Settings = settings(2)._replace(history=history)
-    case = Round(window, n_given, n_given + 4, torch.zeros(2, dtype=torch.int64), torch.arange(5), settings=sampled)
+    case = RoundInputs(
+        window, n_given, n_given + 4, torch.zeros(2, dtype=torch.int64), torch.arange(5), settings=sampled
+    )
     rows = n_given[:, None] - 1 + torch.arange(5)
-    seen = _seen(case, rows, shape.layout(window, n_given, case.length, nodes).visible)
+    seen = _preceding_tokens(case, rows, shape.layout(window, n_given, case.length, nodes).visible)
     for row in range(2):
-        for node, lineage in enumerate(tree.lineages):
+        for node, lineage in enumerate(tree.root_paths):
             first, root = window[row, : n_given[row]].tolist(), int(n_given[row]) - 1
             own = [int(window[row, root + each]) for each in lineage[1:]]
             assert set(seen[row, node].tolist()) == {*history[row].tolist(), *first, *own}
-    assert _seen(case._replace(settings=None), rows, seen) is None
+    assert _preceding_tokens(case._replace(settings=None), rows, seen) is None

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from speccompile.errors import EngineError
-from speccompile.recipe.capabilities import ROWS
+from speccompile.recipe.capabilities import SUPPORT_TABLE
 from speccompile.runtime import Bundle
 from speccompile.runtime.devices.onnxruntime_device import check_provider
 from speccompile.runtime.devices.tensorrt_program import load
@@ -52,7 +52,7 @@ class Engine:
 
     def lacks(self, capability: str) -> str:
         """Why this machine cannot build or run it; "" when it can."""
-        rows = [row for row in ROWS if self.backend in row["backend"] and self.precision in row["precision"]]
+        rows = [row for row in SUPPORT_TABLE if self.backend in row["backend"] and self.precision in row["precision"]]
         able = [word for row in rows for word in row["compute_capability"]]
         if able and capability not in able:
             return f"{self.backend} in {self.precision} is for {', '.join(able)}, this GPU has {capability}"

@@ -19,13 +19,13 @@ from speccompile.contract import Graph
 from speccompile.compiler.diagnose.compare import compare_engine
 from speccompile.compiler.engines import Settings, flavour
 from speccompile.compiler.engines.tensorrt import build_engine
-from speccompile.compiler.prove.script import Script
+from speccompile.compiler.prove.schedule import Schedule
 onnx, graph, settings = sys.argv[1:]
 onnx, graph, settings = Path(onnx), Graph.from_json(json.loads(graph)), Settings.from_json(json.loads(settings))
 engine = onnx.with_suffix(".engine")
 build_engine(flavour.load(settings.backend), onnx, graph, settings, engine)
 row = compare_engine(
-    onnx, engine, graph, Script([list(range(17))], [8, 1, 4, 3]),
+    onnx, engine, graph, Schedule([list(range(17))], [8, 1, 4, 3]),
     backend=settings.backend, level="engine against lowered", tolerance=1e-5, exact=True,
 )
 Path(sys.argv[1]).with_suffix(".json").write_text(json.dumps(row))

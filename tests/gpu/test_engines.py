@@ -13,8 +13,8 @@ import pytest
 
 from speccompile.bundle.prompts import read_prompts
 from speccompile.compiler.prove import tokens
-from speccompile.compiler.prove.noise import NOISE, within_noise
-from speccompile.compiler.prove.script import drive, make_script
+from speccompile.compiler.prove.schedule import drive, make_script
+from speccompile.compiler.prove.tolerance import TOLERANCE, within_noise
 from speccompile.runtime import first_difference
 from tests.gpu.machine import ROOT
 
@@ -74,8 +74,8 @@ def test_numbers(opened, figures):
             if one[name].dtype.kind == "f":
                 scale = max(1.0, float(np.abs(other[name]).max()))
                 worst = max(worst, float(np.abs(one[name].astype(np.float32) - other[name]).max()) / scale)
-    figures(worst_difference=worst, allowed=NOISE[opened.engine.precision])
-    assert worst <= NOISE[opened.engine.precision]
+    figures(worst_difference=worst, allowed=TOLERANCE[opened.engine.precision])
+    assert worst <= TOLERANCE[opened.engine.precision]
 
 
 def test_nothing_but_counts_and_tokens_crosses(opened, prompts, figures):
@@ -93,7 +93,7 @@ def test_nothing_but_counts_and_tokens_crosses(opened, prompts, figures):
     before = {name: bundle.engine.address(name) for name in states}
     bundle.generate(prompts[1], max_new_tokens=NEW_TOKENS)
     assert {name: bundle.engine.address(name) for name in states} == before
-    assert all(bundle.engine.array(name, shape).any() for name, shape in states.items())
+    assert all(bundle.engine.host_view(name, shape).any() for name, shape in states.items())
 
 
 def test_cuda_graphs_and_the_hosts_time(opened, prompts, figures, caplog):

@@ -6,7 +6,7 @@ from pathlib import Path
 from speccompile import contract
 from speccompile.bundle import BundleWriter, EngineEntry, Manifest
 from speccompile.bundle.manifest import FORMAT, TensorRTBuild
-from speccompile.contract import BATCH, Graph, Tensor, with_batch, with_cache_dtypes
+from speccompile.contract import BATCH, Graph, Tensor, with_cache_dtypes, with_fixed_batch
 
 LOCK = {"versions": {"torch": "2.13.0"}, "inputs": {"target": {"model.safetensors": "ab12"}}}
 PROOF = {"speculative": {"prompts": 3, "equal": 3}, "prompts": ["def", "größe", "你好"]}
@@ -30,7 +30,7 @@ def several_rows() -> dict[str, object]:
     verify = verify_graph()
     graph = Graph("verify", tuple(map(named, verify.inputs)), tuple(map(named, verify.outputs)))
     files = {"verify": "graphs/verify.onnx"}
-    engines = (cpu_entry((graph,), files), cpu_entry((with_batch(graph, 3),), files, "at once"))
+    engines = (cpu_entry((graph,), files), cpu_entry((with_fixed_batch(graph, 3),), files, "at once"))
     return {"batch_size": 3, "graphs": (graph,), "engines": engines}
 
 

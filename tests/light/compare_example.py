@@ -5,9 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from speccompile.bundle.prompts import Question
-from speccompile.measure.bench.costs import Costs
-from speccompile.measure.bench.measure import Case
-from speccompile.measure.compare.passes import Pass, PassJob
+from speccompile.measure.bench.costs import GraphCosts
+from speccompile.measure.bench.measure import PromptRuns
+from speccompile.measure.compare.passes import MeasuredPass, PassRequest
 from speccompile.runtime import Generation
 from tests.light.bench_example import AUTOREGRESSIVE, SPECULATIVE, timed
 from tests.light.fake_bundle import toy_manifest
@@ -18,17 +18,18 @@ SPEEDS = {"prompt_lookup": 2.0, "model": 4.0, "layer_skip": 0.5}
 
 def toy_pass(
     kind: str, questions: Sequence[Question], *, wrong: bool = False, number: int = 1, **changes: object
-) -> Pass:
+) -> MeasuredPass:
     """One pass of a way of this kind: 7 tokens a question, in three rounds. wrong: it gives other tokens."""
     ours = replace(SPECULATIVE, seconds=1.4 / SPEEDS.get(kind, 1), tokens_per_second=5.0 * SPEEDS.get(kind, 1))
     if wrong:
         ours = replace(ours, token_ids=[*ours.token_ids[:-1], 99])
     cases = [
-        Case(index, _ours(kind, ours), (timed(AUTOREGRESSIVE),), each.group) for index, each in enumerate(questions, 1)
+        PromptRuns(index, _ours(kind, ours), (timed(AUTOREGRESSIVE),), each.group)
+        for index, each in enumerate(questions, 1)
     ]
     speculative = kind != "none"
     plan = {"drafter": {"kind": kind}, "verify": {"method": "exact", "exact": True, "parameters": {}}}
-    return Pass(
+    return MeasuredPass(
         manifest=toy_manifest(speculative=speculative, plan=plan, **changes),  # type: ignore[arg-type]
         cases=tuple(cases),
         beside="none" if speculative else "own",
@@ -38,7 +39,7 @@ def toy_pass(
         conversation="plain",
         memory={"resident": 90_000_000},
         context=20,
-        costs=Costs({1: 0.02 * number, 5: 0.04 * number}, 0.01 * number if speculative else None, 0.001),
+        costs=GraphCosts({1: 0.02 * number, 5: 0.04 * number}, 0.01 * number if speculative else None, 0.001),
         versions={"speccompile": "0"},
     )
 
@@ -54,7 +55,7 @@ class Workshop:
         """failing: kind -> what its measurement raises."""
         self.built: list[str] = []
         self.measured: list[tuple[str, int]] = []
-        self.jobs: list[PassJob] = []
+        self.jobs: list[PassRequest] = []
         self.failing, self.wrong = failing, False
 
     def build(self, way, plan, folder: Path) -> None:  # type: ignore[no-untyped-def]
@@ -62,7 +63,7 @@ class Workshop:
         (folder / "kind").write_text(plan.drafter.kind)
         self.built.append(folder.name)
 
-    def measure(self, job: PassJob) -> Pass:
+    def measure(self, job: PassRequest) -> MeasuredPass:
         kind = (Path(job.bundle) / "kind").read_text()
         if kind in self.failing:
             raise self.failing[kind]

@@ -3,12 +3,13 @@
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
+from tokenizers import Tokenizer as FastTokenizer
+from tokenizers import decoders, models, pre_tokenizers, processors
 
 from speccompile.bundle import BundleWriter, Manifest
 from speccompile.bundle.manifest import canonical_json
 from speccompile.runtime import Bundle
-from speccompile.runtime.text.text import Text
+from speccompile.runtime.text.tokenizer import Tokenizer
 from tests.light.bundle_example import cpu_entry, manifest
 from tests.light.toy_engine import DYNAMIC, STATIC, ToyEngine
 from tests.light.toy_graphs import toy_graphs
@@ -74,10 +75,10 @@ def toy_manifest(
     return manifest(**({"graphs": graphs, "engines": entries} | values))
 
 
-def toy_tokenizer() -> Tokenizer:
+def toy_tokenizer() -> FastTokenizer:
     """One token a byte. <s> begins every text."""
     alphabet = [*sorted(pre_tokenizers.ByteLevel.alphabet()), "<s>", "</s>"]
-    tokenizer = Tokenizer(models.BPE(vocab={name: index for index, name in enumerate(alphabet)}, merges=[]))
+    tokenizer = FastTokenizer(models.BPE(vocab={name: index for index, name in enumerate(alphabet)}, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens(["<s>", "</s>"])
@@ -85,7 +86,7 @@ def toy_tokenizer() -> Tokenizer:
     return tokenizer
 
 
-def toy_bundle(text: Text | None = None, *, ranges: bool = False, **changes: object) -> Bundle:
+def toy_bundle(text: Tokenizer | None = None, *, ranges: bool = False, **changes: object) -> Bundle:
     """A bundle that lies in no folder. ranges: its engine may run some rows alone."""
     made = toy_manifest(**changes)  # type: ignore[arg-type]
     return Bundle(made, ToyEngine(made, has_ranges=ranges), made.engines[0], text, None)

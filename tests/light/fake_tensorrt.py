@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from speccompile.bundle.manifest import EngineEntry, Manifest, TensorRTBuild
-from speccompile.contract import COPIED, Graph, Tensor
+from speccompile.contract import NEXT_ROUND_INPUTS, Graph, Tensor
 from speccompile.runtime.devices.engine import Array
 from tests.light.fake_bundle import toy_manifest
 from tests.light.fake_cuda import FakeCuda
@@ -236,8 +236,8 @@ class Toy(ToyEngine):
         self.tensors = tensors
         self.caches = {part: tensors[f"{part}.rows"] for part in ("target", "drafter") if f"{part}.rows" in tensors}
 
-    def array(self, buffer: str, shape: tuple[int, ...]) -> Array:
-        drafted = {read: name for name, read in COPIED.items()}
+    def host_view(self, buffer: str, shape: tuple[int, ...]) -> Array:
+        drafted = {read: name for name, read in NEXT_ROUND_INPUTS.items()}
         found = self.tensors[buffer if buffer in self.tensors else drafted[buffer]]
         assert found.shape == shape, f"{buffer} is {found.shape}, the toy wants {shape}"
         return found

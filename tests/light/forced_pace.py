@@ -17,33 +17,33 @@ class ForcedPace:
         self.caught_up_with: list[int] = []
 
     def begin(self, prompt: int, room: int) -> int:
-        return self.choose(prompt)
+        return self.next_width(prompt)
 
     def join(self, prompt: int, room: int) -> None:
         assert prompt > 0 < room
 
-    def load(self, rows: int) -> None:
+    def record_batch_size(self, rows: int) -> None:
         assert rows > 0
 
-    def choose(self, lag: int) -> int:
+    def next_width(self, lag: int) -> int:
         wanted = next(self._wanted)
         self.lags.append(lag)
         self.chosen.append(wanted if wanted in self.offered else self.offered[-1])
         return self.chosen[-1]
 
-    def single(self, seconds: float) -> None:
+    def record_autoregressive(self, seconds: float) -> None:
         assert seconds >= 0
 
-    def verified(self, width: int, seconds: float, accepted: Sequence[int], without: int) -> None:
+    def record_verify(self, width: int, seconds: float, accepted: Sequence[int], without: int) -> None:
         assert seconds >= 0
         assert width <= self.chosen[-1] != 1
         assert without or accepted
         assert all(count < width for count in accepted)
 
-    def drafted(self, seconds: float) -> None:
+    def record_draft(self, seconds: float) -> None:
         assert self.chosen[-1] > 1
 
-    def caught_up(self, tokens: int, seconds: float, lost: float) -> None:
+    def record_catch_up(self, tokens: int, seconds: float, lost: float) -> None:
         assert tokens > 0
         self.caught_up_with.append(tokens)
 
@@ -57,5 +57,5 @@ def forced_pace(bundle: Bundle, wanted: Sequence[int]) -> ForcedPace:
 
 def force(bundle: Bundle, wanted: Sequence[int]) -> ForcedPace:
     """Give a bundle this pace."""
-    pace = bundle._loop.drafting.pace = forced_pace(bundle, wanted)
+    pace = bundle._loop.drafting.policy = forced_pace(bundle, wanted)
     return pace

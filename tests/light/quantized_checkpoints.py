@@ -8,7 +8,7 @@ from safetensors.torch import load_file, save_file
 
 from speccompile.compiler.weights.checkpoint import Checkpoint, checkpoint_sources
 from speccompile.compiler.weights.graph import Weight
-from speccompile.compiler.weights.source import Source
+from speccompile.compiler.weights.source import LazyWeight
 
 LAYER = "model.layers.0.mlp.up_proj"
 LIBRARIES = load_file(Path(__file__).with_name("quantized") / "libraries.safetensors")
@@ -63,7 +63,7 @@ def write(folder: Path, tensors: dict, quantization: dict | None) -> Checkpoint:
     return checkpoint_sources(folder)
 
 
-def graph_of(weight: Source) -> ir.Model:
+def graph_of(weight: LazyWeight) -> ir.Model:
     """y = MatMul(x, Transpose(weight))."""
     value = ir.Value(name="weight", shape=ir.Shape(weight.shape), type=ir.TensorType(ir.DataType.FLOAT))
     value.const_value = Weight(weight, "weight")

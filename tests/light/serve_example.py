@@ -17,10 +17,10 @@ import uvicorn
 
 from speccompile.errors import UsageError
 from speccompile.runtime import Bundle
-from speccompile.runtime.text.text import Text
+from speccompile.runtime.text.tokenizer import Tokenizer
 from speccompile.serving.http.app import Settings, make_app
-from speccompile.serving.http.model import Model
-from speccompile.serving.http.run import Place, listen
+from speccompile.serving.http.model import ServedModel
+from speccompile.serving.http.run import ListenAddress, listen
 from speccompile.serving.scheduler import Limits, Request
 from tests.light.fake_bundle import toy_manifest, toy_tokenizer
 from tests.light.toy_engine import ToyEngine
@@ -32,11 +32,11 @@ TEMPLATE = (
 
 
 @cache
-def toy_text() -> Text:
+def toy_text() -> Tokenizer:
     with TemporaryDirectory() as folder:
         file = Path(folder) / "tokenizer.json"
         toy_tokenizer().save(str(file))
-        return Text(file)
+        return Tokenizer(file)
 
 
 def chat_bundle(*, text: bool = True, chat: bool = True, **changes: Any) -> Bundle:
@@ -78,7 +78,7 @@ class Running:
     """A server that listens."""
 
     address: str
-    model: Model
+    model: ServedModel
 
     @contextmanager
     def asked(self, method: str, path: str, body: Any = None, **headers: str) -> Iterator[http.client.HTTPResponse]:
@@ -117,9 +117,9 @@ class Running:
 
 
 @contextmanager
-def serving(model: Model, settings: Settings | None = None) -> Iterator[Running]:
+def serving(model: ServedModel, settings: Settings | None = None) -> Iterator[Running]:
     """A server over a model, whatever its state, on a free port."""
-    listening, address = listen(Place(port=0))
+    listening, address = listen(ListenAddress(port=0))
     config = uvicorn.Config(make_app(model, settings), log_config=None, lifespan="off", timeout_graceful_shutdown=10)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
@@ -135,8 +135,8 @@ def serving(model: Model, settings: Settings | None = None) -> Iterator[Running]
 @contextmanager
 def toy_server(settings: Settings | None = None, limits: Limits | None = None, **changes: Any) -> Iterator[Running]:
     """A server over a toy bundle of the name `toy`."""
-    model = Model("toy", limits)
-    model.begin(chat_bundle(**changes))
+    model = ServedModel("toy", limits)
+    model.start(chat_bundle(**changes))
     with serving(model, settings) as running:
         yield running
 
@@ -168,9 +168,9 @@ class Puppet:
 @contextmanager
 def puppet_server(settings: Settings | None = None, **changes: Any) -> Iterator[tuple[Running, Puppet]]:
     """A server whose service does what the test says."""
-    model, puppet, bundle = Model("toy"), Puppet(), chat_bundle(**changes)
+    model, puppet, bundle = ServedModel("toy"), Puppet(), chat_bundle(**changes)
     bundle.serve = lambda limits, observer: puppet  # type: ignore[method-assign,assignment,return-value]
-    model.begin(bundle)
+    model.start(bundle)
     with serving(model, settings) as running:
         yield running, puppet
 

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from speccompile.compiler.step.sampling import Settings
-from speccompile.compiler.step.verify import Acceptance, Round
+from speccompile.compiler.step.verify import Acceptance, RoundInputs
 from speccompile.compiler.step.verify.methods import make_acceptance
 from speccompile.compiler.step.verify.rules import Exact
 from speccompile.compiler.step.verify.sampled import Speculative
 from speccompile.compiler.step.verify.target import choices, sampling_target
-from speccompile.compiler.step.window import Branches, Chain
+from speccompile.compiler.step.window import ChainLayout, TreeLayout
 from speccompile.tree import Tree, chain, from_branching
 
 GRIDS, ERROR = {1: 64, 2: 16, 3: 8}, 1 / 90
@@ -79,7 +79,7 @@ def verify(tree: Tree, acceptance: Acceptance, n_total: int | None = None, **cha
     numbers = grids.repeat(len(texts), 1)
     probs = torch.zeros(batch, count, len(IDS))
     probs[:, [node for node, its in enumerate(tree.children) if its]] = DRAFTER
-    given = Round(
+    given = RoundInputs(
         window=tokens,
         n_given=torch.ones(batch, dtype=torch.int64),
         n_total=torch.full((batch,), n_total or count + 1),
@@ -91,7 +91,7 @@ def verify(tree: Tree, acceptance: Acceptance, n_total: int | None = None, **cha
         ids=IDS.expand(batch, count, -1),
         probs=probs,
     )
-    shape = Chain() if tree.is_chain else Branches(tree, count + 1, tree.depth)
+    shape = ChainLayout() if tree.is_chain else TreeLayout(tree, count + 1, tree.depth)
     logits = TARGET.log().clamp(min=-1e4).expand(batch, count + 1, -1)
     seen = torch.full((batch, count + 1, 1), ROOT)
     walk, bonus = acceptance(given, logits, seen, shape, shape.nodes(None, batch))
@@ -195,7 +195,7 @@ def test_without_temperature_the_best_token_alone_is_accepted():
 def draft_of(uniform: float, p: float, q: float, uniforms: tuple[float, float] = (0.5, 0.5)) -> tuple[bool, int]:
     """Whether a chain's draft with these probabilities is accepted, and the token behind. uniforms: of every depth."""
     probs, tree = torch.tensor([[[q, 1 - q]]]), chain(1)
-    given = Round(
+    given = RoundInputs(
         window=torch.tensor([[1, 0]]), n_given=torch.ones(1, dtype=torch.int64), n_total=torch.tensor([2]),
         length=torch.zeros(1, dtype=torch.int64), logit_rows=torch.arange(2), settings=settings(1),
         uniforms=torch.tensor([uniforms]), accept_uniforms=torch.tensor([[uniform]]), ids=torch.tensor([[[0, 1]]]),
@@ -203,7 +203,7 @@ def draft_of(uniform: float, p: float, q: float, uniforms: tuple[float, float] =
     )  # fmt: skip
     logits = torch.tensor([p, 1 - p]).log().expand(1, 2, -1)
     walk, bonus = Acceptance(Exact(), Speculative(tree))(
-        given, logits, torch.zeros(1, 2, 1, dtype=torch.int64), Chain(), None
+        given, logits, torch.zeros(1, 2, 1, dtype=torch.int64), ChainLayout(), None
     )
     return bool(walk.n_accepted[0]), int(bonus)
 

@@ -16,9 +16,9 @@ from openai.types.completion import Completion
 from speccompile.cli import main
 from speccompile.errors import EngineError, UsageError
 from speccompile.runtime import Bundle
-from speccompile.runtime.text.text import Text
-from speccompile.serving.batch.answers import Desk
-from speccompile.serving.batch.lines import read_lines
+from speccompile.runtime.text.tokenizer import Tokenizer
+from speccompile.serving.batch.requests import read_lines
+from speccompile.serving.batch.worker import BatchWorker
 from speccompile.serving.http.fields import CHAT_URL
 from speccompile.serving.scheduler import Service
 from tests.light.batch_example import completion, line, read, statuses, write
@@ -71,7 +71,7 @@ def test_conversations_are_answered_as_the_server_answers_them(folder, run, tmp_
     source = write(tmp_path / "in.jsonl", line("a", body, CHAT_URL), "", line("b", body | {"logprobs": True}, CHAT_URL))
     assert run(folder, source, tmp_path / "out.jsonl", "--json")[0] == 0
     answers = read(tmp_path / "out.jsonl")
-    text = Text(folder / "tokenizer" / "tokenizer.json")
+    text = Tokenizer(folder / "tokenizer" / "tokenizer.json")
     prompt = text.encode("<s>def!", special_tokens=False)
     expected = text.decode([*prompt, *autoregressive(prompt, 6)]).removeprefix("def!")
     for answer in answers.values():
@@ -166,8 +166,8 @@ def test_two_for_each_row_are_asked_at_once_and_no_more_is_read(folder, toys):
             yield next(iter(read_lines_of(each)))
 
     bundle = Bundle.open(folder)
-    with Desk.over(bundle, "demo") as desk:
-        answers = desk.answers(lines())
+    with BatchWorker.open(bundle, "demo") as desk:
+        answers = desk.run(lines())
         assert [each.status for each in islice(answers, 4)] == [200] * 4
         assert len(asked) <= 4 + 2 * ROWS["batch_size"]
         answers.close()
@@ -175,9 +175,9 @@ def test_two_for_each_row_are_asked_at_once_and_no_more_is_read(folder, toys):
 
 
 def read_lines_of(data: dict):
-    from speccompile.serving.batch.lines import Line
+    from speccompile.serving.batch.requests import BatchRequest
 
-    yield Line(1, data["custom_id"], data["url"], json.dumps(data["body"]).encode())
+    yield BatchRequest(1, data["custom_id"], data["url"], json.dumps(data["body"]).encode())
 
 
 @pytest.mark.parametrize("torn", [b"", b"{", b'{"custom_id": "r2", "response"', None])

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from speccompile.errors import EngineError, UsageError
-from speccompile.serving.batch.lines import ordered, read_lines
+from speccompile.serving.batch.requests import read_lines, sorted_by_prefix
 from speccompile.serving.batch.results import Result, Results
 from speccompile.serving.batch.run import Batch
 from speccompile.serving.http.fields import CHAT_URL
@@ -49,21 +49,21 @@ def test_prompts_that_begin_alike_are_neighbours(tmp_path):
     chats = [line(each, {"messages": [{"role": "user", "content": each}]}, CHAT_URL) for each in said]
     mixed = [*chats, line("t", {"prompt": "zz", "tools": None}), line("u", {"messages": [], "tools": [{}]}, CHAT_URL)]
     lines = read_lines(write(tmp_path / "in.jsonl", *mixed))
-    assert [each.custom_id for each in ordered(lines)] == ["ab", "abc", "abd", "zz", "zzz", "u", "t"]
+    assert [each.custom_id for each in sorted_by_prefix(lines)] == ["ab", "abc", "abd", "zz", "zzz", "u", "t"]
 
 
 @pytest.mark.parametrize("content", ["hello\nyou\n", '{"a": 1}\n{', "[1]\n"])
 def test_a_file_that_holds_other_things_is_left_alone(tmp_path, content):
     lines = read_lines(write(tmp_path / "in.jsonl", completion(1)))
     (tmp_path / "out.jsonl").write_text(content)
-    opened = Results.opened(tmp_path / "out.jsonl", lines)
+    opened = Results.open(tmp_path / "out.jsonl", lines)
     with pytest.raises(UsageError, match=r"out\.jsonl line 1: received a line that is no answer"), opened:
         pass
     assert (tmp_path / "out.jsonl").read_text() == content
 
 
 def test_a_file_that_cannot_be_written_is_refused(tmp_path):
-    opened = Results.opened(tmp_path / "none" / "out.jsonl", [])
+    opened = Results.open(tmp_path / "none" / "out.jsonl", [])
     with pytest.raises(UsageError, match="expected a file that can be written: No such file"), opened:
         pass
 
@@ -73,11 +73,11 @@ def test_one_process_at_a_time_fills_a_file(tmp_path, failed):
     lines = read_lines(write(tmp_path / "in.jsonl", completion(1)))
     output = tmp_path / "out.jsonl"
     if failed:
-        with Results.opened(output, lines) as results:
+        with Results.open(output, lines) as results:
             results.add(Result(lines[0], 500, {}))
-    with Results.opened(output, lines) as results:
-        assert results.done == frozenset()
-        other = Results.opened(output, lines)
+    with Results.open(output, lines) as results:
+        assert results.completed_ids == frozenset()
+        other = Results.open(output, lines)
         with pytest.raises(UsageError, match="expected a file that no other process fills"), other:
             pass
         results.add(Result(lines[0], 200, {"text": "\ud800 größe"}))

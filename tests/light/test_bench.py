@@ -8,12 +8,12 @@ from unittest.mock import patch
 import pytest
 
 from speccompile.errors import PromptError, UsageError
-from speccompile.measure.bench import Case, make_report, measure, write_table
+from speccompile.measure.bench import PromptRuns, make_report, measure, write_table
 from speccompile.measure.bench.acceptance import Depth, acceptance_by_depth
-from speccompile.measure.bench.measure import Difference, generations
+from speccompile.measure.bench.measure import Divergence, generations
+from speccompile.measure.bench.mode import QUANTILES, Percentiles, make_way
 from speccompile.measure.bench.report import mean_context
 from speccompile.measure.bench.timed import Timed, generate_timed
-from speccompile.measure.bench.ways import QUANTILES, Percentiles, make_way
 from speccompile.runtime import Bundle
 from tests.light.bench_example import AUTOREGRESSIVE, SPECULATIVE, timed
 from tests.light.bundle_example import manifest
@@ -35,7 +35,7 @@ def draft_lengths(prompt, count, tokens):
 
 
 def report_of(*pairs, bundle=None, **options):
-    cases = [Case(number, (timed(ours),), (timed(theirs),)) for number, (ours, theirs) in enumerate(pairs, 1)]
+    cases = [PromptRuns(number, (timed(ours),), (timed(theirs),)) for number, (ours, theirs) in enumerate(pairs, 1)]
     return make_report(bundle or toy_bundle(), cases, threads=2, max_new_tokens=7, **options)
 
 
@@ -177,7 +177,7 @@ def test_generations_without_a_round_have_no_decode_rate():
 
 @pytest.mark.parametrize(
     ("tokens", "difference"),
-    [([1, 2, 9, 4, 5, 6, 7], Difference(2, 1, 2, 3, 9)), ([1, 2, 3, 4, 5, 6], Difference(2, 1, 6, 7, None))],
+    [([1, 2, 9, 4, 5, 6, 7], Divergence(2, 1, 2, 3, 9)), ([1, 2, 3, 4, 5, 6], Divergence(2, 1, 6, 7, None))],
 )
 def test_the_first_difference_is_found(tokens, difference):
     report = report_of((SPECULATIVE, AUTOREGRESSIVE), (SPECULATIVE, replace(AUTOREGRESSIVE, token_ids=tokens)))
@@ -191,13 +191,13 @@ def test_the_first_difference_is_found(tokens, difference):
 
 def test_a_difference_names_its_turn():
     other = replace(AUTOREGRESSIVE, token_ids=[1, 2, 3, 4, 5, 6, 8])
-    case = Case(3, (timed(SPECULATIVE) * 2,), (timed(AUTOREGRESSIVE) + timed(other),), "mt_bench")
-    assert case.difference() == Difference(3, 2, 6, 7, 8)
+    case = PromptRuns(3, (timed(SPECULATIVE) * 2,), (timed(AUTOREGRESSIVE) + timed(other),), "mt_bench")
+    assert case.difference() == Divergence(3, 2, 6, 7, 8)
 
 
 def test_the_mean_context_is_that_of_the_middle_of_generations():
     long = replace(AUTOREGRESSIVE, prompt_tokens=100)
-    cases = [Case(1, (), (timed(AUTOREGRESSIVE), timed(long)))]
+    cases = [PromptRuns(1, (), (timed(AUTOREGRESSIVE), timed(long)))]
     assert mean_context(cases) == round((3 + 100) / 2 + 3.5)
 
 

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from speccompile.measure.bench.budget import BreakEven, CurvePoint, acceptance_rate, make_budget
-from speccompile.measure.bench.costs import Costs
+from speccompile.measure.bench.cost_model import BreakEven, CurvePoint, acceptance_rate, make_budget
+from speccompile.measure.bench.costs import GraphCosts
 from tests.light.bench_example import AUTOREGRESSIVE, SPECULATIVE
 from tests.light.bundle_example import manifest
 
-COSTS = Costs({1: 0.02, 3: 0.03, 5: 0.04}, draft=0.03, host=0.01)
+COSTS = GraphCosts({1: 0.02, 3: 0.03, 5: 0.04}, draft=0.03, host=0.01)
 
 
 def test_the_curve_and_the_break_even():
@@ -61,7 +61,7 @@ def test_what_has_no_break_even():
     single = replace(SPECULATIVE, token_ids=[1], rounds=0, path_lengths=[], draft_lengths=[])
     found = make_budget(COSTS, 77, manifest(), [single])
     assert (found.allowed_tokens_per_second, found.reached) == (None, None)
-    alone = make_budget(Costs({1: 0.02}, None, 0.01), 77, manifest(tokens=0, depth=0), [])
+    alone = make_budget(GraphCosts({1: 0.02}, None, 0.01), 77, manifest(tokens=0, depth=0), [])
     assert (alone.break_even, alone.allowed_tokens_per_second, alone.reached) == (None, None, None)
     tree = make_budget(COSTS, 77, manifest(tree="static", depth=2), [AUTOREGRESSIVE])
     assert tree.break_even == BreakEven(5, pytest.approx(8 / 3), None)

@@ -162,7 +162,7 @@ class WrongEngine(ToyEngine):
     def _verify_row(self, row, widths):
         super()._verify_row(row, widths)
         if widths["logit_rows"] > 1:
-            path, n_path = self.array("path", (1, widths["window"] + 1)), self.array("n_path", (1,))[0]
+            path, n_path = self.host_view("path", (1, widths["window"] + 1)), self.host_view("n_path", (1,))[0]
             path[row, n_path] = (path[row, n_path] + 1) % 256
 
 

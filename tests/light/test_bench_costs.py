@@ -6,7 +6,14 @@ import pytest
 
 from speccompile.errors import UsageError
 from speccompile.measure.bench import costs as costs_module
-from speccompile.measure.bench.costs import WARM_UP, Costs, break_even, curve_widths, expected_tokens, measure_costs
+from speccompile.measure.bench.costs import (
+    WARM_UP,
+    GraphCosts,
+    break_even,
+    curve_widths,
+    expected_tokens,
+    measure_costs,
+)
 from tests.light.fake_bundle import toy_bundle, toy_manifest
 from tests.light.toy_engine import ToyEngine
 
@@ -34,7 +41,7 @@ class TimedEngine(ToyEngine):
 
         def timed():
             run()
-            length, given = (self.array(name, (self.batch,)).tolist() for name in ("length", "n_given"))
+            length, given = (self.host_view(name, (self.batch,)).tolist() for name in ("length", "n_given"))
             self.rounds.append((graph, widths["window"], length, given))
             is_draft = graph == "draft"
             self.clock.now += DRAFT_COST if is_draft else VERIFY_COSTS.get(widths["window"], 100.0)
@@ -135,7 +142,7 @@ def test_expected_tokens_is_the_formula_of_leviathan():
 
 
 def test_break_even_is_the_ratio_of_rounds():
-    costs = Costs({1: 10.0, 5: 14.0}, 3.0, 1.0)
+    costs = GraphCosts({1: 10.0, 5: 14.0}, 3.0, 1.0)
     assert break_even(costs, 5) == (14 + 3 + 1) / (10 + 1)
     assert break_even(costs, 1) == 1
     with pytest.raises(KeyError):

@@ -10,12 +10,12 @@ import pytest
 
 from speccompile.errors import EngineError, SpeccompileError, UsageError
 from speccompile.measure.bench import check_page, make_report, write_page
-from speccompile.measure.bench.costs import Costs
-from speccompile.measure.bench.measure import Case
+from speccompile.measure.bench.costs import GraphCosts
+from speccompile.measure.bench.measure import PromptRuns
 from speccompile.measure.bench.page import make_page
 from speccompile.measure.bench.plots import bar_chart, bar_rows, heat_map, line_chart
-from speccompile.measure.bench.report import Surroundings
-from speccompile.measure.bench.roofline import Bandwidth, Reading
+from speccompile.measure.bench.report import Measurements
+from speccompile.measure.bench.roofline import Bandwidth, MemoryReads
 from speccompile.measure.bench.weights import WeightReads
 from tests.light.bench_example import AUTOREGRESSIVE, SPECULATIVE, timed
 from tests.light.fake_bundle import toy_bundle
@@ -49,13 +49,13 @@ class Page(HTMLParser):
 def report(bundle=None, groups=("mt_bench", "rag"), name="demo"):
     bundle = bundle or toy_bundle()
     ours = (timed(SPECULATIVE),) if bundle.speculative else ()
-    cases = [Case(number, ours, (timed(AUTOREGRESSIVE),), group) for number, group in enumerate(groups, 1)]
+    cases = [PromptRuns(number, ours, (timed(AUTOREGRESSIVE),), group) for number, group in enumerate(groups, 1)]
     graphs = {graph.name: WeightReads(10**6, 10) for graph in bundle.entry.graphs}
-    around = Surroundings(
+    around = Measurements(
         conversation="plain",
-        costs=Costs({1: 0.02, 2: 0.025, 5: 0.04, 16: 0.1, 64: 0.5}, 0.03 if bundle.speculative else None, 0.01),
+        costs=GraphCosts({1: 0.02, 2: 0.025, 5: 0.04, 16: 0.1, 64: 0.5}, 0.03 if bundle.speculative else None, 0.01),
         context=33,
-        reading=Reading(Bandwidth(2.5e9, 3, 1 << 30), graphs),
+        reading=MemoryReads(Bandwidth(2.5e9, 3, 1 << 30), graphs),
     )
     made = make_report(bundle, cases, threads=None, max_new_tokens=7, surroundings=around)
     return replace(made, bundle=name)
@@ -103,7 +103,7 @@ def test_a_page_without_a_drafter_and_one_without_rounds():
     assert "Acceptance by depth" not in page
     assert "break-even" not in page
     single = {"token_ids": [1], "rounds": 0, "path_lengths": [], "draft_lengths": []}
-    cases = [Case(1, (timed(replace(SPECULATIVE, **single)),), (timed(replace(AUTOREGRESSIVE, **single)),))]
+    cases = [PromptRuns(1, (timed(replace(SPECULATIVE, **single)),), (timed(replace(AUTOREGRESSIVE, **single)),))]
     page = make_page(make_report(toy_bundle(), cases, threads=None, max_new_tokens=1))
     Page(page)
     assert re.findall("<h2>(.*?)</h2>", page) == ["Speed", "Both ways"]

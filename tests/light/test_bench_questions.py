@@ -9,11 +9,11 @@ import pytest
 
 from speccompile.bundle.prompts import MT_BENCH, Question, read_prompts, read_questions
 from speccompile.errors import PromptError
-from speccompile.measure.bench import Case, measure
-from speccompile.measure.bench.conversation import Writer
-from speccompile.measure.bench.groups import Group, GroupWay, make_groups
+from speccompile.measure.bench import PromptRuns, measure
+from speccompile.measure.bench.conversation import ConversationPrompts
+from speccompile.measure.bench.groups import Group, GroupStatistics, make_groups
 from speccompile.measure.bench.timed import Timed
-from speccompile.runtime.text.text import Text
+from speccompile.runtime.text.tokenizer import Tokenizer
 from tests.light.bench_example import AUTOREGRESSIVE, SPECULATIVE
 from tests.light.fake_bundle import toy_bundle, toy_tokenizer
 
@@ -39,7 +39,7 @@ def read(tmp_path):
 def text(tmp_path_factory):
     path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
     toy_tokenizer().save(str(path))
-    return Text(path)
+    return Tokenizer(path)
 
 
 def question(category, *turns, **more):
@@ -140,10 +140,12 @@ def test_a_chat_template_writes_the_conversation(text):
             timed.generation.token_ids
             == toy_bundle(text).generate(text.encode(prompt, special_tokens=False), max_new_tokens=6).token_ids
         )
-    assert Writer(bundle, CHAT, 6).form == "chat_template"
-    assert Writer(bundle, None, 6).form == "plain"
+    assert ConversationPrompts(bundle, CHAT, 6).form == "chat_template"
+    assert ConversationPrompts(bundle, None, 6).form == "plain"
     prompt = Question(("ab",))
-    assert Writer(bundle, CHAT, 6).token_ids(prompt) == bundle.token_ids("ab")  # prompts are taken as they are
+    assert ConversationPrompts(bundle, CHAT, 6).token_ids(prompt) == bundle.token_ids(
+        "ab"
+    )  # prompts are taken as they are
 
 
 def test_a_turn_that_may_not_fit_is_refused_before_any_work(text):
@@ -153,7 +155,7 @@ def test_a_turn_that_may_not_fit_is_refused_before_any_work(text):
     with pytest.raises(PromptError, match=f"prompt 2: {refused} capacity of 160"):
         measure(bundle, [fits, long], max_new_tokens=26)
     assert bundle.engine.runs == []
-    Writer(bundle, None, 26).check(fits)
+    ConversationPrompts(bundle, None, 26).check(fits)
 
 
 def test_all_that_are_refused_are_named():
@@ -181,7 +183,7 @@ def case(number, group, ours, theirs):
     spread = [
         tuple(answers(one, *turns) for turns in way) for one, way in ((SPECULATIVE, ours), (AUTOREGRESSIVE, theirs))
     ]
-    return Case(number, *spread, group)
+    return PromptRuns(number, *spread, group)
 
 
 def test_groups_are_means_over_questions_and_ratios_of_means():
@@ -192,9 +194,11 @@ def test_groups_are_means_over_questions_and_ratios_of_means():
     ]
     mt_bench, rag, overall = make_groups(cases)
     assert mt_bench == Group(
-        "mt_bench", 2, GroupWay(pytest.approx(15), 2.0), GroupWay(pytest.approx(5), 1.0), pytest.approx(3)
+        "mt_bench", 2, GroupStatistics(pytest.approx(15), 2.0), GroupStatistics(pytest.approx(5), 1.0), pytest.approx(3)
     )
-    assert rag == Group("rag", 1, GroupWay(pytest.approx(10), 2.0), GroupWay(pytest.approx(10), 1.0), pytest.approx(1))
+    assert rag == Group(
+        "rag", 1, GroupStatistics(pytest.approx(10), 2.0), GroupStatistics(pytest.approx(10), 1.0), pytest.approx(1)
+    )
     assert (overall.group, overall.prompts) == ("overall", 3)
     assert overall.speculative.tokens_per_second == pytest.approx(40 / 3)
     assert overall.speedup == pytest.approx(2)
@@ -202,5 +206,5 @@ def test_groups_are_means_over_questions_and_ratios_of_means():
 
 def test_prompts_have_no_groups_and_no_drafter_no_speedup():
     assert make_groups([case(1, "prompts", [(1,)], [(1,)])]) == ()
-    (alone, _) = make_groups([Case(1, (), (answers(AUTOREGRESSIVE, 1.4),), "qa")])
+    (alone, _) = make_groups([PromptRuns(1, (), (answers(AUTOREGRESSIVE, 1.4),), "qa")])
     assert (alone.speculative, alone.speedup, alone.autoregressive.tokens_per_second) == (None, None, pytest.approx(5))

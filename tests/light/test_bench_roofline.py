@@ -7,8 +7,8 @@ import pytest
 
 from speccompile.contract import Graph, Tensor
 from speccompile.measure.bench import roofline
-from speccompile.measure.bench.roofline import Bandwidth, Reading, make_roofline, measure_bandwidth, measure_reading
-from speccompile.measure.bench.ways import make_way
+from speccompile.measure.bench.mode import make_way
+from speccompile.measure.bench.roofline import Bandwidth, MemoryReads, make_roofline, measure_bandwidth, measure_reading
 from speccompile.measure.bench.weights import WeightReads, weight_reads
 from tests.light.bench_example import AUTOREGRESSIVE, SPECULATIVE, timed
 from tests.light.bundle_example import cpu_entry, manifest
@@ -102,7 +102,7 @@ BANDWIDTH = Bandwidth(1e6, 1, 0)
 def test_bytes_of_a_round_and_of_a_token():
     made = manifest(batch_size=2)  # four drafts, a catch-up of two
     ours, theirs = make_way([(timed(SPECULATIVE),)]), make_way([(timed(AUTOREGRESSIVE),)])
-    found = make_roofline(Reading(BANDWIDTH, WEIGHTS), made, graphs(), 20, ours, theirs)
+    found = make_roofline(MemoryReads(BANDWIDTH, WEIGHTS), made, graphs(), 20, ours, theirs)
     target_row, drafter_row = 2 * 2 * 4 * 8 * 2, 4 * 2 * 8 * 4  # the drafter reads its caches once a depth
     weights = 100_000 + 2 * 5 * 10 + 5_000 + 2 * 2 * 7
     assert (found.speculative.weight_bytes, found.speculative.cache_bytes) == (weights, 20 * (target_row + drafter_row))
@@ -116,13 +116,13 @@ def test_bytes_of_a_round_and_of_a_token():
 def test_rounds_without_drafts_read_the_target_alone():
     adaptive = replace(SPECULATIVE, draft_lengths=[4, 0, 0])
     ours, theirs = make_way([(timed(adaptive),)]), make_way([(timed(AUTOREGRESSIVE),)])
-    found = make_roofline(Reading(BANDWIDTH, WEIGHTS), manifest(), graphs(), 30, ours, theirs).speculative
+    found = make_roofline(MemoryReads(BANDWIDTH, WEIGHTS), manifest(), graphs(), 30, ours, theirs).speculative
     assert found.weight_bytes == round(100_050 + 5_014 / 3)
     assert found.cache_bytes == round(30 * (2 * 2 * 4 * 8 * 2 + 4 * 2 * 8 * 4 / 3))
     verify, draft = graphs()
     fused = (Graph("step", (*verify.inputs, *draft.inputs), ()), verify)
     weights = {"step": WeightReads(105_000, 17), "verify": WEIGHTS["verify"]}
-    found = make_roofline(Reading(BANDWIDTH, weights), manifest(), fused, 30, ours, theirs).speculative
+    found = make_roofline(MemoryReads(BANDWIDTH, weights), manifest(), fused, 30, ours, theirs).speculative
     assert found.weight_bytes == round(105_085 / 3 + 100_050 * 2 / 3)
 
 
@@ -131,10 +131,10 @@ def test_a_fused_step_reads_all_and_verify_alone_the_target():
     step = Graph("step", (*verify.inputs, *draft.inputs), ())
     weights = {"step": WeightReads(105_000, 17), "verify": WEIGHTS["verify"]}
     ours, theirs = make_way([(timed(SPECULATIVE),)]), make_way([(timed(AUTOREGRESSIVE),)])
-    found = make_roofline(Reading(BANDWIDTH, weights), manifest(), (step, verify), 20, ours, theirs)
+    found = make_roofline(MemoryReads(BANDWIDTH, weights), manifest(), (step, verify), 20, ours, theirs)
     assert found.speculative.weight_bytes == 105_000 + 5 * 17
     assert found.autoregressive.weight_bytes == 100_010
-    alone = make_roofline(Reading(BANDWIDTH, weights), manifest(), (step, verify), 20, None, theirs)
+    alone = make_roofline(MemoryReads(BANDWIDTH, weights), manifest(), (step, verify), 20, None, theirs)
     assert (alone.speculative, alone.autoregressive) == (None, found.autoregressive)
 
 
@@ -143,14 +143,16 @@ def test_drafts_that_no_graph_makes_cost_the_round_that_verifies_them():
     verify, _ = graphs()
     adaptive = replace(SPECULATIVE, draft_lengths=[4, 0, 4])
     ours, theirs = make_way([(timed(adaptive),)]), make_way([(timed(AUTOREGRESSIVE),)])
-    reading = Reading(BANDWIDTH, {"verify": WEIGHTS["verify"]})
+    reading = MemoryReads(BANDWIDTH, {"verify": WEIGHTS["verify"]})
     found = make_roofline(reading, manifest(catch_up=0), (verify,), 30, ours, theirs).speculative
     assert (found.weight_bytes, found.cache_bytes) == (100_050, 30 * 2 * 2 * 4 * 8 * 2)
 
 
 def test_without_a_round_nothing_is_reached():
     nothing = replace(AUTOREGRESSIVE, token_ids=[1], rounds=0, path_lengths=[], draft_lengths=[])
-    found = make_roofline(Reading(BANDWIDTH, WEIGHTS), manifest(), graphs(), 20, None, make_way([(timed(nothing),)]))
+    found = make_roofline(
+        MemoryReads(BANDWIDTH, WEIGHTS), manifest(), graphs(), 20, None, make_way([(timed(nothing),)])
+    )
     assert found.autoregressive.share is None
 
 
@@ -169,5 +171,5 @@ def test_only_graphs_on_the_processor_are_read(tmp_path, monkeypatch):
     monkeypatch.setattr(roofline, "measure_bandwidth", lambda threads: Bandwidth(1.0, threads, 0))
     (tmp_path / "verify.onnx").write_bytes(field(7, initializer("w", FLOAT, 5) + node("MatMul", ["x", "w"])))
     entry = cpu_entry(graphs(), {"verify": "verify.onnx"})
-    assert measure_reading(tmp_path, entry, 3) == Reading(Bandwidth(1.0, 3, 0), {"verify": WeightReads(20, 0)})
+    assert measure_reading(tmp_path, entry, 3) == MemoryReads(Bandwidth(1.0, 3, 0), {"verify": WeightReads(20, 0)})
     assert measure_reading(tmp_path, replace(entry, provider="cuda"), 3) is None

@@ -4,7 +4,7 @@ import pytest
 
 from speccompile.bundle import Manifest
 from speccompile.bundle.manifest import canonical_json
-from speccompile.contract import has_ranges
+from speccompile.contract import supports_batch_slices
 from speccompile.errors import BundleError
 from tests.light.bundle_example import manifest, several_rows
 
@@ -17,7 +17,7 @@ def test_a_manifest_survives_its_file():
 def test_a_bundle_for_several_rows_has_a_name_for_their_number():
     several = manifest(**several_rows())
     assert Manifest.from_json(json.loads(canonical_json(several.to_json()))) == several
-    assert [has_ranges(each.graphs) for each in several.engines] == [True, False]
+    assert [supports_batch_slices(each.graphs) for each in several.engines] == [True, False]
 
 
 def test_equal_data_gives_equal_bytes():

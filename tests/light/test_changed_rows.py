@@ -8,7 +8,7 @@ from transformers import DeepseekV3Config
 from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3Attention
 
 from speccompile.compiler.step import ops
-from speccompile.compiler.step.latent import absorbed, is_latent
+from speccompile.compiler.step.latent import absorb_query, is_latent
 from speccompile.compiler.step.repeated import grouped_heads, of_half, repeated_heads
 
 BATCH, TOKENS, ROWS = 2, 3, 7
@@ -49,7 +49,7 @@ def test_absorbed_attention_is_attention_over_what_transformers_expands(layer):
     rows, turned = random(BATCH, 1, ROWS, 16), random(BATCH, 1, ROWS, 6)
     query = random(BATCH, 4, TOKENS, 18)
     assert is_latent(layer, rows, turned)
-    latent_query, outwards = absorbed(layer, query)
+    latent_query, outwards = absorb_query(layer, query)
     assert latent_query.shape == (BATCH, 4, TOKENS, 16 + 6)
     got = attend(latent_query, rows, turned, 0.2, latent=True) @ outwards
     torch.testing.assert_close(got, plain(query, *layer.expand_kv(rows, turned), 0.2), atol=1e-5, rtol=0)

@@ -11,9 +11,9 @@ import click
 import pytest
 
 from speccompile import __version__
-from speccompile.cli import edge, main
+from speccompile.cli import exit_codes, main
 from speccompile.errors import BundleError, ProofError
-from speccompile.progress import LOGGER, step
+from speccompile.progress import LOGGER, log_step
 
 MODULES_AFTER = """
 import sys
@@ -42,7 +42,7 @@ def modules_after(*arguments):
 def run_with(function, *arguments):
     """The exit code of a command line whose only command is this function."""
     group = click.Group(commands=[click.Command("act", callback=function)])
-    return edge.run(group, arguments or ["act"])
+    return exit_codes.run(group, arguments or ["act"])
 
 
 def raises(error):
@@ -186,14 +186,14 @@ def test_a_reader_that_leaves_is_no_error(make_recipe):
 
 def test_progress_goes_to_stderr_and_quiet_keeps_it_away(capsys):
     def act():
-        with step("export the target"):
+        with log_step("export the target"):
             LOGGER.warning("a warning")
 
     assert run_with(act) == 0
     assert capsys.readouterr() == ("", "export the target ...\na warning\n")
 
     def act_quietly():
-        edge.silence_progress()
+        exit_codes.silence_progress()
         act()
 
     assert run_with(act_quietly) == 0
@@ -203,7 +203,7 @@ def test_progress_goes_to_stderr_and_quiet_keeps_it_away(capsys):
 
 def test_quiet_silences_the_whole_run(make_recipe, monkeypatch, capsys):
     def look(*arguments):
-        with step("look"):
+        with log_step("look"):
             raise BundleError("stopped here")
 
     monkeypatch.setattr("speccompile.recipe.make_plan", look)
@@ -218,6 +218,6 @@ def test_steps_over_a_second_tell_how_long_they_took(monkeypatch, caplog):
     times = iter([10.0, 13.2, 20.0, 20.9])
     monkeypatch.setattr("time.perf_counter", lambda: next(times))
     for title in ("long", "short"):
-        with step(title):
+        with log_step(title):
             pass
     assert caplog.messages == ["long ...", "long: 3.2 s", "short ..."]

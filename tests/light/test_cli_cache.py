@@ -6,12 +6,12 @@ import time
 
 import pytest
 
-from speccompile.bundle.steps import BuildCache
-from speccompile.cli import edge
+from speccompile.bundle.build_cache import BuildCache
+from speccompile.cli import exit_codes
 from speccompile.cli.main import group
 from speccompile.compiler.engines.cache import Cache
-from speccompile.runtime.devices.checked import CheckedEngines
-from speccompile.runtime.devices.packed import Key, PackedWeights
+from speccompile.runtime.devices.invariance_cache import InvarianceCache
+from speccompile.runtime.devices.prepacked import Key, PrepackedWeights
 from tests.light.cache_example import key_of, put
 
 
@@ -27,7 +27,7 @@ def cli(own, monkeypatch, capsys):
     monkeypatch.setenv("SPECCOMPILE_CACHE_LIMIT_GB", "0.5")
 
     def run(*arguments: str) -> tuple[int, str, str]:
-        code = edge.run(group, ["cache", *arguments])
+        code = exit_codes.run(group, ["cache", *arguments])
         return (code, *capsys.readouterr())
 
     return run
@@ -56,13 +56,13 @@ def test_the_list_and_the_clearing_of_a_cache(cli, own):
     broken = put(own, 2, 400_000)
     (broken / "entry.json").write_bytes(b"?")
     packed, key = (
-        PackedWeights(own.folder / "packed", 1e9),
+        PrepackedWeights(own.folder / "packed", 1e9),
         Key({"graphs/verify.onnx": "ab"}, 1, "1.31.0", {"name": "Fast"}),
     )
-    with packed.adding(key.digest, {"key": key.to_json(), "packed": {}}) as part:
+    with packed.add_entry(key.digest, {"key": key.to_json(), "packed": {}}) as part:
         (part / "file").write_bytes(bytes(1_000_000))
     steps, digest = BuildCache(own.folder / "builds", 1e9), "c" * 64
-    with steps.adding(digest, {"key": {"step": "tracing verify"}, "names": ["file"], "result": 1}) as part:
+    with steps.add_entry(digest, {"key": {"step": "tracing verify"}, "names": ["file"], "result": 1}) as part:
         (part / "file").write_bytes(bytes(3_000_000))
     code, out, err = cli("list")
     first, second, total, step, step_total, third, packed_total, checked_total, _ = out.splitlines()
@@ -102,10 +102,10 @@ EXACT = {"widths": [2, 3], "differing": [], "largest": 0.0}
 
 
 def test_checked_engines_are_listed_and_cleared(cli, own):
-    checked = CheckedEngines(own.folder / "checked", 1e9)
+    checked = InvarianceCache(own.folder / "checked", 1e9)
     other = CHECKED | {"engine": "onnxruntime-cpu-int8"}
-    checked.keep(CHECKED, EXACT)
-    checked.keep(other, EXACT | {"differing": [3], "largest": 0.1})
+    checked.store(CHECKED, EXACT)
+    checked.store(other, EXACT | {"differing": [3], "largest": 0.1})
     first, second = sorted(checked.folder.iterdir(), key=lambda path: b"int8" in path.read_bytes())
     for age, path in ((100, first), (3 * 3600, second)):
         os.utime(path, (time.time() - age,) * 2)
@@ -139,19 +139,19 @@ def test_checked_engines_are_listed_and_cleared(cli, own):
 
 
 def test_checked_engines_are_read_back_while_there_is_a_cache(own, tmp_path):
-    checked = CheckedEngines(own.folder, 1e9)
+    checked = InvarianceCache(own.folder, 1e9)
     assert checked.read(CHECKED) is None
-    checked.keep(CHECKED, EXACT)
+    checked.store(CHECKED, EXACT)
     (path,) = own.folder.iterdir()
     os.utime(path, (0, 0))
     assert checked.read(CHECKED) == EXACT
-    assert checked.entries()[0].used > time.time() - 60
+    assert checked.entries()[0].last_used > time.time() - 60
     assert checked.read(CHECKED | {"engine": "another"}) is None
     path.write_text('{"key": {}, "found": []}')
     assert checked.read(CHECKED) is None
     (tmp_path / "a file").touch()
-    for unusable in (CheckedEngines(own.folder, 0), CheckedEngines(tmp_path / "a file" / "checked", 1e9)):
-        unusable.keep(CHECKED, EXACT)
+    for unusable in (InvarianceCache(own.folder, 0), InvarianceCache(tmp_path / "a file" / "checked", 1e9)):
+        unusable.store(CHECKED, EXACT)
         assert unusable.read(CHECKED) is None
 
 

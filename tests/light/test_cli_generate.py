@@ -11,8 +11,8 @@ from unittest.mock import patch
 import pytest
 
 from speccompile.cli import main
-from speccompile.runtime.options import Sampling
-from speccompile.runtime.text.text import Text
+from speccompile.runtime.options import SamplingParams
+from speccompile.runtime.text.tokenizer import Tokenizer
 from tests.light.fake_bundle import JSON_KEYS, toy_manifest, write_toy_bundle
 from tests.light.toy_engine import ToyEngine
 from tests.light.toy_models import autoregressive, path_lengths
@@ -72,7 +72,7 @@ def run(capsysbinary):
 
 
 def toy_text(folder: Path, count: int) -> str:
-    text = Text(folder / "tokenizer" / "tokenizer.json")
+    text = Tokenizer(folder / "tokenizer" / "tokenizer.json")
     return text.decode([*PROMPT_IDS, *autoregressive(PROMPT_IDS, count)]).removeprefix("def")
 
 
@@ -152,7 +152,7 @@ def sampling(tmp_path_factory) -> Path:
 
 def drawn(count: int, sequence: int = 0) -> list[int]:
     """What comes of `WARM`."""
-    return autoregressive(PROMPT_IDS, count, Sampling(1.5, 9, 0.9, 0.01, 1.25, 7, sequence))
+    return autoregressive(PROMPT_IDS, count, SamplingParams(1.5, 9, 0.9, 0.01, 1.25, 7, sequence))
 
 
 def test_options_of_sampling_reach_the_bundle(sampling, run):

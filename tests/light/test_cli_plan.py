@@ -9,8 +9,8 @@ import pytest
 from speccompile.cli import main
 from speccompile.machine.system import MemoryLimit
 from speccompile.recipe import load_recipe, make_plan
-from speccompile.recipe.needs import needs_of
-from speccompile.recipe.room import Room
+from speccompile.recipe.resource_estimate import estimate_resources
+from speccompile.recipe.resources import AvailableResources
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ def test_json_is_the_plans_own_and_what_it_needs(plan, make_recipe):
     data, made = json.loads(out), make_plan(load_recipe(recipe, ["cache.max_length=32"]))
     beside = {key: data.pop(key) for key in ("needs", "room", "lacking")}
     assert data == made.to_json()
-    assert beside["needs"] == needs_of(made).to_json()
+    assert beside["needs"] == estimate_resources(made).to_json()
     assert beside["needs"]["disk"] == beside["needs"]["bundle"] + beside["needs"]["temporary"] > 0
     assert Path(beside["room"]["folder"]).is_dir()
     assert beside["room"]["disk"] > 0
@@ -131,8 +131,8 @@ def test_the_table_shows_what_is_needed_of_what_there_is(plan, make_recipe):
 
 def test_too_little_is_noted_by_plan_and_refused_by_build(plan, make_recipe, monkeypatch, tmp_path, capsys):
     recipe = make_recipe()
-    lacking = Room(tmp_path, 100_000, (MemoryLimit("`ulimit -v`", "address space", 10**8, "raise it"),))
-    monkeypatch.setattr("speccompile.recipe.room.find_room", lambda output: lacking)
+    lacking = AvailableResources(tmp_path, 100_000, (MemoryLimit("`ulimit -v`", "address space", 10**8, "raise it"),))
+    monkeypatch.setattr("speccompile.recipe.resources.find_resources", lambda output: lacking)
     code, out, _ = plan(recipe)
     notes = [line for line in out.splitlines() if line.startswith("note: ")]
     assert code == 0

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from speccompile.serving.http.model import Model
+from speccompile.serving.http.model import ServedModel
 from tests.light.fake_bundle import write_toy_bundle
 from tests.light.serve_example import Running, chat_bundle, serving
 
@@ -69,7 +69,7 @@ def process(gate: Path, *arguments: object, **variables: str) -> Iterator[tuple[
 
 
 def ready(address: str) -> Running:
-    running = Running(address, Model("none"))
+    running = Running(address, ServedModel("none"))
     while running.ask("GET", "/health").status != 200:
         time.sleep(0.05)
     return running
@@ -174,18 +174,18 @@ def test_what_is_wrong_is_said_and_ends_it(folder, gate, tmp_path, arguments, co
 
 
 def test_an_installation_without_the_extra_says_so(folder, monkeypatch, capsys):
-    from speccompile.cli import edge
+    from speccompile.cli import exit_codes
     from speccompile.cli.main import group
 
     monkeypatch.setitem(sys.modules, "speccompile.serving.http.app", None)
     monkeypatch.setitem(sys.modules, "starlette", None)
-    assert edge.run(group, ["serve", str(folder)]) == 2
+    assert exit_codes.run(group, ["serve", str(folder)]) == 2
     assert "expected the extra 'serve', which this command needs" in capsys.readouterr().err
 
 
 def test_a_bundle_is_served_as_it_generates():
-    model = Model("toy")
-    model.begin(chat_bundle())
+    model = ServedModel("toy")
+    model.start(chat_bundle())
     with serving(model) as running:
         text = json.loads(running.complete(max_tokens=30).data)["choices"][0]["text"]
     assert text == chat_bundle().generate("def", max_new_tokens=30).text

@@ -7,16 +7,16 @@ import sys
 import pytest
 
 from speccompile.cli.main import group
-from speccompile.compiler.build.matrix import cell_json, combinations, read_cells
+from speccompile.compiler.build.matrix import combinations, read_cells, variant_json
 from speccompile.errors import BuildError, EngineError, PromptError, RecipeError, UsageError
-from speccompile.machine.pool import HERE, Task, run_all
-from speccompile.serving.cluster.affinity import BEGINNING, key_of, ranked
+from speccompile.machine.executor import LOCAL, Task, run_all
+from speccompile.serving.cluster.affinity import KEY_LENGTH, rendezvous_order, routing_key
 from speccompile.serving.cluster.connect import connected
-from speccompile.serving.cluster.front import Front
+from speccompile.serving.cluster.proxy import Proxy
 from speccompile.serving.cluster.replica import Replica
 from speccompile.serving.cluster.replicas import Replicas
 from speccompile.serving.http.app import Settings
-from speccompile.serving.http.model import Model
+from speccompile.serving.http.model import ServedModel
 from speccompile.serving.scheduler import Limits
 from tests.light.fake_bundle import write_toy_bundle
 from tests.light.serve_example import chat_bundle
@@ -79,8 +79,8 @@ def test_folders_are_called_by_their_settings(make_recipe, tmp_path):
     assert [cell.output.name for cell in cells] == ["cache.max_length=32,name=other", "cache.max_length=64,name=other"]
     assert all(cell.memory > 0 for cell in cells)
     error = BuildError("no", hint="yes")
-    assert cell_json(cells[0], error)["error"] == {"message": "no", "hint": "yes"}
-    assert cell_json(cells[0], None)["settings"] == ["cache.max_length=32", "name=other"]
+    assert variant_json(cells[0], error)["error"] == {"message": "no", "hint": "yes"}
+    assert variant_json(cells[0], None)["settings"] == ["cache.max_length=32", "name=other"]
     with pytest.raises(UsageError, match=r"which would both be built into 'cache\.max_length=32'"):
         read_cells(make_recipe(), [], ["cache.max_length=[32, 32]"], tmp_path / "out")
 
@@ -95,32 +95,32 @@ def test_tasks_here_run_in_their_order_and_say_what_went_wrong():
         return number
 
     tasks = [Task("a task", act, (number,)) for number in range(4)]
-    found = dict(HERE.run(tasks))
+    found = dict(LOCAL.run(tasks))
     assert [found[number] for number in (0, 1, 3)] == [0, 1, 3]
     assert isinstance(found[2], PromptError)
     assert done == [0, 1, 2, 3]
     with pytest.raises(PromptError, match="too long"):
-        run_all(HERE, tasks)
+        run_all(LOCAL, tasks)
 
 
 def test_later_turns_of_a_conversation_have_the_same_key():
-    first = [{"role": "system", "content": "s" * BEGINNING}, {"role": "user", "content": "a"}]
-    keys = {key_of(json.dumps({"messages": first + more}).encode()) for more in ([], [{"role": "user"}])}
+    first = [{"role": "system", "content": "s" * KEY_LENGTH}, {"role": "user", "content": "a"}]
+    keys = {routing_key(json.dumps({"messages": first + more}).encode()) for more in ([], [{"role": "user"}])}
     assert len(keys) == 1
-    assert key_of(b'{"prompt": "abc"}') == "abc"
-    assert key_of(b'{"prompt": [1, 2]}') == "[1, 2]"
-    assert {key_of(each) for each in (b"", b"{", b"[1]", b"{}", b"[" * 10**6)} == {""}
+    assert routing_key(b'{"prompt": "abc"}') == "abc"
+    assert routing_key(b'{"prompt": [1, 2]}') == "[1, 2]"
+    assert {routing_key(each) for each in (b"", b"{", b"[1]", b"{}", b"[" * 10**6)} == {""}
 
 
 def test_a_replica_more_or_less_changes_little():
     names = [f"replica {number}" for number in range(8)]
     keys = [f"prompt {number}" for number in range(400)]
-    firsts = [ranked(key, names)[0] for key in keys]
+    firsts = [rendezvous_order(key, names)[0] for key in keys]
     assert all(firsts.count(name) > 20 for name in names)
     for key, first in zip(keys, firsts, strict=True):
         if first != names[3]:
-            assert ranked(key, names[:3] + names[4:])[0] == first
-        assert ranked(key, names[::-1])[0] == first
+            assert rendezvous_order(key, names[:3] + names[4:])[0] == first
+        assert rendezvous_order(key, names[::-1])[0] == first
 
 
 class Handle:
@@ -156,8 +156,8 @@ class Handle:
 def replica():
     """A replica of a toy bundle that lies in no folder."""
     made = Replica.__new__(Replica)
-    made._begin(Model("toy", Limits()), Settings())
-    made._model.begin(chat_bundle(batch_size=2))
+    made._begin(ServedModel("toy", Limits()), Settings())
+    made._model.start(chat_bundle(batch_size=2))
     yield made
     made._model.close(10)
 
@@ -179,7 +179,7 @@ async def ask(front, path, body, send=None):
 
 def test_requests_pass_through_as_they_are(replica):
     handle = Handle(replica)
-    front = Front(handle, 1000, LookupError)
+    front = Proxy(handle, 1000, LookupError)
     body = json.dumps({"prompt": [1, 2], "max_tokens": 5, "return_token_ids": True}).encode()
     status, answer = asyncio.run(ask(front, "/v1/completions", body))
     assert (status, handle.keys) == (200, ["[1, 2]"])
@@ -192,14 +192,14 @@ def test_requests_pass_through_as_they_are(replica):
 
 
 def test_large_bodies_and_metrics_are_refused(replica):
-    front = Front(Handle(replica), replica_body := 4 * 2**20, LookupError)
+    front = Proxy(Handle(replica), replica_body := 4 * 2**20, LookupError)
     assert asyncio.run(ask(front, "/v1/completions", b" " * (replica_body + 9)))[0] == 413
     status, answer = asyncio.run(ask(front, "/metrics", b""))
     assert (status, "every replica counts for itself" in json.loads(answer)["error"]["message"]) == (404, True)
 
 
 def test_too_many_waiting_requests_get_503(replica):
-    front = Front(Handle(replica, LookupError("64 wait")), 1000, LookupError)
+    front = Proxy(Handle(replica, LookupError("64 wait")), 1000, LookupError)
     status, answer = asyncio.run(ask(front, "/v1/completions", b"{}"))
     assert (status, json.loads(answer)["error"]["message"]) == (503, "the replicas are busy: 64 wait")
 
@@ -214,7 +214,7 @@ def test_a_client_that_hangs_up_cancels_what_is_under_way(replica):
 
     async def run():
         with pytest.raises(ConnectionResetError):
-            await ask(Front(handle, 1000, LookupError), "/v1/completions", body, hang_up)
+            await ask(Proxy(handle, 1000, LookupError), "/v1/completions", body, hang_up)
         await handle.messages.aclose()  # as Ray does where it is cancelled
 
     asyncio.run(run())
@@ -228,16 +228,16 @@ def test_ray_keeps_what_replicas_take_and_chooses_how_many():
     assert fixed["num_replicas"] == 3
     assert fixed["ray_actor_options"] == {"num_cpus": 4, "num_gpus": 0.5}
     assert (fixed["max_ongoing_requests"], fixed["graceful_shutdown_timeout_s"]) == (4, 9)
-    chosen = Replicas(count=2, most=5).options(rows=4)
+    chosen = Replicas(count=2, max_replicas=5).options(rows=4)
     assert "num_replicas" not in chosen
     expected = {"min_replicas": 1, "initial_replicas": 2, "max_replicas": 5, "target_ongoing_requests": 4.0}
     assert chosen["autoscaling_config"] == expected
-    none = Replicas(least=0, most=5, target=1.5).options(rows=4)["autoscaling_config"]
+    none = Replicas(min_replicas=0, max_replicas=5, target_requests=1.5).options(rows=4)["autoscaling_config"]
     assert (none["min_replicas"], none["target_ongoing_requests"]) == (0, 1.5)
 
 
 def test_a_replica_that_is_not_ready_is_no_healthy_one():
     made = Replica.__new__(Replica)
-    made._begin(Model("toy"), Settings())
+    made._begin(ServedModel("toy"), Settings())
     with pytest.raises(EngineError, match="the model is loading"):
         made.check_health()

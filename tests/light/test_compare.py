@@ -11,13 +11,13 @@ from speccompile.bundle.folders import lock_folder
 from speccompile.bundle.prompts import Question
 from speccompile.cli import main
 from speccompile.errors import EngineError, PromptError, UsageError
-from speccompile.measure.bench.measure import Case
+from speccompile.measure.bench.measure import PromptRuns
+from speccompile.measure.compare.methods import Method
 from speccompile.measure.compare.page import make_page, write_page
-from speccompile.measure.compare.passes import Pass, PassJob
-from speccompile.measure.compare.report import Comparison, make_comparison, make_way_report, published
-from speccompile.measure.compare.run import Job, Options
+from speccompile.measure.compare.passes import MeasuredPass, PassRequest
+from speccompile.measure.compare.report import ComparisonReport, make_comparison, make_way_report, published
+from speccompile.measure.compare.run import Comparison, Options
 from speccompile.measure.compare.table import write_table
-from speccompile.measure.compare.ways import Way
 from speccompile.recipe.capabilities import DRAFTER_KEYS
 from tests.light.bench_example import AUTOREGRESSIVE, SPECULATIVE, timed
 from tests.light.compare_example import Workshop, toy_pass
@@ -39,7 +39,7 @@ def job(make_recipe, tmp_path):
     def make(*overrides, ways=True, **options):
         given = {"repeats": 2, "output": tmp_path / "out"} | options
         file = tmp_path / "ways.yaml" if ways else None
-        return Job.read(make_recipe(), overrides, Options(tmp_path / "questions.jsonl", ways=file, **given))
+        return Comparison.read(make_recipe(), overrides, Options(tmp_path / "questions.jsonl", ways=file, **given))
 
     return make
 
@@ -190,7 +190,7 @@ def test_options_that_a_recipe_cannot_have(job):
 
 
 def test_bundles_that_do_not_fit_together_decode_by_themselves(job, monkeypatch, caplog):
-    monkeypatch.setattr("speccompile.measure.compare.run.lowest_limit", lambda: type("Limit", (), {"size": 3}))
+    monkeypatch.setattr("speccompile.measure.compare.run.tightest_memory_limit", lambda: type("Limit", (), {"size": 3}))
     workshop = Workshop()
     run(job(), workshop)
     assert [each.baseline for each in workshop.jobs] == [None] * 6
@@ -224,12 +224,12 @@ def test_an_exact_way_with_other_tokens_is_told(job):
 
 
 def test_drawn_drafts_are_not_compared_and_certain_ones_are():
-    way, questions = Way("x", ()), [Question(("a",))]
+    way, questions = Method("x", ()), [Question(("a",))]
     drawn = replace(SPECULATIVE, seed=0, token_ids=[1, 2])
 
     def reported(manifest):
         made = toy_pass("model", questions, sampling=True, sample=manifest)
-        case = Case(1, (timed(drawn),), (timed(replace(AUTOREGRESSIVE, seed=0)),), "prompts")
+        case = PromptRuns(1, (timed(drawn),), (timed(replace(AUTOREGRESSIVE, seed=0)),), "prompts")
         return make_way_report(way, [replace(made, cases=(case,))])
 
     assert (reported(True).equal_prompts, reported(True).differs) == (None, False)
@@ -248,7 +248,7 @@ def test_drawn_drafts_are_not_compared_and_certain_ones_are():
 def test_a_cascade_is_no_method_of_spec_bench(more, kind):
     made = toy_pass("model", [Question(("a",), "qa")])
     manifest = replace(made.manifest, plan={"drafter": {"kind": "model"} | more})
-    found = make_way_report(Way("x", ()), [replace(made, manifest=manifest)])
+    found = make_way_report(Method("x", ()), [replace(made, manifest=manifest)])
     assert found.kind == kind
     assert published({found.kind})["tables"] == []
 
@@ -272,11 +272,11 @@ def test_a_page_is_whole_and_loads_nothing(job, tmp_path):
 
 def test_a_pass_survives_its_file():
     made = toy_pass("prompt_lookup", [Question(("a",), "rag")])
-    assert Pass.from_json(json.loads(json.dumps(made.to_json())), "x") == made
+    assert MeasuredPass.from_json(json.loads(json.dumps(made.to_json())), "x") == made
     plain = toy_pass("none", [Question(("a",), "rag")], number=2)
-    assert Pass.from_json(json.loads(json.dumps(plain.to_json())), "x") == plain
-    asked = PassJob("a", None, "e", 2, (Question(("a", "b"), "math", speed_bench=True),), 1, {"seed": 3})
-    assert PassJob.from_json(json.loads(json.dumps(asked.to_json()))) == asked
+    assert MeasuredPass.from_json(json.loads(json.dumps(plain.to_json())), "x") == plain
+    asked = PassRequest("a", None, "e", 2, (Question(("a", "b"), "math", speed_bench=True),), 1, {"seed": 3})
+    assert PassRequest.from_json(json.loads(json.dumps(asked.to_json()))) == asked
 
 
 def test_published_tables_are_those_of_the_methods_here():
@@ -303,16 +303,15 @@ def invoke(capsys, *arguments):
 
 def test_the_command_prints_json_whose_keys_are_in_the_help(job, tmp_path, monkeypatch, capsys):
     workshop = Workshop()
-    monkeypatch.setattr(Job, "run", lambda self, _run=Job.run: _run(self, workshop.measure, workshop.build))
+    run = Comparison.run
+    monkeypatch.setattr(Comparison, "run", lambda self: run(self, workshop.measure, workshop.build))
     made = job()
     arguments = ["compare", made.source.path, "--prompts", tmp_path / "questions.jsonl", "--no-cache"]
     arguments += ["--ways", tmp_path / "ways.yaml", "--output", tmp_path / "by_cli", "--html", tmp_path / "x.html"]
     code, out, err = invoke(capsys, *arguments, "--json")
     printed = json.loads(out)
-    assert code == 0
-    assert (tmp_path / "x.html").is_file()
-    assert "drafter  " in err
-    assert list(printed) == list(Comparison.__dataclass_fields__)
+    assert (code, (tmp_path / "x.html").is_file(), "drafter  " in err) == (0, True, True)
+    assert list(printed) == list(ComparisonReport.__dataclass_fields__)
     assert printed["options"] == {
         "prompts": 2, "max_new_tokens": 128, "repeats": 3, "draft_length": "fixed", "decoding": "greedy",
         "temperature": 0.0,
@@ -330,7 +329,7 @@ def test_an_interrupted_command_says_that_it_can_go_on(job, tmp_path, monkeypatc
     def stopped(self):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Job, "run", stopped)
+    monkeypatch.setattr(Comparison, "run", stopped)
     recipe = job().source.path
     code, _, err = invoke(capsys, "compare", recipe, "--prompts", tmp_path / "questions.jsonl", "--no-cache", "-o", "x")
     assert code == 1
@@ -341,8 +340,8 @@ def test_an_interrupted_command_says_that_it_can_go_on(job, tmp_path, monkeypatc
 def test_make_comparison_needs_nothing_but_passes():
     questions = [Question(("a",), "qa")]
     passes = {
-        Way("autoregressive", ()): [toy_pass("none", questions)],
-        Way("x", ()): [toy_pass("layer_skip", questions)],
+        Method("autoregressive", ()): [toy_pass("none", questions)],
+        Method("x", ()): [toy_pass("layer_skip", questions)],
     }
     found = make_comparison("r", "e", passes, {}, {"prompts": 1})
     assert (found.best, found.ways[0].name, found.published["tables"]) == (

@@ -7,7 +7,7 @@ import pytest
 
 from speccompile.bundle.prompts import Question
 from speccompile.errors import BundleError, EngineError
-from speccompile.measure.compare.passes import Pass, PassJob, measure_way, run_pass
+from speccompile.measure.compare.passes import MeasuredPass, PassRequest, measure_way, run_pass
 from tests.light.fake_bundle import toy_manifest, toy_tokenizer, write_toy_bundle
 from tests.light.toy_engine import ToyEngine
 from tests.light.toy_models import autoregressive
@@ -18,7 +18,7 @@ QUESTIONS = (Question(("ab", "cd"), "writing"), Question(("ef",), "rag"))
 def job(bundle, baseline=None, **changes):
     options = {"max_new_tokens": 12, "adaptive": False, "seed": None}
     given = {"engine": "onnxruntime-cpu", "threads": None, "questions": QUESTIONS, "number": 1, "options": options}
-    return PassJob(str(bundle), baseline and str(baseline), **(given | changes))
+    return PassRequest(str(bundle), baseline and str(baseline), **(given | changes))
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_a_way_runs_beside_the_bundle_without_a_drafter(opened):
     assert (found.beside, found.conversation, found.manifest.tokens) == ("none", "plain", 4)
     assert sorted(found.costs.verify) == [1, 2, 3, 4, 5]
     assert found.memory == ours.memory()
-    assert Pass.from_json(json.loads(json.dumps(found.to_json())), "x") == found
+    assert MeasuredPass.from_json(json.loads(json.dumps(found.to_json())), "x") == found
 
 
 def test_what_is_learned_is_kept_from_question_to_question(opened, monkeypatch):

@@ -2,10 +2,10 @@
 
 import pytest
 
-from speccompile.drafters import FAMILIES, WEIGHTED
+from speccompile.drafters import DRAFTING_METHODS, KINDS_WITH_WEIGHTS
 from speccompile.errors import RecipeError, UsageError
-from speccompile.measure.compare.ways import OWN, Way, check_ground, default_ways, read_ways, replaced
-from speccompile.measure.tune.space import Source
+from speccompile.measure.compare.methods import OWN, Method, check_comparable, default_methods, read_ways, replaced
+from speccompile.measure.tune.space import TunedRecipe
 
 MODEL = {"kind": "model", "model": "drafter"}
 
@@ -16,7 +16,7 @@ def source(make_recipe, tmp_path, make_checkpoint):
     make_checkpoint(tmp_path / "deep", num_hidden_layers=4)
 
     def make(*overrides, **keys):
-        return Source.of(make_recipe(**({"target": {"model": "deep"}} | keys)), overrides)
+        return TunedRecipe.of(make_recipe(**({"target": {"model": "deep"}} | keys)), overrides)
 
     return make
 
@@ -28,17 +28,17 @@ def names(ways):
 def test_every_kind_that_needs_no_training_has_a_default_way():
     free = {
         kind
-        for kind, family in FAMILIES.items()
-        if kind not in WEIGHTED and kind != "none" and "model" not in (family.needs or {})
+        for kind, family in DRAFTING_METHODS.items()
+        if kind not in KINDS_WITH_WEIGHTS and kind != "none" and "model" not in (family.required_keys or {})
     }
     assert {"prompt_lookup", "layer_skip"} <= free
-    assert free <= {kind for kind, family in FAMILIES.items() if family.tried}
-    tried = [*OWN, *(each for family in FAMILIES.values() for each in family.tried)]
+    assert free <= {kind for kind, family in DRAFTING_METHODS.items() if family.compare_variants}
+    tried = [*OWN, *(each for family in DRAFTING_METHODS.values() for each in family.compare_variants)]
     assert len({each.name for each in tried}) == len(tried)
 
 
 def test_default_ways_of_a_recipe_without_a_drafter_need_no_training(source):
-    found = default_ways(source())
+    found = default_methods(source())
     assert {"prompt_lookup-4", "prompt_lookup-tree", "layer_skip-half"} <= set(names(found))
     assert not [each for each in names(found) if each.startswith("none")]
     settings = {way.name: way.settings for way in found}
@@ -48,26 +48,29 @@ def test_default_ways_of_a_recipe_without_a_drafter_need_no_training(source):
 
 
 def test_the_recipes_own_drafter_has_lengths_and_trees_once_each(source):
-    found = default_ways(source(drafter=MODEL | {"tokens": 8}))
+    found = default_methods(source(drafter=MODEL | {"tokens": 8}))
     own = [way for way in found if way.name.startswith("model")]
-    assert own[0] == Way("model", ())
-    assert own[1:3] == [Way("model-tokens-2", ("drafter.tokens=2",)), Way("model-tokens-4", ("drafter.tokens=4",))]
+    assert own[0] == Method("model", ())
+    assert own[1:3] == [
+        Method("model-tokens-2", ("drafter.tokens=2",)),
+        Method("model-tokens-4", ("drafter.tokens=4",)),
+    ]
     assert "model-tokens-8" not in names(found)  # which is the recipe's own
-    assert Way("model-tree-2.2.1", ("drafter.tokens=null", "drafter.tree=[2, 2, 1]")) in found
-    tree = default_ways(source(drafter=MODEL | {"tree": [2, 1]}))
-    assert Way("model-tokens-2", ("drafter.tree=null", "drafter.tokens=2")) in tree
+    assert Method("model-tree-2.2.1", ("drafter.tokens=null", "drafter.tree=[2, 2, 1]")) in found
+    tree = default_methods(source(drafter=MODEL | {"tree": [2, 1]}))
+    assert Method("model-tokens-2", ("drafter.tree=null", "drafter.tokens=2")) in tree
 
 
 def test_variants_that_the_recipe_cannot_have_are_passed_over_and_others_are_not(source, caplog):
     with caplog.at_level("INFO", "speccompile"):
-        found = default_ways(source(drafter={"kind": "prompt_lookup", "tokens": 3}, verify={"method": "lenience"}))
+        found = default_methods(source(drafter={"kind": "prompt_lookup", "tokens": 3}, verify={"method": "lenience"}))
     assert "prompt_lookup-tree-2.2.1 is passed over: " in caplog.text
     assert "prompt_lookup-tree-2.2.1" not in names(found)
     assert "prompt_lookup-tree" in names(found)  # whose row then says why it cannot be
 
 
 def test_layers_that_nobody_knows_are_not_skipped(source):
-    assert not [each for each in names(default_ways(source(target={"model": "target"}))) if "layer_skip" in each]
+    assert not [each for each in names(default_methods(source(target={"model": "target"}))) if "layer_skip" in each]
 
 
 def test_a_drafter_without_weights_leaves_their_precision_out(source):
@@ -90,8 +93,8 @@ def read(source, tmp_path):
 
 def test_a_file_gives_sections_or_settings(read):
     assert read("lookup-8: {kind: prompt_lookup, tokens: 8}\nshort: [drafter.tokens=2]\n") == [
-        Way("lookup-8", ('drafter={"kind": "prompt_lookup", "tokens": 8}',)),
-        Way("short", ("drafter.tokens=2",)),
+        Method("lookup-8", ('drafter={"kind": "prompt_lookup", "tokens": 8}',)),
+        Method("short", ("drafter.tokens=2",)),
     ]
 
 
@@ -137,16 +140,16 @@ def test_a_file_that_is_not_there_or_no_text(source, tmp_path):
 )
 def test_a_way_changes_how_is_drafted_alone(source, setting, changed):
     found = source(engines=[{"backend": "onnxruntime"}])
-    check_ground(found, found.planned('drafter={"kind": "prompt_lookup"}'))
+    check_comparable(found, found.planned('drafter={"kind": "prompt_lookup"}'))
     with pytest.raises(RecipeError, match=f"received a way that changes {changed}") as caught:
-        check_ground(found, found.planned(setting))
+        check_comparable(found, found.planned(setting))
     assert caught.value.hint
 
 
 def test_an_engine_is_named_or_the_first_for_the_processor(make_recipe):
     rtx = {"backend": "tensorrt_rtx", "compute_capability": "8.9", "name": "edge"}
     recipe = make_recipe(engines=[rtx, {"backend": "onnxruntime", "name": "here"}])
-    assert Source.of(recipe, ()).engine.name == "here"
-    assert Source.of(recipe, (), "edge").engine.name == "edge"
+    assert TunedRecipe.of(recipe, ()).engine.name == "here"
+    assert TunedRecipe.of(recipe, (), "edge").engine.name == "edge"
     with pytest.raises(RecipeError, match="received edge or here, expected one that is called 'elsewhere'"):
-        Source.of(recipe, (), "elsewhere")
+        TunedRecipe.of(recipe, (), "elsewhere")

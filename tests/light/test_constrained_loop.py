@@ -33,7 +33,7 @@ def expected(bundle: Bundle, kind: str, prompt: list[int], most: int) -> list[in
     while len(text) < len(prompt) + most:
         token = first_allowed(said_after(text), matcher.mask())
         text.append(token)
-        matcher.take([token])
+        matcher.accept_tokens([token])
         if token == END or matcher.end:
             break
     return text[len(prompt) :]

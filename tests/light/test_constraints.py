@@ -12,9 +12,9 @@ from llguidance import LLMatcher, LLTokenizer
 
 from speccompile.contract import Graph, Tensor
 from speccompile.errors import BundleError, EngineError, UsageError
-from speccompile.runtime.constraints import KINDS, Grammars, Matcher
-from speccompile.runtime.generation import Row
-from speccompile.runtime.rounds.masks import Masks
+from speccompile.runtime.constraints import KINDS, GrammarCompiler, Matcher
+from speccompile.runtime.generation import SequenceState
+from speccompile.runtime.rounds.token_masks import TokenMasks
 from speccompile.tree import ROOT
 from tests.light.fake_bundle import toy_manifest
 
@@ -35,8 +35,8 @@ def manifest(size: int = SIZE, ends: tuple[int, ...] = (END,), *, taken: bool = 
 
 
 @pytest.fixture(scope="module")
-def grammars() -> Grammars:
-    return Grammars(manifest(), TOKENIZER, "hash")
+def grammars() -> GrammarCompiler:
+    return GrammarCompiler(manifest(), TOKENIZER, "hash")
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def peer(tokenizer: LLTokenizer, tokens: list[int]) -> LLMatcher | None:
     return found if found.try_consume_tokens(tokens) == len(tokens) else None
 
 
-def matcher(grammars: Grammars) -> Matcher:
+def matcher(grammars: GrammarCompiler) -> Matcher:
     return grammars.constraint("json_schema", SCHEMA | {"x-guidance": {"whitespace_pattern": " "}}).matcher([END])
 
 
@@ -69,7 +69,7 @@ def test_every_node_of_a_tree_has_the_mask_behind_its_own_way(grammars, tokenize
     likely = st.sampled_from([*text, END, 5, SIZE - 1])
     drafts = [data.draw(likely) for _ in range(nodes)]
     own = matcher(grammars)
-    assert own.take(text[:begin]) == begin
+    assert own.accept_tokens(text[:begin]) == begin
     allowed = np.zeros((nodes + 2, SIZE), bool)
     own.write(allowed, drafts, parents)
     again = np.zeros_like(allowed)
@@ -99,53 +99,53 @@ def test_a_chain_is_a_tree_with_one_branch(grammars, tokenizer):
 def test_what_is_forced_has_no_alternative(grammars, tokenizer):
     dense = grammars.constraint("grammar", r'start: "{\"name\":" /[0-9]+/ "}"')
     own, other = dense.matcher([END]), dense.matcher([END])
-    forced = own.forced(8)
+    forced = own.forced_tokens(8)
     assert tokenizer.decode_str(forced) == '{"name":'
     for token in forced:
         assert np.flatnonzero(other.mask()).tolist() == [token]
-        other.take([token])
-    assert own.forced(8) == []
+        other.accept_tokens([token])
+    assert own.forced_tokens(8) == []
 
 
 def test_what_is_forced_stops_at_the_most_and_at_the_end(grammars):
     choice = grammars.constraint("choice", ["a rather long text that has no alternative at all"])
-    whole = choice.matcher([END]).forced(100)
+    whole = choice.matcher([END]).forced_tokens(100)
     assert len(whole) > 4
-    assert choice.matcher([END]).forced(3) == whole[:3]
+    assert choice.matcher([END]).forced_tokens(3) == whole[:3]
     own = choice.matcher([END])
-    assert own.forced(100) == whole
+    assert own.forced_tokens(100) == whole
     assert (own.end, own.is_complete) == ("stop", True)
-    assert choice.matcher([END]).forced(3, least=4) == []
+    assert choice.matcher([END]).forced_tokens(3, least=4) == []
     again = choice.matcher([END])
-    assert again.forced(100, least=len(whole) + 1) == []
-    assert again.forced(100) == whole
+    assert again.forced_tokens(100, least=len(whole) + 1) == []
+    assert again.forced_tokens(100) == whole
 
 
 def test_a_complete_text_ends(grammars, tokenizer):
     own = matcher(grammars)
     tokens = text_of(tokenizer, '{"name":"","n":1}')
-    assert own.take([*tokens, 7, 8]) == len(tokens)  # what lies behind was chosen freely
+    assert own.accept_tokens([*tokens, 7, 8]) == len(tokens)  # what lies behind was chosen freely
     assert own.end == "stop"
 
 
 def test_an_end_token_is_allowed_where_the_text_may_be_whole(grammars, tokenizer):
     own = grammars.constraint("regex", "[0-9]+").matcher([END])
     assert not own.mask()[END]
-    assert own.take(text_of(tokenizer, "4")) == 1
+    assert own.accept_tokens(text_of(tokenizer, "4")) == 1
     assert own.mask()[END]
-    assert (own.take([END, 5]), own.end) == (1, "")
+    assert (own.accept_tokens([END, 5]), own.end) == (1, "")
 
 
 def test_an_end_token_that_ends_nothing_is_never_allowed(grammars, tokenizer):
     own = grammars.constraint("regex", "[0-9]+").matcher([7])
-    own.take(text_of(tokenizer, "4"))
+    own.accept_tokens(text_of(tokenizer, "4"))
     assert not own.mask()[END]
     assert own.mask().any()
 
 
 def test_a_model_without_end_tokens_never_gets_one(tokenizer):
-    own = Grammars(manifest(ends=()), TOKENIZER, "hash").constraint("regex", "[0-9]{1,2}").matcher([])
-    own.take(text_of(tokenizer, "4"))
+    own = GrammarCompiler(manifest(ends=()), TOKENIZER, "hash").constraint("regex", "[0-9]{1,2}").matcher([])
+    own.accept_tokens(text_of(tokenizer, "4"))
     taken = np.flatnonzero(own.mask())
     assert {tokenizer.decode_str([token]) for token in taken} == set("0123456789")
 
@@ -153,16 +153,16 @@ def test_a_model_without_end_tokens_never_gets_one(tokenizer):
 def test_a_text_that_cannot_go_on_ends_for_want_of_room(grammars, tokenizer):
     """Nothing of the vocabulary can follow: the parser has been given what is not allowed."""
     own = grammars.constraint("regex", "ab").matcher([END])
-    assert own.take(text_of(tokenizer, "zz")) == 0
+    assert own.accept_tokens(text_of(tokenizer, "zz")) == 0
     assert own.end == "capacity"
 
 
 def test_rows_have_matchers_of_their_own(grammars, tokenizer):
     constraint = grammars.constraint("choice", ["yes", "no"])
-    rows = [Row([5], 9, 99, [END], None, constraint=constraint) for _ in range(2)]
-    rows[0].take(text_of(tokenizer, "yes"), 0)
+    rows = [SequenceState([5], 9, 99, [END], None, constraint=constraint) for _ in range(2)]
+    rows[0].append_tokens(text_of(tokenizer, "yes"), 0)
     assert [row.finish_reason for row in rows] == ["stop", ""]
-    rows[1].take(text_of(tokenizer, "no"), 0)
+    rows[1].append_tokens(text_of(tokenizer, "no"), 0)
     assert rows[1].finish_reason == "stop"
 
 
@@ -217,25 +217,25 @@ def test_texts_may_be_given_in_their_own_words(grammars, tokenizer, kind):
     text, sample = texts[kind]
     own = grammars.constraint(kind, text).matcher([END])
     tokens = text_of(tokenizer, sample)
-    assert own.take(tokens) == len(tokens)
+    assert own.accept_tokens(tokens) == len(tokens)
     assert own.is_complete or own.mask()[END]
 
 
 def test_white_space_has_an_end(grammars, tokenizer):
     own = grammars.constraint("json_object").matcher([END])
-    assert own.take(text_of(tokenizer, "{" + "\n" * 9)) < 10
+    assert own.accept_tokens(text_of(tokenizer, "{" + "\n" * 9)) < 10
 
 
 def test_nothing_is_allowed_by_a_bundle_without_constraints(tokenizer):
     with pytest.raises(UsageError, match="was built without constraints"):
-        Grammars(manifest(taken=False), TOKENIZER, "hash").constraint("json_object")
+        GrammarCompiler(manifest(taken=False), TOKENIZER, "hash").constraint("json_object")
     with pytest.raises(UsageError, match="has no tokenizer, so no text to constrain"):
-        Grammars(manifest(), None, "").constraint("json_object")
+        GrammarCompiler(manifest(), None, "").constraint("json_object")
 
 
 def test_a_tokenizer_of_another_vocabulary_is_refused(tmp_path):
     with pytest.raises(BundleError, match="does not take this tokenizer for 100 tokens"):
-        Grammars(manifest(100), TOKENIZER, "hash").constraint("json_object")
+        GrammarCompiler(manifest(100), TOKENIZER, "hash").constraint("json_object")
 
 
 def test_without_llguidance_the_error_says_what_to_install(monkeypatch):
@@ -248,7 +248,7 @@ def test_without_llguidance_the_error_says_what_to_install(monkeypatch):
 
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(EngineError, match="need the Python package llguidance") as caught:
-        Grammars(manifest(), TOKENIZER, "hash").constraint("json_object")
+        GrammarCompiler(manifest(), TOKENIZER, "hash").constraint("json_object")
     assert "speccompile[constraints]" in caught.value.hint
 
 
@@ -258,17 +258,17 @@ class Buffers:
     def __init__(self) -> None:
         self.arrays: dict[tuple, np.ndarray] = {}
 
-    def array(self, name, shape):
+    def host_view(self, name, shape):
         return self.arrays.setdefault((name, shape), np.zeros(shape, bool))
 
 
 def test_rows_that_are_free_allow_everything_beside_those_that_are_not(grammars, tokenizer):
     told = manifest().__class__(**(vars(manifest()) | {"batch_size": 3, "tokens": 2}))
     engine = Buffers()
-    masks = Masks(engine, told)
+    masks = TokenMasks(engine, told)
     free, bound = (
-        Row([5], 9, 99, [END], None),
-        Row([5], 9, 99, [END], None, constraint=grammars.constraint("choice", "a")),
+        SequenceState([5], 9, 99, [END], None),
+        SequenceState([5], 9, 99, [END], None, constraint=grammars.constraint("choice", "a")),
     )
     window = np.array([[7, 8, 9]] * 3)
     assert (masks.width({0: free}), masks.width({0: free, 2: bound})) == (1, SIZE)

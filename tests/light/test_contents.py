@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from blake3 import blake3
 
-from speccompile.bundle import contents
-from speccompile.bundle.contents import FileHashes, content_hash
-from speccompile.compiler.checkpoints.unchanged import Unchanged
+from speccompile.bundle import file_hashes
+from speccompile.bundle.file_hashes import FileHashCache, cached_file_hash
+from speccompile.compiler.checkpoints.change_guard import ChangeGuard
 from speccompile.errors import BundleError, CheckpointError, UsageError
 
 
@@ -24,8 +24,8 @@ def cache(tmp_path, monkeypatch):
 @pytest.fixture
 def reads(monkeypatch):
     """The files that were read to be hashed."""
-    read, original = [], contents._hash
-    monkeypatch.setattr(contents, "_hash", lambda path, advance: read.append(path.name) or original(path, advance))
+    read, original = [], file_hashes._hash
+    monkeypatch.setattr(file_hashes, "_hash", lambda path, advance: read.append(path.name) or original(path, advance))
     return read
 
 
@@ -39,7 +39,7 @@ def test_a_hash_is_computed_once(tmp_path, cache, reads):
     data = bytes(range(256)) * 300_000  # several blocks
     path, done = write(tmp_path / "shard", data), []
     for _ in range(2):
-        assert content_hash(path, done.append) == blake3(data).hexdigest()
+        assert cached_file_hash(path, done.append) == blake3(data).hexdigest()
     assert reads == ["shard"]
     assert sum(done) == 2 * len(data)
     assert [json.loads(file.read_bytes())["key"] for file in cache.iterdir()] == [{"path": str(path)}]
@@ -49,42 +49,42 @@ def test_a_link_is_the_file_that_it_leads_to(tmp_path, reads):
     """As in the folders of the Hub's cache."""
     write(tmp_path / "blob", b"weights")
     (tmp_path / "link").symlink_to("blob")
-    assert content_hash(tmp_path / "link") == content_hash(tmp_path / "blob")
+    assert cached_file_hash(tmp_path / "link") == cached_file_hash(tmp_path / "blob")
     assert reads == ["blob"]
 
 
 def test_another_content_of_the_same_size_is_seen(tmp_path, reads):
     path = write(tmp_path / "shard", b"one")
-    before = content_hash(path)
+    before = cached_file_hash(path)
     write(path, b"two", age=50)
-    assert content_hash(path) == blake3(b"two").hexdigest() != before
+    assert cached_file_hash(path) == blake3(b"two").hexdigest() != before
     assert len(reads) == 2
 
 
 def test_another_file_with_the_same_size_and_time_is_seen(tmp_path, reads):
     path, other = write(tmp_path / "shard", b"one"), write(tmp_path / "other", b"two")
-    content_hash(path)
+    cached_file_hash(path)
     stat = path.stat()
     os.utime(other, ns=(stat.st_atime_ns, stat.st_mtime_ns))
     other.replace(path)
-    assert content_hash(path) == blake3(b"two").hexdigest()
+    assert cached_file_hash(path) == blake3(b"two").hexdigest()
 
 
 def test_the_hash_of_a_file_that_may_change_within_its_time_is_not_kept(tmp_path, cache, reads):
     """A change that leaves size, time and inode as they are would not be seen."""
     path = write(tmp_path / "shard", b"one", age=1)
-    content_hash(path)
+    cached_file_hash(path)
     stat = path.stat()
     path.write_bytes(b"two")
     os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    assert content_hash(path) == blake3(b"two").hexdigest()
+    assert cached_file_hash(path) == blake3(b"two").hexdigest()
     assert not cache.exists()
 
 
 def test_the_hash_of_a_file_that_changes_while_it_is_read_is_not_kept(tmp_path, cache, monkeypatch):
-    path, original = write(tmp_path / "shard", b"one"), contents._hash
-    monkeypatch.setattr(contents, "_hash", lambda *given: (original(*given), write(path, b"twos", age=30))[0])
-    content_hash(path)
+    path, original = write(tmp_path / "shard", b"one"), file_hashes._hash
+    monkeypatch.setattr(file_hashes, "_hash", lambda *given: (original(*given), write(path, b"twos", age=30))[0])
+    cached_file_hash(path)
     assert not cache.exists()
 
 
@@ -100,31 +100,31 @@ def test_the_hash_of_a_file_that_changes_while_it_is_read_is_not_kept(tmp_path, 
 )
 def test_a_damaged_record_is_made_again(tmp_path, cache, reads, damage):
     path = write(tmp_path / "shard", b"one")
-    content_hash(path)
+    cached_file_hash(path)
     (record,) = cache.iterdir()
     whole = record.read_bytes()
     record.write_bytes(damage(whole))
     assert record.read_bytes() != whole
-    assert content_hash(path) == blake3(b"one").hexdigest()
+    assert cached_file_hash(path) == blake3(b"one").hexdigest()
     assert record.read_bytes() == whole
     assert len(reads) == 2
 
 
 def test_no_cache_keeps_no_hashes(tmp_path, cache, reads, monkeypatch):
     path = write(tmp_path / "shard", b"one")
-    content_hash(path)
+    cached_file_hash(path)
     monkeypatch.setenv("SPECCOMPILE_CACHE_LIMIT_GB", "0")
-    assert content_hash(path) == blake3(b"one").hexdigest()
+    assert cached_file_hash(path) == blake3(b"one").hexdigest()
     assert len(reads) == 2  # what is kept is not read either
     monkeypatch.setenv("SPECCOMPILE_CACHE_LIMIT_GB", "much")
     with pytest.raises(UsageError, match=r"\$SPECCOMPILE_CACHE_LIMIT_GB: received 'much', expected a number"):
-        content_hash(path)
+        cached_file_hash(path)
 
 
 def test_a_cache_that_cannot_be_written_is_done_without(tmp_path, cache, reads):
     cache.parent.write_bytes(b"a file where the folder should be")
     path = write(tmp_path / "shard", b"one")
-    assert [content_hash(path) for _ in range(2)] == [blake3(b"one").hexdigest()] * 2
+    assert [cached_file_hash(path) for _ in range(2)] == [blake3(b"one").hexdigest()] * 2
     assert len(reads) == 2
 
 
@@ -134,7 +134,7 @@ def test_many_at_once_do_not_harm(tmp_path, cache):
 
     def hashed(number):
         ready.wait()
-        return [content_hash(path) for path in paths]
+        return [cached_file_hash(path) for path in paths]
 
     with ThreadPoolExecutor(16) as pool:
         found = list(pool.map(hashed, range(16)))
@@ -144,15 +144,15 @@ def test_many_at_once_do_not_harm(tmp_path, cache):
 
 def test_hashes_are_listed_and_cleared(tmp_path, cache):
     path = write(tmp_path / "shard", b"one")
-    content_hash(path)
-    (record,) = FileHashes().clear()
+    cached_file_hash(path)
+    (record,) = FileHashCache().clear()
     assert (record.key, record.found["file"]["size"]) == ({"path": str(path)}, 3)
     assert not list(cache.iterdir())
 
 
 def test_a_file_that_cannot_be_read_is_told(tmp_path):
     with pytest.raises(BundleError, match="shard: cannot be read: No such file or directory") as caught:
-        content_hash(tmp_path / "shard")
+        cached_file_hash(tmp_path / "shard")
     assert caught.value.hint == "check that the file is there and may be read"
 
 
@@ -166,7 +166,7 @@ def checkpoint(tmp_path):
 
 
 def unchanged(folder):
-    return Unchanged(folder, [file.relative_to(folder) for file in sorted(folder.iterdir())])
+    return ChangeGuard(folder, [file.relative_to(folder) for file in sorted(folder.iterdir())])
 
 
 def test_files_that_stay_are_unchanged(checkpoint):

@@ -14,7 +14,7 @@ from speccompile import contract
 from speccompile.bundle import manifest as names
 from speccompile.errors import KINDS
 from speccompile.measure.bench.weights import LOOKUPS
-from speccompile.recipe.capabilities import ROWS
+from speccompile.recipe.capabilities import SUPPORT_TABLE
 from speccompile.runtime.devices.onnxruntime_device import PROVIDERS
 from speccompile.runtime.generation import FINISH_REASONS
 from speccompile.serving.http import openapi
@@ -79,7 +79,7 @@ def test_the_contract_s_text_explains_every_buffer() -> None:
     assert contract.__doc__
     rows = re.findall(r"^(\w+(?:, \w+)*) +(?:int64|float32|bool) ", contract.__doc__, re.MULTILINE)
     assert {name for row in rows for name in row.split(", ")} == set(contract.BUFFERS)
-    assert set(contract.COPIED.values()) <= set(contract.BUFFERS)
+    assert set(contract.NEXT_ROUND_INPUTS.values()) <= set(contract.BUFFERS)
 
 
 def test_records_are_what_a_manifest_writes() -> None:
@@ -92,7 +92,7 @@ def test_records_are_what_a_manifest_writes() -> None:
 
 def test_words_are_those_of_recipes() -> None:
     for key, known in (("backend", names.BACKENDS), ("provider", names.PROVIDERS), ("decoding", names.DECODINGS)):
-        assert {word for row in ROWS for word in row[key]} == set(known)
+        assert {word for row in SUPPORT_TABLE for word in row[key]} == set(known)
 
 
 def test_the_public_header_has_the_same_kinds_of_errors() -> None:

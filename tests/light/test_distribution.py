@@ -10,10 +10,10 @@ from speccompile.compiler.prove.counts import Drawn, first_two
 from speccompile.compiler.prove.distribution import SETTINGS, Request, check, draw_all, make_prompt, sample_count
 from speccompile.compiler.prove.filters import Reference
 from speccompile.errors import ProofError
-from speccompile.runtime.options import Sampling
+from speccompile.runtime.options import SamplingParams
 from tests.light.toy_sampler import DEPTH, Rules, ToyBundle, reference
 
-REQUEST = Request((*SETTINGS, Sampling(1.3, min_p=0.1)), 3000, 2 + DEPTH)
+REQUEST = Request((*SETTINGS, SamplingParams(1.3, min_p=0.1)), 3000, 2 + DEPTH)
 RIGHT = {
     "drawn chain": Rules(),
     "certain chain": Rules(certain=True),
@@ -63,7 +63,7 @@ def test_a_bonus_token_that_is_not_filtered_is_caught():
     message = (
         r"top_k 5: \d+ of \d+ samples \(behind a whole path\) are tokens that these settings exclude, the first is \d+$"
     )
-    request = Request((Sampling(temperature=0.7, top_k=5),), 3000, 2 + DEPTH)
+    request = Request((SamplingParams(temperature=0.7, top_k=5),), 3000, 2 + DEPTH)
     with pytest.raises(ProofError, match=message):
         prove(ToyBundle(Rules(filters_bonus=False)), request)
 
@@ -72,7 +72,7 @@ def test_a_bonus_token_at_another_temperature_is_caught():
     message = (
         r"samples \(behind a whole path\) are not distributed as the target's: .* at (all rare|the \d+\. best) token"
     )
-    request = Request((Sampling(temperature=0.5),), 3000, 2 + DEPTH)
+    request = Request((SamplingParams(temperature=0.5),), 3000, 2 + DEPTH)
     with pytest.raises(ProofError, match=message):
         prove(ToyBundle(Rules(filters_bonus=False)), request)
 
@@ -84,7 +84,7 @@ def test_approximate_rules_are_measured():
 
 
 def test_rows_say_everything():
-    (row, *_) = prove(ToyBundle(Rules(siblings=3)), Request((Sampling(1.0, top_p=0.8),), 500))
+    (row, *_) = prove(ToyBundle(Rules(siblings=3)), Request((SamplingParams(1.0, top_p=0.8),), 500))
     assert row.items() >= {
         "drafter": "model", "tree": "static", "sample": True, "settings": {"temperature": 1.0, "top_p": 0.8},
         "token": "first", "samples": 3000, "outside": 0, "against": "the table", "exact": True,
@@ -116,7 +116,7 @@ def test_a_millionth_is_the_border(observed, is_caught):
     tokens = [0] * observed + [1] * (1000 - observed)
     generations = [SimpleNamespace(token_ids=[token], path_lengths=[], finish_reason="length") for token in tokens]
     fair = Reference("a coin", lambda texts: [np.zeros(2, np.float32) for _ in texts])
-    drawn = [Drawn([0], Sampling(1.0), generations)]
+    drawn = [Drawn([0], SamplingParams(1.0), generations)]
     with pytest.raises(ProofError, match=r"p-value 8\.1e-07") if is_caught else nullcontext():
         check(ToyBundle(Rules()).manifest, drawn, fair)
 
@@ -139,7 +139,7 @@ def test_tokens_that_end_a_generation_are_no_context():
     generations = [SimpleNamespace(token_ids=[0]) for _ in range(50)]
     generations += [SimpleNamespace(token_ids=[1 + number // 30, number % 3]) for number in range(50)]
     found = first_two(
-        Drawn([1], Sampling(1.0), generations), Reference("a table", lambda texts: [table for _ in texts]), (0,)
+        Drawn([1], SamplingParams(1.0), generations), Reference("a table", lambda texts: [table for _ in texts]), (0,)
     )
     assert found.observed.tolist() == [10, 10, 10, 7, 7, 6, 50]
     np.testing.assert_allclose(found.expected, [15, 9, 6, 10, 6, 4, 50], rtol=1e-5)

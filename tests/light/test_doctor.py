@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from speccompile.cli import doctor, machine
-from speccompile.cli.abilities import Conclusion
+from speccompile.cli.features import Availability
 from speccompile.compiler.engines.flavour import Gpu
 from speccompile.errors import SpeccompileError
 
@@ -90,7 +90,7 @@ def test_too_old_package_is_not_enough(versions: dict[str, str | None]) -> None:
 def test_missing_runtime_package_stops_running_and_compiling(versions: dict[str, str | None]) -> None:
     versions |= {"tokenizers": None, "blake3": None}
     diagnosis = doctor.diagnose()
-    assert diagnosis.can["run"] == Conclusion(False, "blake3 is missing; tokenizers is missing")
+    assert diagnosis.can["run"] == Availability(False, "blake3 is missing; tokenizers is missing")
     assert diagnosis.can["compile"] == diagnosis.can["run"]
 
 

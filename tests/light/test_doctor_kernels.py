@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from onnxruntime.datasets import get_example
 
 from speccompile import native
-from speccompile.cli import doctor, edge
+from speccompile.cli import doctor, exit_codes
 from speccompile.cli.main import group
 from speccompile.runtime.devices import sessions
 from speccompile.runtime.devices.protobuf import bytes_field
@@ -97,7 +97,7 @@ def test_kernels_that_are_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
 @needs_kernels
 def test_one_path_of_the_kernels(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("SPECCOMPILE_KERNELS", "fastest")
-    assert edge.run(group, ["doctor"]) == 2
+    assert exit_codes.run(group, ["doctor"]) == 2
     assert capsys.readouterr() == (
         "",
         "error: $SPECCOMPILE_KERNELS is 'fastest', which this machine cannot run\n"
@@ -109,7 +109,7 @@ def test_a_path_where_no_kernels_are(
     missing: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("SPECCOMPILE_KERNELS", "scalar")
-    assert edge.run(group, ["doctor"]) == 2
+    assert exit_codes.run(group, ["doctor"]) == 2
     assert "is 'scalar', which this machine cannot run: they were not compiled\n" in capsys.readouterr().err
 
 

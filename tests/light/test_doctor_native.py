@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from speccompile import __version__, native
-from speccompile.cli import doctor, trials
+from speccompile.cli import doctor, smoke_tests
 from speccompile.errors import SpeccompileError
 from speccompile.native import __main__ as shell
 from speccompile.native import locate
@@ -135,7 +135,7 @@ def test_doctor_says_what_lacks() -> None:
         doctor.command.main(["--require", "run_native"], standalone_mode=False)
     assert raised.value.hint == HINT
     with pytest.raises(SystemExit, match=r"the runtime in C\+\+ was not compiled"):
-        trials.TRIALS["run_native"]()
+        smoke_tests.TRIALS["run_native"]()
 
 
 def test_doctor_says_where_it_is(installed: Path) -> None:
@@ -146,7 +146,7 @@ def test_doctor_says_where_it_is(installed: Path) -> None:
 def test_what_is_there_and_of_another_version_is_refused(installed: Path) -> None:
     (installed / "bin/speccompile-native").write_text("#!/bin/sh\necho speccompile-native 0.0.1\n")
     with pytest.raises(SystemExit, match=f"to be version {__version__}, got speccompile-native 0.0.1"):
-        trials.TRIALS["run_native"]()
+        smoke_tests.TRIALS["run_native"]()
 
 
 @pytest.mark.parametrize(
@@ -163,9 +163,9 @@ def test_libraries_are_loaded(
             if Path(path).name.startswith("libonnxruntime") and onnxruntime:
                 self.OrtGetApiBase = None
 
-    monkeypatch.setattr(trials.ctypes, "CDLL", Loaded)
+    monkeypatch.setattr(smoke_tests.ctypes, "CDLL", Loaded)
     if lacks is None:
-        trials.TRIALS["run_native"]()
+        smoke_tests.TRIALS["run_native"]()
         return
     with pytest.raises(SystemExit, match=lacks):
-        trials.TRIALS["run_native"]()
+        smoke_tests.TRIALS["run_native"]()

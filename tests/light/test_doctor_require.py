@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner
 
 from speccompile import native
-from speccompile.cli import abilities, doctor, trials
-from speccompile.cli.abilities import ABILITIES, Conclusion, conclude
+from speccompile.cli import doctor, features, smoke_tests
+from speccompile.cli.features import FEATURES, Availability, conclude
 from speccompile.cli.machine import COMPILE, GPU, RUN, Machine, Package
 from speccompile.compiler.engines.flavour import find_gpu
 from speccompile.errors import EngineError, SpeccompileError
@@ -29,7 +29,7 @@ def package(name: str, purpose: str, *, installed: bool = True) -> Package:
 
 def packages(*missing: str) -> list[Package]:
     """One package for each purpose and all that an ability names, without those missing."""
-    named = {name for ability in ABILITIES.values() for name in ability.packages}
+    named = {name for ability in FEATURES.values() for name in ability.packages}
     purposes = {"onnxruntime": RUN, "torch": COMPILE} | dict.fromkeys(sorted(named), GPU)
     return [package(name, purpose, installed=name not in missing) for name, purpose in purposes.items()]
 
@@ -46,14 +46,14 @@ def a_machine(
     return Machine("3.11.0", "Linux", 2, 2, 8.0, *kernels, command, list(providers), problem, gpus, gpu_problem)
 
 
-def reasons(found: dict[str, Conclusion]) -> dict[str, str]:
+def reasons(found: dict[str, Availability]) -> dict[str, str]:
     """Why not, of what is impossible."""
     return {name: conclusion.reason for name, conclusion in found.items() if not conclusion.possible}
 
 
 def test_machine_with_everything_can_do_everything() -> None:
     found = conclude(packages(), a_machine("CUDAExecutionProvider"))
-    assert found == dict.fromkeys(ABILITIES, Conclusion(True, EVERYTHING))
+    assert found == dict.fromkeys(FEATURES, Availability(True, EVERYTHING))
 
 
 def test_machine_without_a_gpu_builds_for_one() -> None:
@@ -71,7 +71,7 @@ def test_machine_without_a_gpu_builds_for_one() -> None:
 @pytest.mark.parametrize(
     ("missing", "impossible"),
     [
-        ("onnxruntime", set(ABILITIES) - {"build_tensorrt_rtx", "build_tensorrt"}),
+        ("onnxruntime", set(FEATURES) - {"build_tensorrt_rtx", "build_tensorrt"}),
         ("torch", {"compile"}),
         ("tensorrt-rtx-cu13", {"build_tensorrt_rtx", "run_tensorrt_rtx"}),
         ("tensorrt", {"build_tensorrt", "run_tensorrt"}),
@@ -95,7 +95,7 @@ def test_machine_without_the_runtime_in_cpp_runs_python_s() -> None:
 
 
 def test_every_ability_can_be_tried() -> None:
-    assert set(trials.TRIALS) == set(ABILITIES)
+    assert set(smoke_tests.TRIALS) == set(FEATURES)
 
 
 def refused(*names: str, match: str = "expected a machine that can") -> SpeccompileError:
@@ -159,14 +159,14 @@ def test_refusal_says_how_to_get_the_kernels(pretend: Callable[..., None]) -> No
 
 @pytest.mark.skipif(native.library() is None, reason="the kernels were not compiled here")
 def test_kernels_can_be_tried() -> None:
-    assert abilities._try("run_kernels") == Conclusion(True, "tried")
+    assert features._try("run_kernels") == Availability(True, "tried")
 
 
 def test_kernels_that_give_other_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     session = SimpleNamespace(run=lambda names, feeds: [np.zeros((1, 2), np.float32)])
     monkeypatch.setattr(onnxruntime, "InferenceSession", lambda *arguments, **options: session)
     with pytest.raises(SystemExit, match="expected the kernels to normalize 1 and 7 to 1 and 14, got "):
-        trials.TRIALS["run_kernels"]()
+        smoke_tests.TRIALS["run_kernels"]()
 
 
 @pytest.mark.parametrize(
@@ -186,9 +186,9 @@ def test_trial_that_fails_is_a_refusal(
 ) -> None:
     pretend()
     program = python(script)
-    monkeypatch.setattr(abilities, "TRIAL_SECONDS", 0.2 if "sleep" in script else 10)
+    monkeypatch.setattr(features, "TRIAL_SECONDS", 0.2 if "sleep" in script else 10)
     error = refused("run", match=f"cannot run bundles: {EVERYTHING}; tried, and {reason}$")
-    assert error.hint == f"see all that is said: {program} -m speccompile.cli.trials run"
+    assert error.hint == f"see all that is said: {program} -m speccompile.cli.smoke_tests run"
 
 
 def test_trial_is_of_what_is_required(
@@ -198,26 +198,26 @@ def test_trial_is_of_what_is_required(
     python(f'echo "$@" >>{tmp_path}/called')
     doctor.command.main(["--require", "run_cuda", "--require", "run_tensorrt"], standalone_mode=False)
     called = (tmp_path / "called").read_text().splitlines()
-    assert called == ["-m speccompile.cli.trials run_cuda", "-m speccompile.cli.trials run_tensorrt"]
+    assert called == ["-m speccompile.cli.smoke_tests run_cuda", "-m speccompile.cli.smoke_tests run_tensorrt"]
 
 
 def test_builder_of_tensorrt_rtx_can_be_tried_without_a_gpu() -> None:
     pytest.importorskip("tensorrt_rtx")
-    assert abilities._try("build_tensorrt_rtx") == Conclusion(True, "tried")
+    assert features._try("build_tensorrt_rtx") == Availability(True, "tried")
 
 
 def test_compiler_package_that_does_not_load(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trials, "COMPILE_EXTRA", ("json", "a_module_that_nobody_has"))
+    monkeypatch.setattr(smoke_tests, "COMPILE_EXTRA", ("json", "a_module_that_nobody_has"))
     with pytest.raises(ModuleNotFoundError, match="a_module_that_nobody_has"):
-        trials.TRIALS["compile"]()
+        smoke_tests.TRIALS["compile"]()
 
 
 @pytest.mark.skipif(find_gpu() is not None, reason="this machine has a GPU")
-@pytest.mark.parametrize("name", [name for name, each in ABILITIES.items() if name.startswith("run_") and each.gpu])
+@pytest.mark.parametrize("name", [name for name, each in FEATURES.items() if name.startswith("run_") and each.gpu])
 def test_running_on_a_gpu_fails_without_one(name: str) -> None:
     pytest.importorskip("cuda.bindings")
     with pytest.raises(EngineError, match="find a GPU"):
-        trials.TRIALS[name]()
+        smoke_tests.TRIALS[name]()
 
 
 class Session:
@@ -249,7 +249,7 @@ def test_graph_that_runs_elsewhere_or_wrong(
     monkeypatch.setattr(Session, "providers", providers)
     monkeypatch.setattr(Session, "product", product)
     with pytest.raises(SystemExit, match="expected CPUExecutionProvider to give 2 .* from " + providers[0]):
-        trials.TRIALS["run"]()
+        smoke_tests.TRIALS["run"]()
 
 
 def test_provider_that_comes_as_a_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -264,7 +264,7 @@ def test_provider_that_comes_as_a_plugin(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(onnxruntime, "get_ep_devices", lambda: devices)
     monkeypatch.setattr(onnxruntime, "InferenceSession", Session)
     monkeypatch.setattr(Session, "providers", [name])
-    monkeypatch.setattr(trials, "open_device", lambda: None)
-    trials.TRIALS["run_nv_tensorrt_rtx"]()
+    monkeypatch.setattr(smoke_tests, "open_device", lambda: None)
+    smoke_tests.TRIALS["run_nv_tensorrt_rtx"]()
     assert registered == [("its name", "its library"), ([devices[1]], {})]
     assert Session.opened == [options, None]

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speccompile.runtime.options import Sampling
-from speccompile.runtime.rounds.rounds import aligned_parts
+from speccompile.runtime.options import SamplingParams
+from speccompile.runtime.rounds.bound_graphs import right_aligned_chunks
 from tests.light.fake_bundle import toy_bundle
 from tests.light.fake_machine import make_machine
 from tests.light.forced_pace import force
@@ -51,7 +51,7 @@ def test_every_row_gets_the_targets_own_tokens(kind):
             generations = bundle.generate_batch(rows, max_new_tokens=count, **way, **sampling)
             for prompt, generation in zip(rows, generations, strict=True):
                 assert generation.token_ids == autoregressive(
-                    prompt, min(count, 40 - len(prompt)), Sampling(**sampling)
+                    prompt, min(count, 40 - len(prompt)), SamplingParams(**sampling)
                 )
 
     check()
@@ -191,7 +191,7 @@ def test_log_probabilities_are_those_of_whole_windows(kind):
 def borrowing(**options):
     """A toy bundle whose drafter reads the target's cache, and has none of its own."""
     bundle = toy_bundle(**options)
-    bundle._loop.drafting._remembers = False
+    bundle._loop.drafting._has_own_cache = False
     committed = bundle.engine._committed
     bundle.engine._committed = lambda name, row, length: committed("target", row, length)
     return bundle
@@ -216,7 +216,7 @@ def test_of_the_middle_of_a_text_nothing_is_drafted_without_memory():
 
 def test_a_drafter_without_memory_has_nothing_to_read():
     bundle = toy_bundle()
-    bundle._loop.drafting._remembers = False
+    bundle._loop.drafting._has_own_cache = False
     pace = force(bundle, [1])
     bundle.generate(PROMPT, max_new_tokens=8)
     assert set(pace.lags[1:]) == {0}
@@ -245,13 +245,13 @@ def test_on_a_gpu_windows_are_whole_and_fused_bundles_draft_always(tmp_path, mon
     assert opened.trt.engines == (["step"] if fused else ["verify", "draft"])
     if not fused:
         assert pace.offered == [1, 5]
-        assert opened.engine.array("window", (1, 5)).any()
+        assert opened.engine.host_view("window", (1, 5)).any()
 
 
 @given(st.lists(st.integers(0, 30), max_size=4), st.integers(1, 9))
 def test_parts_end_together(lengths, size):
     spans = [range(3 * index, 3 * index + length) for index, length in enumerate(lengths)]
-    parts = list(aligned_parts(spans, size))
+    parts = list(right_aligned_chunks(spans, size))
     assert len(parts) == max((-(-length // size) for length in lengths), default=0)
     for index, span in enumerate(spans):
         own = [each[index] for each in parts]

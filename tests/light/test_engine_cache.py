@@ -182,7 +182,7 @@ def test_a_limit_of_0_switches_the_cache_off(own, tmp_path):
 
 def test_what_another_process_reads_stays(own, tmp_path):
     entry = put(own, 1)
-    with cache._staying(entry) as is_there:
+    with cache._pinned(entry) as is_there:
         assert is_there
         assert own.clear() == []
         put(Cache(own.folder, 2000), 2)
@@ -203,7 +203,7 @@ def test_an_entry_that_goes_while_it_is_opened_is_none(own, monkeypatch):
         return lock
 
     monkeypatch.setattr(cache, "lock_folder", lock_late)
-    with cache._staying(entry) as is_there:
+    with cache._pinned(entry) as is_there:
         assert not is_there
 
 

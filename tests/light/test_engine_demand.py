@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from speccompile.compiler.engines import Limits, tensorrt
-from speccompile.compiler.engines.demand import Demand, demand_of
+from speccompile.compiler.engines.memory_estimate import BuilderMemory, demand_of
 from speccompile.errors import EngineError
 from speccompile.machine import system
 from speccompile.machine.system import MemoryLimit
@@ -41,18 +41,18 @@ def constant(dtype: str, *shape: int) -> Layer:
 )
 def test_weights_are_counted_in_the_bits_that_they_have(dtype, size):
     scalar = constant("INT32")
-    assert demand_of(Network(update("key"), constant(dtype, 3, 5), scalar)) == Demand(size + 4, 3)
+    assert demand_of(Network(update("key"), constant(dtype, 3, 5), scalar)) == BuilderMemory(size + 4, 3)
 
 
 @pytest.mark.parametrize(("weights", "layers", "peak"), MEASURED)
 def test_what_was_measured_lies_between(weights, layers, peak):
-    demand = Demand(weights, layers)
+    demand = BuilderMemory(weights, layers)
     assert demand.least < peak
     assert demand.usual == pytest.approx(peak, rel=0.16)
 
 
 def test_a_build_that_cannot_fit_is_refused_with_the_figures(monkeypatch):
-    demand = Demand(6.4e9, 6600)
+    demand = BuilderMemory(6.4e9, 6600)
     demand.check(RTX, Limits(60, 6.5e9))
     demand.check("tensorrt", Limits(60, 1e9))
     monkeypatch.setenv("SPECCOMPILE_BUILDER_MEMORY_GB", "6")
@@ -71,7 +71,7 @@ def test_a_build_that_cannot_fit_is_refused_with_the_figures(monkeypatch):
 
 def test_a_limit_without_any_room_names_no_negative_model():
     with pytest.raises(EngineError) as caught:
-        Demand(1e9).check(RTX, Limits(60, 1e6))
+        BuilderMemory(1e9).check(RTX, Limits(60, 1e6))
     assert "a model of about 0 B parameters in float16" in caught.value.hint
 
 
@@ -82,10 +82,10 @@ def test_a_control_group_limits_the_builder(monkeypatch):
     monkeypatch.setattr(system, "memory_limits", lambda: [machine, mapped, group])
     assert Limits().memory == pytest.approx(3.6e9)
     with pytest.raises(EngineError, match=r"it may hold 3.6 GB \(nine tenths of the limit of the control group /box\)"):
-        Demand(3.7e9).check(RTX, Limits())
+        BuilderMemory(3.7e9).check(RTX, Limits())
     monkeypatch.setattr(system, "memory_limits", lambda: [machine])
     assert Limits().memory == pytest.approx(system.physical_memory() * 0.9)
-    assert Limits().memory_is == "nine tenths of this machine's memory"
+    assert Limits().memory_source == "nine tenths of this machine's memory"
 
 
 def test_the_builder_refuses_before_it_begins(monkeypatch, tmp_path):

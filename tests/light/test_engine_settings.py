@@ -8,10 +8,10 @@ import sys
 import pytest
 
 from speccompile.compiler.engines import Limits, Settings, failures, flavour, make_settings
-from speccompile.compiler.engines.failures import Ending, explain
+from speccompile.compiler.engines.failures import BuilderExit, to_engine_error
 from speccompile.compiler.engines.flavour import Gpu
 from speccompile.compiler.engines.memory import Memory, read_memory
-from speccompile.compiler.engines.messages import fused_layers, what_it_did
+from speccompile.compiler.engines.messages import fused_layers, last_phase
 from speccompile.contract import Graph, Tensor
 from speccompile.errors import EngineError, UsageError
 from speccompile.machine.system import MemoryLimit, physical_memory
@@ -156,7 +156,7 @@ def test_tensorrt_needs_a_gpu_and_tensorrt_rtx_none(monkeypatch):
     ],
 )
 def test_which_gpu_an_engine_waits_for(gpu, capability, reason):
-    assert flavour.why_not_for(gpu, capability) == reason
+    assert flavour.reason_to_defer(gpu, capability) == reason
 
 
 class Driver:
@@ -193,26 +193,30 @@ LINES = ["parsing verify.onnx", "[VERBOSE] Parsing node: a [Add]", "[VERBOSE] Pa
 @pytest.mark.parametrize(
     ("ending", "what", "hint"),
     [
-        (Ending(-11, None, LINES), "the builder crashed with SIGSEGV; it was parsing node b [Mul]", "fault of"),
-        (Ending(-9, None, LINES[:1]), "the builder was killed; it had not begun", "ran out of memory"),
-        (Ending(-9, "memory", []), "the builder took more than 2 GB of memory", "SPECCOMPILE_BUILDER_MEMORY_GB"),
-        (Ending(-9, "seconds", []), "the builder was not done after 9 seconds", "SPECCOMPILE_BUILDER_SECONDS"),
-        (Ending(1, None, LINES), "the builder's process ended with exit code 1; it was parsing node b", "report it"),
-        (Ending(0, None, [], refusal="it would not", hint="ask again"), "it would not", "ask again"),
+        (BuilderExit(-11, None, LINES), "the builder crashed with SIGSEGV; it was parsing node b [Mul]", "fault of"),
+        (BuilderExit(-9, None, LINES[:1]), "the builder was killed; it had not begun", "ran out of memory"),
+        (BuilderExit(-9, "memory", []), "the builder took more than 2 GB of memory", "SPECCOMPILE_BUILDER_MEMORY_GB"),
+        (BuilderExit(-9, "seconds", []), "the builder was not done after 9 seconds", "SPECCOMPILE_BUILDER_SECONDS"),
         (
-            Ending(0, None, [], errno=errno.ENOSPC, reason="No space left on device"),
+            BuilderExit(1, None, LINES),
+            "the builder's process ended with exit code 1; it was parsing node b",
+            "report it",
+        ),
+        (BuilderExit(0, None, [], refusal="it would not", hint="ask again"), "it would not", "ask again"),
+        (
+            BuilderExit(0, None, [], errno=errno.ENOSPC, reason="No space left on device"),
             "the engine could not be written: No space left on device",
             "free some disk space",
         ),
         (
-            Ending(0, None, [], errno=errno.EACCES, reason="Permission denied"),
+            BuilderExit(0, None, [], errno=errno.EACCES, reason="Permission denied"),
             "the engine could not be built: Permission denied",
             "check the permissions",
         ),
     ],
 )
 def test_how_a_build_ended(ending, what, hint):
-    error = explain(ending, "step", settings(tokens=4, prefill_chunk=16), Limits(seconds=9, memory=2e9))
+    error = to_engine_error(ending, "step", settings(tokens=4, prefill_chunk=16), Limits(seconds=9, memory=2e9))
     message, *shown = str(error).split("\n  ")
     assert message.startswith(
         f"graph 'step' (tensorrt_rtx, compute capability 8.9, target float16, drafter float32): {what}"
@@ -223,12 +227,12 @@ def test_how_a_build_ended(ending, what, hint):
 
 
 @pytest.mark.parametrize(
-    "ending", [Ending(-6, None, []), Ending(0, None, [], refusal="it would not", hint="ask again")]
+    "ending", [BuilderExit(-6, None, []), BuilderExit(0, None, [], refusal="it would not", hint="ask again")]
 )
 def test_where_addresses_are_limited_that_is_said(monkeypatch, ending):
     limit = MemoryLimit("`ulimit -v`", "address space", 2_300_000_000, "raise it")
     monkeypatch.setattr(failures, "memory_limits", lambda: [limit])
-    error = explain(ending, "step", settings(tokens=4, prefill_chunk=16), Limits(9, 2e9))
+    error = to_engine_error(ending, "step", settings(tokens=4, prefill_chunk=16), Limits(9, 2e9))
     assert error.hint.startswith(
         "`ulimit -v` leaves the builder 2.3 GB of addresses, which may be too little (raise it)"
     )
@@ -236,8 +240,8 @@ def test_where_addresses_are_limited_that_is_said(monkeypatch, ending):
 
 def test_only_the_last_messages_are_shown():
     lines = [f"[INFO] {number}" for number in range(50)]
-    error = explain(
-        Ending(-6, None, [*lines, "word " * 500]), "step", settings(tokens=4, prefill_chunk=16), Limits(9, 2e9)
+    error = to_engine_error(
+        BuilderExit(-6, None, [*lines, "word " * 500]), "step", settings(tokens=4, prefill_chunk=16), Limits(9, 2e9)
     )
     *shown, long = str(error).splitlines()[2:]
     assert shown == [f"  [INFO] {number}" for number in range(45, 50)]
@@ -245,9 +249,9 @@ def test_only_the_last_messages_are_shown():
 
 
 def test_what_the_builder_did_last():
-    assert what_it_did(LINES) == "it was parsing node b [Mul]"
-    assert what_it_did([*LINES, "building the engine", "[INFO] slowly"]) == "it was building the engine"
-    assert what_it_did(LINES[:1]) == "it had not begun"
+    assert last_phase(LINES) == "it was parsing node b [Mul]"
+    assert last_phase([*LINES, "building the engine", "[INFO] slowly"]) == "it was building the engine"
+    assert last_phase(LINES[:1]) == "it had not begun"
 
 
 LAYERS = """Layers:

@@ -5,21 +5,21 @@ import pytest
 
 from speccompile.compiler.prove.filters import described, options, possible, shaped, unfiltered
 from speccompile.compiler.prove.processors import probabilities
-from speccompile.runtime.options import Sampling
+from speccompile.runtime.options import SamplingParams
 
 SETTINGS = (
-    Sampling(1.0),
-    Sampling(0.3),
-    Sampling(1.7, top_k=1),
-    Sampling(0.7, top_k=5),
-    Sampling(1.0, top_k=1000),
-    Sampling(1.0, top_p=0.8),
-    Sampling(1.2, top_p=0.01),
-    Sampling(1.3, min_p=0.1),
-    Sampling(1.0, min_p=1.0),
-    Sampling(0.9, repetition_penalty=1.4),
-    Sampling(0.9, repetition_penalty=0.7),
-    Sampling(0.8, top_k=12, top_p=0.9, min_p=0.02, repetition_penalty=1.3),
+    SamplingParams(1.0),
+    SamplingParams(0.3),
+    SamplingParams(1.7, top_k=1),
+    SamplingParams(0.7, top_k=5),
+    SamplingParams(1.0, top_k=1000),
+    SamplingParams(1.0, top_p=0.8),
+    SamplingParams(1.2, top_p=0.01),
+    SamplingParams(1.3, min_p=0.1),
+    SamplingParams(1.0, min_p=1.0),
+    SamplingParams(0.9, repetition_penalty=1.4),
+    SamplingParams(0.9, repetition_penalty=0.7),
+    SamplingParams(0.8, top_k=12, top_p=0.9, min_p=0.02, repetition_penalty=1.3),
 )
 
 
@@ -38,20 +38,20 @@ def test_filters_are_those_of_transformers(sampling, size):
 
 def test_equally_probable_tokens_pass_together():
     logits = np.log(np.array([0.4, 0.2, 0.2, 0.2], np.float32))
-    assert shaped(logits, [0], Sampling(1.0, top_k=2)) == pytest.approx([0.4, 0.2, 0.2, 0.2])
-    assert shaped(logits, [0], Sampling(1.0, top_p=0.5)) == pytest.approx([0.4, 0.2, 0.2, 0.2])
+    assert shaped(logits, [0], SamplingParams(1.0, top_k=2)) == pytest.approx([0.4, 0.2, 0.2, 0.2])
+    assert shaped(logits, [0], SamplingParams(1.0, top_p=0.5)) == pytest.approx([0.4, 0.2, 0.2, 0.2])
 
 
 def test_what_rounding_may_let_through_is_possible():
     probabilities = np.array([0.5, 0.2995, 0.2, 0.0005])
-    assert possible(probabilities, Sampling(1.0, top_p=0.799)).tolist() == [True, True, True, False]
-    assert possible(probabilities, Sampling(1.0, top_p=0.79)).tolist() == [True, True, False, False]
+    assert possible(probabilities, SamplingParams(1.0, top_p=0.799)).tolist() == [True, True, True, False]
+    assert possible(probabilities, SamplingParams(1.0, top_p=0.79)).tolist() == [True, True, False, False]
     close = np.array([0.4, 0.30001, 0.3, 0.0])
-    assert possible(close, Sampling(1.0, top_k=2)).tolist() == [True, True, True, False]
+    assert possible(close, SamplingParams(1.0, top_k=2)).tolist() == [True, True, True, False]
 
 
 def test_settings_are_named_by_what_they_change():
-    sampling = Sampling(0.7, top_k=5, seed=3)
+    sampling = SamplingParams(0.7, top_k=5, seed=3)
     assert described(sampling) == {"temperature": 0.7, "top_k": 5}
     assert options(sampling) == {
         "temperature": 0.7, "top_k": 5, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0,

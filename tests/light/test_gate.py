@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from speccompile.errors import BundleError, UsageError
 from speccompile.runtime import Bundle
-from speccompile.runtime.rounds.proposals import find_proposer
+from speccompile.runtime.rounds.host_drafts import find_proposer
 from tests.light.fake_bundle import toy_manifest
 from tests.light.forced_pace import force
 from tests.light.toy_engine import ToyEngine

@@ -11,7 +11,7 @@ from speccompile.drafters.find import find_head, find_kind, read_head
 from speccompile.drafters.folder import read_folder
 from speccompile.errors import CheckpointError, RecipeError
 from speccompile.plan.head import HeadRequest, HeadTarget
-from speccompile.plan.refusal import Origin
+from speccompile.plan.recipe_source import RecipeSource
 from tests.heads import dflash as heads
 
 TARGET = LlamaConfig(vocab_size=96, hidden_size=64, num_hidden_layers=4)
@@ -30,7 +30,7 @@ def read(tmp_path):
     def read(folder, taps=(), switches=None, **sizes):
         known = {"hidden_size": 64, "vocabulary_size": 96, "layers": 4} | sizes
         target = HeadTarget("some/target", **known)
-        request = HeadRequest("dflash", target, Origin(tmp_path / "recipe.yaml"), taps, switches or {})
+        request = HeadRequest("dflash", target, RecipeSource(tmp_path / "recipe.yaml"), taps, switches or {})
         return read_head(folder, request)
 
     return read

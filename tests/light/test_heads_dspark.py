@@ -8,7 +8,7 @@ from transformers import LlamaConfig
 from speccompile.drafters.find import find_kind, read_head
 from speccompile.errors import CheckpointError, RecipeError
 from speccompile.plan.head import HeadRequest, HeadTarget
-from speccompile.plan.refusal import Origin
+from speccompile.plan.recipe_source import RecipeSource
 from tests.heads import dflash as heads
 
 TARGET = LlamaConfig(vocab_size=96, hidden_size=64, num_hidden_layers=4)
@@ -28,7 +28,7 @@ WRITERS = {
 def read(tmp_path):
     def read(folder, switches=None, threshold=None):
         target = HeadTarget("some/target", 96, 64, 4)
-        origin = Origin(tmp_path / "recipe.yaml")
+        origin = RecipeSource(tmp_path / "recipe.yaml")
         return read_head(folder, HeadRequest("dspark", target, origin, (), switches or {}, threshold))
 
     return read

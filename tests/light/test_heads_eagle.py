@@ -10,7 +10,7 @@ from speccompile.drafters.find import find_head, find_kind, read_head
 from speccompile.drafters.folder import read_folder
 from speccompile.errors import CheckpointError, RecipeError
 from speccompile.plan.head import HeadRequest, HeadTarget
-from speccompile.plan.refusal import Origin
+from speccompile.plan.recipe_source import RecipeSource
 from tests.heads.eagle import eagle, enorm
 
 TARGET = LlamaConfig(vocab_size=96, hidden_size=64, num_hidden_layers=4)
@@ -24,7 +24,7 @@ def read(tmp_path):
     def read(folder, taps=(), **sizes):
         known = {"hidden_size": 64, "vocabulary_size": 96, "layers": 4} | sizes
         target = HeadTarget("some/target", **known)
-        return read_head(folder, HeadRequest("eagle", target, Origin(tmp_path / "recipe.yaml"), taps))
+        return read_head(folder, HeadRequest("eagle", target, RecipeSource(tmp_path / "recipe.yaml"), taps))
 
     return read
 

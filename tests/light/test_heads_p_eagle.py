@@ -9,7 +9,7 @@ from transformers import LlamaConfig
 from speccompile.drafters.find import find_kind, read_head
 from speccompile.errors import CheckpointError, RecipeError
 from speccompile.plan.head import HeadRequest, HeadTarget
-from speccompile.plan.refusal import Origin
+from speccompile.plan.recipe_source import RecipeSource
 from tests.heads import WIDTH
 from tests.heads.p_eagle import p_eagle
 
@@ -29,7 +29,7 @@ def read(tmp_path):
 
     def read(folder, **switches):
         target = HeadTarget("some/target", 96, WIDTH, 2)
-        return read_head(folder, HeadRequest("p_eagle", target, Origin(tmp_path / "recipe.yaml"), (), switches))
+        return read_head(folder, HeadRequest("p_eagle", target, RecipeSource(tmp_path / "recipe.yaml"), (), switches))
 
     return read
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import grimp
 import pytest
 
-from speccompile.drafters import FAMILIES
+from speccompile.drafters import DRAFTING_METHODS
 from speccompile.runtime import Generation
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -177,7 +177,7 @@ def asked_by_name(file: Path) -> list[str]:
         else:
             continue
         named = {each.value for part in parts for each in ast.walk(part) if isinstance(each, ast.Constant)}
-        if "kind" in about and named & FAMILIES.keys():
+        if "kind" in about and named & DRAFTING_METHODS.keys():
             found.append(f"{name_of(file)}: {ast.unparse(node)}")
     return found
 

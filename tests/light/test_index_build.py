@@ -79,9 +79,9 @@ def interrupt(monkeypatch, name: str, calls: int, *, after: bool = True) -> None
 
 @pytest.mark.parametrize(
     ("name", "calls", "after"),
-    [("write_whole", 1, False), ("write_whole", 1, True), ("write_whole", 9, False), ("write_whole", 9, True),
-     ("_in_document", 5, True), ("suffix_array", 1, True), ("suffix_array", 3, False), ("_finish", 1, False),
-     ("_finish", 1, True)],
+    [("write_atomically", 1, False), ("write_atomically", 1, True), ("write_atomically", 9, False),
+     ("write_atomically", 9, True), ("_in_document", 5, True), ("suffix_array", 1, True), ("suffix_array", 3, False),
+     ("_finish", 1, False), ("_finish", 1, True)],
 )  # fmt: skip
 @pytest.mark.parametrize("kind", ["jsonl", "txt"])
 def test_an_interrupted_build_gives_what_an_uninterrupted_one_gives(tmp_path, monkeypatch, kind, name, calls, after):
@@ -119,7 +119,7 @@ def test_another_corpus_is_begun_anew(tmp_path, monkeypatch, caplog, change):
     corpus, tokenizer = tmp_path / "corpus.jsonl", save_tokenizer(tmp_path)
     corpus.write_text("".join(json.dumps({"text": each, "other": each[::-1]}) + "\n" for each in DOCUMENTS))
     with monkeypatch.context() as once:
-        interrupt(once, "write_whole", 5)
+        interrupt(once, "write_atomically", 5)
         with pytest.raises(Interrupted):
             build_index([corpus], tokenizer, tmp_path / "index", **SIZES)
     texts, field = [corpus], "text"

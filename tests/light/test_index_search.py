@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speccompile.index.retrieval import Policy, Retrieval
+from speccompile.index.retrieval import RetrievalPolicy, RetrievalProposer
 from speccompile.index.suffixes import suffix_array
 from speccompile.index.votes import vote
 from tests.light.index_example import LETTERS, chunk_tokens, ids, make_index
@@ -53,7 +53,7 @@ def test_the_longest_end_is_found_wherever_it_stands(index, data):
         start = data.draw(st.integers(0, len(chunk) - 1))
         text += chunk[start : start + 20]
     fewest, more = data.draw(st.integers(1, 3)), data.draw(st.integers(0, 10))
-    found = index.longest(text, fewest, fewest + more)
+    found = index.longest_suffix_match(text, fewest, fewest + more)
     lengths = [n for n in range(fewest, min(fewest + more, len(text)) + 1) if any(occurrences(chunks, text[-n:]))]
     if not lengths:
         assert found is None
@@ -68,7 +68,7 @@ def test_the_longest_end_is_found_wherever_it_stands(index, data):
 
 def test_what_follows_ends_with_its_document(tmp_path):
     index = make_index(tmp_path, ["abc", "abde", "xab", "abh"])
-    match = index.longest(ids("fab"), 1, 16)
+    match = index.longest_suffix_match(ids("fab"), 1, 16)
     assert match.length == 2
     assert sorted(index.continuations(match, 100, 3)) == [[], ids("c"), ids("de"), ids("h")]
     assert sorted(index.continuations(match, 100, 1)) == [[], ids("c"), ids("d"), ids("h")]
@@ -78,7 +78,7 @@ def test_what_follows_ends_with_its_document(tmp_path):
 def test_of_many_occurrences_some_are_asked_evenly(tmp_path, chunk):
     documents = ["a" + letter for letter in "bbbbccccddddeeee"]
     index = make_index(tmp_path, documents, chunk=chunk, batch=1)
-    match = index.longest(ids("a"), 1, 1)
+    match = index.longest_suffix_match(ids("a"), 1, 1)
     assert match.count == 16
     assert Counter(row[0] for row in index.continuations(match, 4, 1)) == Counter(ids("bcde"))
     assert len(index.continuations(match, 7, 1)) == 7
@@ -131,8 +131,8 @@ def test_ties_have_rules():
 
 def test_retrieval_asks_a_shorter_end_where_nothing_follows_the_longest(tmp_path):
     index = make_index(tmp_path, ["abcd", "bcde", "bcdf", "bcdf"])
-    assert Retrieval(index, Policy(1, 16, 100, 1), 4, 4).propose(ids("abcd")) == (ids("f"), [-1])
-    assert Retrieval(index, Policy(1, 16, 100, 0), 4, 4).propose(ids("abcd")) == (ids("fe"), [-1, -1])
-    assert Retrieval(index, Policy(4, 16, 100, 1), 4, 4).propose(ids("abcd")) == ([], [])
-    assert Retrieval(index, Policy(1, 16, 100, 1), 4, 4).propose(ids("g")) == ([], [])
-    assert Retrieval(index, Policy(2, 16, 100, 1), 4, 4).propose(ids("a")) == ([], [])
+    assert RetrievalProposer(index, RetrievalPolicy(1, 16, 100, 1), 4, 4).propose(ids("abcd")) == (ids("f"), [-1])
+    assert RetrievalProposer(index, RetrievalPolicy(1, 16, 100, 0), 4, 4).propose(ids("abcd")) == (ids("fe"), [-1, -1])
+    assert RetrievalProposer(index, RetrievalPolicy(4, 16, 100, 1), 4, 4).propose(ids("abcd")) == ([], [])
+    assert RetrievalProposer(index, RetrievalPolicy(1, 16, 100, 1), 4, 4).propose(ids("g")) == ([], [])
+    assert RetrievalProposer(index, RetrievalPolicy(2, 16, 100, 1), 4, 4).propose(ids("a")) == ([], [])

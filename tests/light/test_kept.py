@@ -9,11 +9,11 @@ from click.testing import CliRunner
 from safetensors.numpy import load_file, save_file
 
 from speccompile.cli.generate import command
-from speccompile.contract import Graph, Tensor, with_float_states
+from speccompile.contract import Graph, Tensor, with_tensorrt_states
 from speccompile.errors import EngineError, UsageError
 from speccompile.runtime.devices.device import DeviceEngine
-from speccompile.runtime.rounds.kept import Kept
-from speccompile.runtime.text.text import Text
+from speccompile.runtime.rounds.drafter_state import PersistentState
+from speccompile.runtime.text.tokenizer import Tokenizer
 from tests.light.fake_bundle import toy_bundle, toy_manifest, toy_tokenizer
 from tests.light.fake_cuda import FakeCuda
 
@@ -32,11 +32,11 @@ class Memory:
     def __init__(self, graph: Graph) -> None:
         self.arrays = {t.buffer: np.zeros(t.concrete_shape({}), t.dtype) for t in graph.inputs}
 
-    def array(self, buffer, shape):
+    def host_view(self, buffer, shape):
         assert self.arrays[buffer].shape == shape
         return self.arrays[buffer]
 
-    def put(self, buffer, values):
+    def write_state(self, buffer, values):
         assert (self.arrays[buffer].dtype, self.arrays[buffer].shape) == (values.dtype, values.shape)
         self.arrays[buffer] = values.copy()
 
@@ -46,7 +46,9 @@ def kept(given: Graph | None = None, held: Graph | None = None, *, tokenizer="ab
     given = given or graph()
     memory = Memory(held or given)
     plan = {"drafter": {"kind": kind}}
-    return Kept(memory, toy_manifest(graphs=(given,), plan=plan, **changes), [held or given], tokenizer), memory
+    return PersistentState(
+        memory, toy_manifest(graphs=(given,), plan=plan, **changes), [held or given], tokenizer
+    ), memory
 
 
 def filled(**changes):
@@ -82,8 +84,8 @@ def test_reset_empties_what_is_kept_alone():
 
 def test_a_file_serves_engines_with_other_numbers(tmp_path):
     """TensorRT's states are float32 [B, 1, S, 1] where they are caches; kept ones stay as they are and are copied."""
-    held = with_float_states(graph())
-    assert held.copied == {"next.kept.ring": "kept.ring", "next.kept.table": "kept.table"}
+    held = with_tensorrt_states(graph())
+    assert held.copy_after_run == {"next.kept.ring": "kept.ring", "next.kept.table": "kept.table"}
     assert held.aliases == {"tokens.out": "tokens"}
     states, memory = filled()
     states.save(tmp_path / "file")
@@ -178,7 +180,7 @@ def test_bundles_that_keep_nothing_say_so(tmp_path):
 
 def test_nothing_is_kept_in_the_middle_of_a_stream(tmp_path):
     toy_tokenizer().save(str(tmp_path / "tokenizer.json"))
-    bundle = toy_bundle(Text(tmp_path / "tokenizer.json"))
+    bundle = toy_bundle(Tokenizer(tmp_path / "tokenizer.json"))
     stream = bundle.stream("ab", max_new_tokens=9)
     next(stream)
     for call in (bundle.reset, lambda: bundle.save_kept("x"), lambda: bundle.load_kept("x")):
@@ -221,14 +223,14 @@ class Adding(DeviceEngine):
 
 def test_on_a_device_kept_states_are_written_read_and_copied_behind_a_run():
     state = Tensor("kept.table", "int64", (4,), "kept.table", "state")
-    held = with_float_states(Graph("draft", (state,), (replace(state, name="kept.table.out"),)))
+    held = with_tensorrt_states(Graph("draft", (state,), (replace(state, name="kept.table.out"),)))
     cuda = FakeCuda()
     engine = Adding(cuda, held)
-    engine.put("kept.table", np.arange(4))
+    engine.write_state("kept.table", np.arange(4))
     run = engine.bind("draft", {})
     for more in (1, 2):
         run()
-        np.testing.assert_array_equal(engine.array("kept.table", (4,)), np.arange(4) + more)
+        np.testing.assert_array_equal(engine.host_view("kept.table", (4,)), np.arange(4) + more)
     assert [each for each, _ in cuda.copies].count("across") == 2
     assert ("up", 32) in cuda.copies
 

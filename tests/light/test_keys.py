@@ -5,8 +5,8 @@ import hashlib
 import pytest
 
 from speccompile.serving.http.app import Settings
+from speccompile.serving.http.errors import RequestError
 from speccompile.serving.http.keys import Keys, read_keys
-from speccompile.serving.http.refusal import RefusedError
 from tests.light.serve_example import puppet_server
 
 KEY, OTHER = "sk-0123456789abcdef", "sk-0123456789abcdeg"
@@ -47,8 +47,8 @@ def keys() -> Keys:
 @pytest.mark.parametrize("wrong", WRONG)
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer"])
 def test_what_is_no_whole_key_is_refused(keys, wrong, scheme):
-    with pytest.raises(RefusedError) as caught:
-        keys.client(f"{scheme} {WRONG[wrong]}")
+    with pytest.raises(RequestError) as caught:
+        keys.authenticate(f"{scheme} {WRONG[wrong]}")
     assert (caught.value.status, caught.value.code) == (401, "invalid_api_key")
     assert caught.value.headers == {"WWW-Authenticate": "Bearer"}
     assert "an API key that is not known" in str(caught.value)
@@ -59,22 +59,22 @@ def test_one_key_s_wrong_ends_are_not_another_s():
     """Of keys that begin alike each is whole: neither of them opens for a third."""
     alike = Keys((KEY, f"{KEY}-more"))
     for right in alike.keys:
-        assert alike.client(f"Bearer {right}")
+        assert alike.authenticate(f"Bearer {right}")
     for wrong in (f"{KEY}-", f"{KEY}-mor", f"{KEY}-morf", f"{KEY}-more2"):
-        with pytest.raises(RefusedError):
-            alike.client(f"Bearer {wrong}")
+        with pytest.raises(RequestError):
+            alike.authenticate(f"Bearer {wrong}")
 
 
 @pytest.mark.parametrize("scheme", ["", "Basic ", "Bearer", "Token ", "Bear ", "Bearers ", "x Bearer ", "Bearer\t"])
 def test_a_key_under_another_scheme_is_refused(keys, scheme):
     for header in (scheme, scheme + KEY):
-        with pytest.raises(RefusedError):
-            keys.client(header)
+        with pytest.raises(RequestError):
+            keys.authenticate(header)
 
 
 def test_who_sends_nothing_is_told_so(keys):
-    with pytest.raises(RefusedError) as caught:
-        keys.client(None)
+    with pytest.raises(RequestError) as caught:
+        keys.authenticate(None)
     assert caught.value.status == 401
     assert "received no API key" in str(caught.value)
 
@@ -84,12 +84,12 @@ def test_every_key_has_a_client_of_its_own(keys, key):
     given = key.encode().decode("latin-1")  # as servers read a header
     name = hashlib.sha256(key.encode()).hexdigest()[:16]
     for header in (f"Bearer {given}", f"bearer {given}", f"BEARER   {given} "):
-        assert keys.client(header) == name
+        assert keys.authenticate(header) == name
 
 
 def test_without_keys_everybody_is_nobody():
     for header in (None, "", f"Bearer {KEY}"):
-        assert Keys().client(header) == ""
+        assert Keys().authenticate(header) == ""
 
 
 def test_over_http():

@@ -7,7 +7,7 @@ import pytest
 
 from speccompile.errors import UsageError
 from speccompile.runtime.logprobs import find_logprobs
-from speccompile.runtime.text.text import Text
+from speccompile.runtime.text.tokenizer import Tokenizer
 from tests.light.fake_bundle import toy_bundle, toy_tokenizer
 from tests.light.toy_models import autoregressive, logits
 
@@ -36,7 +36,7 @@ def expected(prompt, tokens):
 def text(tmp_path_factory):
     file = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
     toy_tokenizer().save(str(file))
-    return Text(file)
+    return Tokenizer(file)
 
 
 @pytest.mark.parametrize("name", BUNDLES)

@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator
 
 from speccompile.cli.serve import command
 from speccompile.serving.http.app import make_app
-from speccompile.serving.http.model import Model
+from speccompile.serving.http.model import ServedModel
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "scripts" / "examples"
 KUBERNETES = "1.34"
@@ -76,7 +76,7 @@ def test_kserve_takes_its_own():
 @pytest.mark.parametrize("pod", pods(), ids=["kubernetes", "llm-d"])
 def test_what_they_ask_the_server_for_is_there(pod):
     (container,) = pod["containers"]
-    paths = {route.path for route in make_app(Model("demo")).routes}
+    paths = {route.path for route in make_app(ServedModel("demo")).routes}
     probes = [container[name]["httpGet"]["path"] for name in ("startupProbe", "readinessProbe", "livenessProbe")]
     assert probes == ["/health", "/health", "/version"]
     assert {*probes, "/metrics"} <= paths

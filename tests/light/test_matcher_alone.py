@@ -83,7 +83,7 @@ def test_masks_have_the_vocabulary_s_width():
 )
 def test_what_is_forced_is_all_that_is_allowed(masks, forced):
     own = matcher(masks)
-    assert own.forced(9) == forced
+    assert own.forced_tokens(9) == forced
     assert own._inner.at == len(forced)
 
 
@@ -92,18 +92,18 @@ def test_what_is_forced_is_all_that_is_allowed(masks, forced):
 )
 def test_so_many_are_forced_or_none(most, least, forced):
     own = matcher([{0}, {1}, {2}])
-    assert own.forced(most, least) == forced
+    assert own.forced_tokens(most, least) == forced
     assert own._inner.at == len(forced)
     if len(forced) < 3:
         assert allowed(own) == [len(forced)]
 
 
 def test_one_alone_is_forced_by_default():
-    assert matcher([{0}, {1, 9}]).forced(9) == [0]
+    assert matcher([{0}, {1, 9}]).forced_tokens(9) == [0]
 
 
 def test_where_the_text_may_end_nothing_is_forced():
-    assert matcher([{0, END}, {1}], {0}).forced(9) == []
+    assert matcher([{0, END}, {1}], {0}).forced_tokens(9) == []
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_where_the_text_may_end_nothing_is_forced():
 def test_tokens_are_taken_up_to_the_end_of_the_text(tokens, count, at):
     own = matcher([{0}, {1}, {2}])
     own.mask()
-    assert own.take(tokens) == count
+    assert own.accept_tokens(tokens) == count
     assert own._inner.at == at
     if at < 3:
         assert allowed(own) == [at]
@@ -133,10 +133,10 @@ def test_why_a_row_ends():
     assert matcher([set()]).end == "capacity"
     assert matcher([{0, END}], {0}).end == ""
     whole = matcher([{0}], {1})
-    whole.take([0])
+    whole.accept_tokens([0])
     assert whole.end == "stop"
     cut = matcher([{0}])
-    cut.take([0])
+    cut.accept_tokens([0])
     assert cut.end == "capacity"
     lost = matcher([{0}])
     lost._inner.wrong = True

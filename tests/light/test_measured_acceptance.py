@@ -4,24 +4,27 @@ from random import Random
 
 import pytest
 
-from speccompile.bundle.acceptance import Measured, measured
+from speccompile.bundle.acceptance import MeasuredAcceptance, measured
 from speccompile.errors import BundleError
-from speccompile.runtime.rounds.pace import Pace
-from speccompile.runtime.rounds.speed import LONG_MEMORY, Acceptance, count_rounds
+from speccompile.runtime.rounds.adaptive_length import AdaptiveDraftLength
+from speccompile.runtime.rounds.speedup_model import LONG_MEMORY, Acceptance, count_rounds
 
 CHAIN = {width: width - 1 for width in range(1, 6)}
-GOOD = Measured(520, 520, (520, 420, 340, 280), (420, 340, 280, 230))
+GOOD = MeasuredAcceptance(520, 520, (520, 420, 340, 280), (420, 340, 280, 230))
 
 
 def test_rounds_are_counted_by_depth():
     rounds = [(1, 3), (4, 3), (3, 3), (1, 0), (2, 1), (1, 2)]
     found = count_rounds(rounds, 3, is_chain=True)
-    assert found == Measured(6, 5, (5, 2, 2), (3, 2, 1))
-    assert Measured(**{key: tuple(v) if isinstance(v, list) else v for key, v in found.to_json().items()}) == found
+    assert found == MeasuredAcceptance(6, 5, (5, 2, 2), (3, 2, 1))
+    assert (
+        MeasuredAcceptance(**{key: tuple(v) if isinstance(v, list) else v for key, v in found.to_json().items()})
+        == found
+    )
 
 
 def test_a_round_of_a_tree_may_accept_its_whole_depth_however_many_nodes_it_had():
-    assert count_rounds([(3, 1), (1, 7)], 2, is_chain=False) == Measured(2, 2, (2, 1), (1, 1))
+    assert count_rounds([(3, 1), (1, 7)], 2, is_chain=False) == MeasuredAcceptance(2, 2, (2, 1), (1, 1))
 
 
 def test_an_engine_has_the_row_that_stands_for_it():
@@ -49,32 +52,32 @@ def test_before_any_round_it_is_expected_that_drafts_come_true_as_often():
     assert LONG_MEMORY == 100
 
 
-def generate(pace: Pace, *, tokens: int, luck: int, chance: float, draft: float) -> tuple[int, float]:
+def generate(pace: AdaptiveDraftLength, *, tokens: int, luck: int, chance: float, draft: float) -> tuple[int, float]:
     """Rounds and seconds of one generation. luck: rounds at its beginning whose drafts are all wrong."""
     dice, taken, rounds, seconds, behind = Random(5), 0, 0, 0.0, 0
     pace.begin(4, tokens)
     while taken < tokens:
-        width, rounds = pace.choose(behind), rounds + 1
+        width, rounds = pace.next_width(behind), rounds + 1
         if width == 1:
-            pace.single(1.0)
+            pace.record_autoregressive(1.0)
             taken, seconds, behind = taken + 1, seconds + 1.0, behind + 1
             continue
         if behind:
-            pace.caught_up(behind, draft, draft)
+            pace.record_catch_up(behind, draft, draft)
         else:
-            pace.drafted(draft)
+            pace.record_draft(draft)
         count = 0
         while luck <= 0 and count < width - 1 and dice.random() < chance:
             count += 1
         luck, behind = luck - 1, 0
-        pace.verified(width, 1.1, [count], 0)
+        pace.record_verify(width, 1.1, [count], 0)
         taken, seconds = taken + 1 + count, seconds + 1.1 + draft
     return rounds, seconds
 
 
 def test_a_cold_process_goes_on_drafting_where_its_first_rounds_had_no_luck():
     """As `def main(` of the demo, whose first two rounds accept nothing: without a proof it never drafts again."""
-    cold, told = Pace(CHAIN), Pace(CHAIN)
+    cold, told = AdaptiveDraftLength(CHAIN), AdaptiveDraftLength(CHAIN)
     told.expect(GOOD)
     asked = {"tokens": 64, "luck": 2, "chance": 0.8, "draft": 1.3}
     blind, _ = generate(cold, **asked)
@@ -85,7 +88,7 @@ def test_a_cold_process_goes_on_drafting_where_its_first_rounds_had_no_luck():
 
 
 def test_where_drafts_cost_more_than_they_bring_it_stops_as_soon_as_without():
-    told = Pace(CHAIN)
+    told = AdaptiveDraftLength(CHAIN)
     told.expect(GOOD)
     _, seconds = generate(told, tokens=64, luck=0, chance=0.8, draft=4.0)
     assert seconds < 1.15 * 64

@@ -14,8 +14,14 @@ import yaml
 from speccompile.errors import BuildError, ProofError
 from speccompile.machine.system import MemoryLimit
 from speccompile.recipe import load_recipe, make_plan
-from speccompile.recipe.needs import KERNELS, Needs, needs_of
-from speccompile.recipe.room import Room, check_room, find_room, shortages, with_figures
+from speccompile.recipe.resource_estimate import TENSORRT_KERNEL_BYTES, ResourceEstimate, estimate_resources
+from speccompile.recipe.resources import (
+    AvailableResources,
+    check_resources,
+    find_resources,
+    insufficient_resources,
+    with_estimate,
+)
 
 RTX = {"backend": "tensorrt_rtx", "provider": "cuda"}
 SIZES = {"8b": (4096, 14336, 32, 32, 8, 128256, False), "1b": (2048, 8192, 16, 32, 8, 128256, True)}
@@ -62,10 +68,10 @@ def needs(tmp_path):
     for size in SIZES:
         write(tmp_path / size, size)
 
-    def needs(**keys) -> Needs:
+    def needs(**keys) -> ResourceEstimate:
         recipe = {"name": "big", "target": {"model": "8b"}, "cache": {"max_length": 2048}} | keys
         (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
-        return needs_of(make_plan(load_recipe(tmp_path)))
+        return estimate_resources(make_plan(load_recipe(tmp_path)))
 
     return needs
 
@@ -113,7 +119,7 @@ def test_each_engine_of_tensorrt_holds_the_weights(needs):
         for found in (["8.9"], ["8.6", "8.9", "12.0"])
     )
     size = 2 * (numbers("8b", layers=True) + numbers("8b", layers=False))
-    assert one.bundle == pytest.approx(size + 2 * KERNELS, rel=0.01)
+    assert one.bundle == pytest.approx(size + 2 * TENSORRT_KERNEL_BYTES, rel=0.01)
     assert three.bundle == pytest.approx(3 * one.bundle, rel=0.01)
     assert one.temporary == three.temporary == pytest.approx(size, rel=0.01)  # what all of them are built from
 
@@ -141,24 +147,24 @@ def test_layers_that_draft_again_are_left_out_of_the_bundle(needs):
     assert skipping.temporary == pytest.approx(expected, rel=0.01)
 
 
-NEEDS = Needs(bundle=6 * 10**9, temporary=2 * 10**9, memory=3 * 10**9, mapped=16 * 10**9, reserved=10**9)
+NEEDS = ResourceEstimate(bundle=6 * 10**9, temporary=2 * 10**9, memory=3 * 10**9, mapped=16 * 10**9, reserved=10**9)
 MACHINE = MemoryLimit("this machine's memory and swap", "memory", 25 * 10**9, "use a machine with more memory")
 SHELL = MemoryLimit("`ulimit -v`", "address space", 19 * 10**9, "raise it: `ulimit -v unlimited`, in the same shell")
 
 
 @pytest.fixture
 def room(tmp_path):
-    return Room(tmp_path, 10**12, (MACHINE,))
+    return AvailableResources(tmp_path, 10**12, (MACHINE,))
 
 
 def test_what_is_enough_is_not_refused(room):
-    check_room(NEEDS, replace(room, disk=8 * 10**9, limits=(replace(MACHINE, size=3 * 10**9),)))
+    check_resources(NEEDS, replace(room, disk=8 * 10**9, limits=(replace(MACHINE, size=3 * 10**9),)))
 
 
 def test_a_little_less_is_told_and_not_refused(room):
     little = replace(room, disk=int(7.5e9), limits=(MACHINE, SHELL))
-    check_room(NEEDS, little)
-    disk, space = map(str, shortages(NEEDS, little))
+    check_resources(NEEDS, little)
+    disk, space = map(str, insufficient_resources(NEEDS, little))
     assert disk == (
         f"the disk of {room.folder} has too little room: received 7.5 GB free, expected about 8.0 GB: 6.0 GB for the "
         "bundle and 2.0 GB for files until it is done"
@@ -171,7 +177,7 @@ def test_a_little_less_is_told_and_not_refused(room):
 
 def test_a_disk_with_clearly_less_is_refused(room):
     with pytest.raises(BuildError, match=r"has too little room: received 500 MB free, expected about 8\.0") as caught:
-        check_room(NEEDS, replace(room, disk=500 * 10**6))
+        check_resources(NEEDS, replace(room, disk=500 * 10**6))
     assert caught.value.hint == "free some disk space, or give an --output on another disk"
 
 
@@ -187,12 +193,12 @@ def test_a_disk_with_clearly_less_is_refused(room):
 )
 def test_a_limit_of_memory_that_is_clearly_too_small_is_refused(room, limit, message):
     with pytest.raises(BuildError, match=message) as caught:
-        check_room(NEEDS, replace(room, limits=(MACHINE, limit)))
+        check_resources(NEEDS, replace(room, limits=(MACHINE, limit)))
     assert caught.value.hint == limit.hint
 
 
 def test_the_room_is_that_of_the_nearest_folder(tmp_path):
-    room = find_room(tmp_path / "not" / "there")
+    room = find_resources(tmp_path / "not" / "there")
     assert room.folder == tmp_path
     assert room.disk > 0
     assert room.memory == min(limit.size for limit in room.limits) > 0
@@ -201,7 +207,7 @@ def test_the_room_is_that_of_the_nearest_folder(tmp_path):
 def test_a_disk_that_fills_up_is_told_with_figures(room):
     error = BuildError("the bundle could not be written to build/demo: No space left on device", hint="check")
     error.__cause__ = OSError(errno.ENOSPC, "No space left on device")
-    told = with_figures(error, NEEDS, room)
+    told = with_estimate(error, NEEDS, room)
     assert isinstance(told, BuildError)
     assert str(told).startswith(f"{error}: received ")
     assert str(told).endswith(
@@ -210,7 +216,7 @@ def test_a_disk_that_fills_up_is_told_with_figures(room):
 
 
 def test_memory_that_runs_out_is_told_with_figures(room):
-    told = with_figures(MemoryError("Unable to allocate 9 GiB"), NEEDS, room)
+    told = with_estimate(MemoryError("Unable to allocate 9 GiB"), NEEDS, room)
     assert isinstance(told, BuildError)
     assert str(told).startswith("memory ran out: Unable to allocate 9 GiB: received ")
     assert told.hint
@@ -218,4 +224,4 @@ def test_memory_that_runs_out_is_told_with_figures(room):
 
 def test_other_errors_stay_what_they_are(room):
     for error in (ProofError("a token differs"), PermissionError(errno.EACCES, "Permission denied"), KeyError("x")):
-        assert with_figures(error, NEEDS, room) is error
+        assert with_estimate(error, NEEDS, room) is error

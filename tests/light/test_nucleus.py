@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from speccompile.compiler.step import ops
-from speccompile.compiler.step.sampling import Settings, candidates, draw_candidate, heat
+from speccompile.compiler.step.sampling import Settings, apply_temperature_and_penalty, candidates, draw_candidate
 
 PROBS = torch.tensor([0.125, 0.5, 0.25, 0.0625, 0.0625])
 EVERYTHING = {"top_k": 0, "top_p": 1.0, "min_p": 0.0}
@@ -85,10 +85,16 @@ def settings(**changes: object) -> Settings:
 def test_penalty_and_temperature():
     logits = torch.tensor([[[2.0, -2.0, 4.0, -4.0]]])
     seen = torch.tensor([[[0, 1, 1]]])
-    assert heat(logits, settings(repetition_penalty=2.0), seen).tolist() == [[[1.0, -4.0, 4.0, -4.0]]]
-    assert heat(logits, settings(temperature=0.5, repetition_penalty=2.0), seen).tolist() == [[[2.0, -8.0, 8.0, -8.0]]]
-    assert heat(logits, settings(temperature=0.0, repetition_penalty=0.5), seen).tolist() == [[[4.0, -1.0, 4.0, -4.0]]]
-    assert heat(logits, settings(), seen).tolist() == logits.tolist()
+    assert apply_temperature_and_penalty(logits, settings(repetition_penalty=2.0), seen).tolist() == [
+        [[1.0, -4.0, 4.0, -4.0]]
+    ]
+    assert apply_temperature_and_penalty(logits, settings(temperature=0.5, repetition_penalty=2.0), seen).tolist() == [
+        [[2.0, -8.0, 8.0, -8.0]]
+    ]
+    assert apply_temperature_and_penalty(logits, settings(temperature=0.0, repetition_penalty=0.5), seen).tolist() == [
+        [[4.0, -1.0, 4.0, -4.0]]
+    ]
+    assert apply_temperature_and_penalty(logits, settings(), seen).tolist() == logits.tolist()
 
 
 @pytest.mark.parametrize(

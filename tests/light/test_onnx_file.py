@@ -4,7 +4,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from speccompile.runtime.devices.onnx_file import Carrier, external_data, with_carriers
+from speccompile.runtime.devices.onnx_file import PlaceholderInitializer, external_data, with_carriers
 
 
 def tensor(name: str, **entries: str) -> TensorProto:
@@ -36,7 +36,7 @@ def test_where_initializers_lie():
 
 def test_initializers_are_moved_and_carriers_added():
     packed = {"a/1": "MatMul+1|0;5;0", "a/2": "x|0;6;0|4096;7;0"}
-    carriers = [Carrier(location.encode(), {"prepacked_0": text}) for location, text in packed.items()]
+    carriers = [PlaceholderInitializer(location.encode(), {"prepacked_0": text}) for location, text in packed.items()]
     made = onnx.ModelProto.FromString(
         with_carriers(model().SerializeToString(), lambda location: b"bundle/" + location, carriers)
     )

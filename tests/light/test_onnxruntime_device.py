@@ -16,7 +16,7 @@ from speccompile.contract import Graph, Tensor
 from speccompile.errors import EngineError
 from speccompile.runtime.devices import onnxruntime_device
 from speccompile.runtime.devices.onnxruntime_device import (
-    MOST_CAPTURED,
+    MAX_CUDA_GRAPHS,
     PROVIDERS,
     OnnxRuntimeDeviceEngine,
     check_provider,
@@ -94,16 +94,16 @@ def numbers(monkeypatch):
 
 def run(engine, width, *, optional=()):
     bound = engine.bind("verify", {"window": width, "logit_rows": width}, optional)
-    engine.array("window", (1, width))[0] = range(width)
+    engine.host_view("window", (1, width))[0] = range(width)
     bound()
-    return engine.array("path", (1, width))[0].tolist()
+    return engine.host_view("path", (1, width))[0].tolist()
 
 
 def test_graphs_run_over_the_devices_memory(opened):
-    opened.engine.array("length", (1,))[:] = 10
+    opened.engine.host_view("length", (1,))[:] = 10
     for width in (3, 1, 3):
         assert run(opened.engine, width) == list(range(10, 10 + width))
-    cache = opened.engine.array("target.cache", (1, 4))
+    cache = opened.engine.host_view("target.cache", (1, 4))
     assert (cache.tolist(), cache.dtype) == ([[3] * 4], np.float16)
     assert opened.engine.has("verify")
     assert not opened.engine.has("draft")
@@ -117,7 +117,7 @@ def test_only_counts_and_tokens_cross(opened):
     assert sorted(opened.cuda.copies) == [("down", 24), ("up", 8), ("up", 24)]
     run(opened.engine, 3, optional=("logits",))
     assert ("down", 12) in opened.cuda.copies
-    assert opened.engine.array("logits", (3,)).tolist() == [0, 1, 2]
+    assert opened.engine.host_view("logits", (3,)).tolist() == [0, 1, 2]
     assert opened.engine.address("target.cache") == address
 
 
@@ -132,7 +132,7 @@ def test_cuda_graphs_do_not_pile_up(opened, numbers):
     for width in range(1, 20):
         for _ in range(2):
             assert len(run(opened.engine, width)) == width
-    assert {int(number) for _, number in numbers} == {-1, *range(1, MOST_CAPTURED + 1)}
+    assert {int(number) for _, number in numbers} == {-1, *range(1, MAX_CUDA_GRAPHS + 1)}
 
 
 def test_a_capture_that_fails_is_told_once_and_the_graph_runs_on(opened, monkeypatch, caplog):
@@ -232,8 +232,8 @@ def test_nodes_that_are_left_to_the_processor_are_told(caplog):
     parts = [part("CUDAExecutionProvider", "MatMul"), part("CPUExecutionProvider", "Shape", "Add", "Shape")]
     session = SimpleNamespace(get_provider_graph_assignment_info=lambda: parts)
     with caplog.at_level(logging.WARNING, "speccompile"):
-        onnxruntime_device._tell_strays(session, PROVIDERS["cuda"], "verify.onnx")
-        onnxruntime_device._tell_strays(
+        onnxruntime_device._warn_fallback_nodes(session, PROVIDERS["cuda"], "verify.onnx")
+        onnxruntime_device._warn_fallback_nodes(
             SimpleNamespace(get_provider_graph_assignment_info=lambda: parts[:1]), PROVIDERS["cuda"], "verify.onnx"
         )
     (record,) = caplog.records

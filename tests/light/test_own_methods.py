@@ -30,7 +30,7 @@ def test_a_module_with_a_family_is_found(monkeypatch: pytest.MonkeyPatch) -> Non
     ("value", "received"),
     [
         ("tests.own_method.nothing", "received ModuleNotFoundError: No module named 'tests.own_method.nothing'"),
-        ("tests.zoo", "received AttributeError: module 'tests.zoo' has no attribute 'FAMILY'"),
+        ("tests.zoo", "received AttributeError: module 'tests.zoo' has no attribute 'METHOD'"),
     ],
 )
 def test_one_that_is_wrong_is_one_error(monkeypatch: pytest.MonkeyPatch, value: str, received: str) -> None:
@@ -43,7 +43,7 @@ def test_one_that_is_wrong_is_one_error(monkeypatch: pytest.MonkeyPatch, value: 
 
 def test_a_kind_that_is_there_already_is_refused() -> None:
     other = ModuleType("somebodys")
-    other.FAMILY = jacobi.FAMILY  # type: ignore[attr-defined]
+    other.METHOD = jacobi.METHOD  # type: ignore[attr-defined]
     with pytest.raises(
         EngineError, match=r"^the drafting method 'jacobi' is there twice: received somebodys, expected"
     ):

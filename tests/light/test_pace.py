@@ -7,8 +7,22 @@ from random import Random
 
 import pytest
 
-from speccompile.runtime.rounds.pace import FIRST_GAP, LONGEST_GAP, REFRESH, SELDOM, SHARE, Pace
-from speccompile.runtime.rounds.speed import HOPE, MEMORY, PRIOR, Acceptance, Speed, Times
+from speccompile.runtime.rounds.adaptive_length import (
+    FIRST_GAP,
+    LONGEST_GAP,
+    RARE_REFRESH,
+    REFRESH,
+    TRIAL_SHARE,
+    AdaptiveDraftLength,
+)
+from speccompile.runtime.rounds.speedup_model import (
+    MEMORY,
+    PRIOR_ACCEPTANCE,
+    PRIOR_WEIGHT,
+    Acceptance,
+    SpeedupModel,
+    Times,
+)
 
 DRAFTS, PROMPT = 4, 128
 CHAIN = {width: width - 1 for width in range(1, DRAFTS + 2)}
@@ -28,7 +42,7 @@ class Simulation:
     costs: tuple[float, float, float]
     noise: float = 0.0
     """What else goes on adds to a time, this share of it on average."""
-    pace: Pace = field(default_factory=lambda: Pace(CHAIN))
+    pace: AdaptiveDraftLength = field(default_factory=lambda: AdaptiveDraftLength(CHAIN))
     dice: Random = field(default_factory=lambda: Random(0))
     widths: list[int] = field(default_factory=list)
     places: list[int] = field(default_factory=list)
@@ -42,17 +56,17 @@ class Simulation:
         width = self.pace.begin(PROMPT, room)
         if width > 1:
             behind = 0
-            self.pace.caught_up(PROMPT, PROMPT * read, PROMPT * read)
+            self.pace.record_catch_up(PROMPT, PROMPT * read, PROMPT * read)
             time += PROMPT * read
         while taken < room:
-            width = self.pace.choose(behind)
+            width = self.pace.next_width(behind)
             if width > 1:
                 seconds = self.clock(draft + behind * read)
                 time += seconds
                 if behind:
-                    self.pace.caught_up(behind, seconds, seconds)
+                    self.pace.record_catch_up(behind, seconds, seconds)
                 else:
-                    self.pace.drafted(seconds)
+                    self.pace.record_draft(seconds)
                 behind = 0
             elif not behind:
                 behind = last
@@ -61,9 +75,9 @@ class Simulation:
             while last < width and self.dice.random() < right:
                 last += 1
             if width > 1:
-                self.pace.verified(width, seconds, [last - 1], 0)
+                self.pace.record_verify(width, seconds, [last - 1], 0)
             else:
-                self.pace.single(seconds)
+                self.pace.record_autoregressive(seconds)
                 behind += behind > 0
             self.widths.append(width)
             self.places.append(taken)
@@ -123,7 +137,7 @@ def test_short_generations_pay_for_trials_in_common(costs):
     simulation = Simulation(costs)
     simulation.generate(128, 0.0)
     speeds = [simulation.generate(128, 0.0) for _ in range(30)]
-    assert sum(speeds) / len(speeds) >= 1 - SHARE - 0.01
+    assert sum(speeds) / len(speeds) >= 1 - TRIAL_SHARE - 0.01
     for _ in range(30):
         speed = simulation.generate(128, 1.0)
     assert speed >= 0.95 * simulation.fixed(128, 1.0) > 1
@@ -152,7 +166,7 @@ def test_a_text_that_becomes_predictable_is_found_out_and_one_that_ceases_to_be(
     assert min(place for place in drafting if place > 1000) < 1300
 
 
-@pytest.mark.parametrize(("draft", "gap"), [(0.1, SELDOM), (3.0, REFRESH)])
+@pytest.mark.parametrize(("draft", "gap"), [(0.1, RARE_REFRESH), (3.0, REFRESH)])
 def test_the_first_rounds_are_timed_without_drafts_and_some_later_ones(draft, gap):
     simulation = Simulation((0.1, draft, 0.01))
     simulation.generate(1000, 1.0)
@@ -186,19 +200,19 @@ def test_long_windows_are_for_drafts_that_come_true():
 
 def test_times_that_change_bring_drafting_back():
     """Rounds without drafts become slow, as where another program takes what a wide window leaves idle."""
-    pace = Pace({1: 0, 5: 4})
+    pace = AdaptiveDraftLength({1: 0, 5: 4})
     pace.begin(10, 10_000)
     for _ in range(2):
-        pace.single(1.0)
-    assert pace.choose(0) == 5
+        pace.record_autoregressive(1.0)
+    assert pace.next_width(0) == 5
     for _ in range(20):
-        pace.drafted(0.5)
-        pace.verified(5, 3.0, [1], 0)
-    assert pace.choose(0) == 1
+        pace.record_draft(0.5)
+        pace.record_verify(5, 3.0, [1], 0)
+    assert pace.next_width(0) == 1
     chosen = []
     for lag in range(200):
-        pace.single(4.0)
-        chosen.append(pace.choose(lag))
+        pace.record_autoregressive(4.0)
+        chosen.append(pace.next_width(lag))
         if chosen[-1] == 5:
             break
     assert chosen[-1] == 5
@@ -207,16 +221,16 @@ def test_times_that_change_bring_drafting_back():
 
 def test_a_fused_bundle_pays_for_what_the_target_reads_again():
     """Reading again costs more than a trial may: after the first it never drafts in this generation."""
-    pace = Pace(CHAIN, fused=True)
+    pace = AdaptiveDraftLength(CHAIN, fused=True)
     assert pace.begin(100, 400) == 5
-    pace.caught_up(100, 30.0, 0.0)
+    pace.record_catch_up(100, 30.0, 0.0)
     widths = []
     for _ in range(400):
-        widths.append(pace.choose(len(widths)))
+        widths.append(pace.next_width(len(widths)))
         if widths[-1] == 1:
-            pace.single(1.0)
+            pace.record_autoregressive(1.0)
         else:
-            pace.verified(5, 3.0, [0], 0)
+            pace.record_verify(5, 3.0, [0], 0)
     assert widths[:2] == [1, 1]
     assert 0 < widths.count(5) < 8
     assert 5 not in widths[20:]
@@ -225,25 +239,25 @@ def test_a_fused_bundle_pays_for_what_the_target_reads_again():
 def test_rounds_that_find_nothing_to_look_up_cost_little():
     """Prompt lookup: most rounds have no drafts, and then their drafter's time alone is lost."""
     for draft, pays in ((0.01, True), (0.8, False)):
-        pace, singles = Pace(CHAIN), 0
+        pace, singles = AdaptiveDraftLength(CHAIN), 0
         pace.begin(10, 1000)
         for number in range(400):
-            width = pace.choose(0)
+            width = pace.next_width(0)
             if width == 1:
-                pace.single(1.0)
+                pace.record_autoregressive(1.0)
                 singles += 1
                 continue
-            pace.drafted(draft)
+            pace.record_draft(draft)
             if number % 10:
-                pace.verified(1, 1.0, [], 1)
+                pace.record_verify(1, 1.0, [], 1)
             else:
-                pace.verified(width, 1.4, [width - 1], 0)
+                pace.record_verify(width, 1.4, [width - 1], 0)
         assert singles < 20 if pays else singles > 350
 
 
 def shared(rows: float) -> list[float]:
     """Expected tokens where so many rows count, all of which accept the first draft, and half the second and third."""
-    first = (rows + HOPE) / (rows + 1)
+    first = (rows + PRIOR_ACCEPTANCE) / (rows + 1)
     second = (rows / 2 + first) / (rows + 1)
     third = (rows / 2 + second) / (rows / 2 + 1)
     return [1 + first, 1 + first + first * second, 1 + first + first * second * (1 + third)]
@@ -251,13 +265,13 @@ def shared(rows: float) -> list[float]:
 
 def test_expected_tokens_are_those_of_the_shares():
     acceptance = Acceptance(3)
-    chances = [HOPE, HOPE**2, HOPE**3]
+    chances = [PRIOR_ACCEPTANCE, PRIOR_ACCEPTANCE**2, PRIOR_ACCEPTANCE**3]
     assert acceptance.tokens() == pytest.approx([1, *(1 + sum(chances[:count]) for count in (1, 2, 3))])
     for _ in range(400):
         acceptance.add([1, 3], 3, 0)
-    assert acceptance.tokens()[1:] == pytest.approx(shared(2 * MEMORY + 2 * PRIOR / (1 + MEMORY / PRIOR)))
-    acceptance.trust(0)
-    assert acceptance.tokens()[1:] == pytest.approx(shared(2 * PRIOR))  # another text
+    assert acceptance.tokens()[1:] == pytest.approx(shared(2 * MEMORY + 2 * PRIOR_WEIGHT / (1 + MEMORY / PRIOR_WEIGHT)))
+    acceptance.limit_weight(0)
+    assert acceptance.tokens()[1:] == pytest.approx(shared(2 * PRIOR_WEIGHT))  # another text
     assert acceptance.rows == acceptance.rounds == 1
     for _ in range(400):
         acceptance.add([], 0, 2)
@@ -266,10 +280,10 @@ def test_expected_tokens_are_those_of_the_shares():
 
 
 def test_widths_that_were_not_timed_lie_on_a_line():
-    speed = Speed(CHAIN, fused=False)
+    speed = SpeedupModel(CHAIN, fused=False)
     assert not speed.is_known
     for _ in range(2):
-        speed.single.add(1.0)
+        speed.autoregressive.add(1.0)
     speed.windows[5].add(3.0)
     assert not speed.is_known
     speed.drafting.add(0.5)
@@ -277,10 +291,10 @@ def test_widths_that_were_not_timed_lie_on_a_line():
     assert list(speed.seconds.values()) == [1.5, 2.0, 2.5, 3.0, 3.5]
     speed.windows[3].add(1.2)
     assert list(speed.seconds.values()) == pytest.approx([1.5, 1.6, 1.7, 2.6, 3.5])
-    assert speed.price(0) == 2.5
+    assert speed.trial_cost(0) == 2.5
     speed.add_reading(100, 10.0)
     speed.add_reading(3, 10.0)  # overhead
-    assert speed.price(50) == 7.5
+    assert speed.trial_cost(50) == 7.5
 
 
 def test_the_lower_quartile_of_the_last_times_counts():

@@ -20,9 +20,9 @@ from onnx import TensorProto, external_data_helper, helper, numpy_helper
 
 from speccompile.bundle.hashes import hash_folder, write_hashes
 from speccompile.errors import EngineError
-from speccompile.runtime.devices import packed
-from speccompile.runtime.devices.onnx_file import Carrier, with_carriers
-from speccompile.runtime.devices.packed import PackedWeights
+from speccompile.runtime.devices import prepacked
+from speccompile.runtime.devices.onnx_file import PlaceholderInitializer, with_carriers
+from speccompile.runtime.devices.prepacked import PrepackedWeights
 from speccompile.runtime.devices.sessions import session_options, shared_session
 
 WIDTH, BLOCK = 256, 32
@@ -31,12 +31,12 @@ MAPS = Path("/proc/self/maps")
 
 
 @pytest.fixture(autouse=True)
-def own(tmp_path, monkeypatch) -> PackedWeights:
+def own(tmp_path, monkeypatch) -> PrepackedWeights:
     """A cache for the test, into which small weights go too."""
     monkeypatch.setenv("SPECCOMPILE_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(packed, "SMALLEST_GRAPH", 1)
-    monkeypatch.setattr(packed, "SMALLEST_FILE", 1024)
-    return PackedWeights()
+    monkeypatch.setattr(prepacked, "SMALLEST_GRAPH", 1)
+    monkeypatch.setattr(prepacked, "SMALLEST_FILE", 1024)
+    return PrepackedWeights()
 
 
 def write_graph(folder: Path, name: str, *, seed: int = 0, more: bool = False) -> str:
@@ -78,12 +78,12 @@ def plain(folder: Path, file: str) -> bytes:
     return run(ort.InferenceSession(folder / file, session_options(1), providers=["CPUExecutionProvider"]))
 
 
-def mapped_files(own: PackedWeights) -> set[str]:
+def mapped_files(own: PrepackedWeights) -> set[str]:
     """Names of the files of packed weights that this process has mapped."""
     return {line.split("/")[-1].strip() for line in MAPS.read_text().splitlines() if f"{own.folder}/" in line}
 
 
-def packed_files(own: PackedWeights) -> list[Path]:
+def packed_files(own: PrepackedWeights) -> list[Path]:
     return sorted(path for path in own.folder.glob("*/*") if path.suffix != ".json")
 
 
@@ -139,7 +139,7 @@ def test_graphs_with_the_same_weights_share_files(own, tmp_path, monkeypatch):
         raise OSError(errno.EPERM, "no hard links")
 
     own.clear()
-    monkeypatch.setattr(packed.os, "link", refuse)
+    monkeypatch.setattr(prepacked.os, "link", refuse)
     for each in ("demo", "other"):
         shared_session(tmp_path / each, file, 3)
     assert sum(each.size for each in own.entries()) == pytest.approx(2 * entry.size, rel=0.02)
@@ -156,7 +156,7 @@ def test_packed_weights_of_other_content_are_in_vain(tmp_path):
     model = with_carriers(
         graph.read_bytes(),
         lambda location: os.fsencode(graph.parent.relative_to("/")) + b"/" + location,
-        [Carrier(at, {"prepacked_0": key}) for key in keys],
+        [PlaceholderInitializer(at, {"prepacked_0": key}) for key in keys],
     )
     options = session_options(1, model_external_initializers_file_folder_path="/")
     session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
@@ -196,12 +196,12 @@ def fails_for(error: Exception):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (lambda patch: patch.setattr(packed, "with_carriers", lambda *parts: b"?"), "ONNX Runtime .* does not take"),
+        (lambda patch: patch.setattr(prepacked, "with_carriers", lambda *parts: b"?"), "ONNX Runtime .* does not take"),
         (lambda patch: patch.setenv("SPECCOMPILE_CACHE_LIMIT_GB", "1e-4"), "its weights are 0.0 GB, more than .*_GB"),
-        (lambda patch: patch.setattr(packed.shutil, "disk_usage", lambda path: SimpleNamespace(free=9)), "No space"),
+        (lambda patch: patch.setattr(prepacked.shutil, "disk_usage", lambda path: SimpleNamespace(free=9)), "No space"),
         (lambda patch: patch.setattr(Path, "mkdir", fails_for(OSError(errno.EROFS, "Read-only"))), "Read-only"),
         (lambda patch: patch.setitem(sys.modules, "blake3", None), "hashes.json is made with BLAKE3"),
-        (lambda patch: patch.setattr(packed, "external_data", fails_for(EngineError("it failed"))), "it failed"),
+        (lambda patch: patch.setattr(prepacked, "external_data", fails_for(EngineError("it failed"))), "it failed"),
     ],
 )  # fmt: skip
 def test_where_they_cannot_be_kept_they_are_held_and_that_is_said(own, tmp_path, monkeypatch, caplog, change, reason):
@@ -219,7 +219,7 @@ def test_where_they_cannot_be_kept_they_are_held_and_that_is_said(own, tmp_path,
     "change",
     [
         lambda patch, folder: patch.setenv("SPECCOMPILE_CACHE_LIMIT_GB", "0"),
-        lambda patch, folder: patch.setattr(packed, "SMALLEST_GRAPH", 10**9),
+        lambda patch, folder: patch.setattr(prepacked, "SMALLEST_GRAPH", 10**9),
         lambda patch, folder: (folder / "hashes.json").unlink(),
     ],
 )
@@ -233,7 +233,7 @@ def test_where_nothing_is_kept(own, tmp_path, monkeypatch, caplog, change):
 
 
 def test_small_weights_are_not_kept(own, tmp_path, monkeypatch):
-    monkeypatch.setattr(packed, "SMALLEST_FILE", 100_000)
+    monkeypatch.setattr(prepacked, "SMALLEST_FILE", 100_000)
     file = write_graph(tmp_path / "demo", "verify")
     assert run(shared_session(tmp_path / "demo", file, 1)) == plain(tmp_path / "demo", file)
     assert [path.stat().st_size for path in packed_files(own)] == [WIDTH * WIDTH * 4]
@@ -244,14 +244,14 @@ def test_several_buffers_of_a_kernel_lie_in_one_file(own, tmp_path):
     (tmp_path / "saved").write_bytes(bytes(range(256)) * 64)
     part = tmp_path / "part"
     part.mkdir()
-    ((key, places),) = packed._packed({"location": "saved", "prepacked_0": "QAttention+5|4096;10;0|100;5000;0"})
-    with packed._mapped(tmp_path / "saved") as content:
+    ((key, places),) = prepacked._packed({"location": "saved", "prepacked_0": "QAttention+5|4096;10;0|100;5000;0"})
+    with prepacked._mapped(tmp_path / "saved") as content:
         name = own._keep(content, places, part)
     (part / "entry.json").write_text(json.dumps({"packed": {key: {"file": name, "sizes": [10, 5000]}}}))
     written, expected = (part / name).read_bytes(), (tmp_path / "saved").read_bytes()
     assert (written[:10], written[4096 : 4096 + 5000]) == (expected[4096:4106], expected[100:5100])
     graph = tmp_path / "demo" / write_graph(tmp_path / "demo", "verify")
-    model = packed._with_packed(graph, part, json.loads((part / "entry.json").read_text()))
+    model = prepacked._with_packed(graph, part, json.loads((part / "entry.json").read_text()))
     carrier = onnx.ModelProto.FromString(model).graph.initializer[-1]
     assert {entry.key: entry.value for entry in carrier.external_data} == {
         "location": str((part / name).relative_to("/")),

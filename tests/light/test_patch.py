@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speccompile.bundle import patch
-from speccompile.bundle.patch import read_whole, write_patch
+from speccompile.bundle import delta
+from speccompile.bundle.delta import read_delta, write_patch
 from speccompile.errors import BundleError
 
 BLOCK = 64
@@ -17,8 +17,8 @@ BLOCK = 64
 
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch):
-    monkeypatch.setattr(patch, "_BLOCK", BLOCK)
-    monkeypatch.setattr(patch, "_WINDOW", 4096)
+    monkeypatch.setattr(delta, "_BLOCK", BLOCK)
+    monkeypatch.setattr(delta, "_WINDOW", 4096)
 
 
 def noise(size, seed=0):
@@ -52,7 +52,7 @@ def test_what_is_read_is_what_was_written(tmp_path_factory, pieces):
     whole = b"".join(piece(base, *each) for each in pieces)
     made = write(folder, whole, base)
     stored = folder / "verify.engine" if made is None else made
-    assert read_whole(stored) == whole
+    assert read_delta(stored) == whole
     assert (folder / "verify.engine").exists() == (made is None)
     assert (folder / "step.engine").read_bytes() == base
 
@@ -64,13 +64,13 @@ def test_what_is_shared_is_not_stored_again(tmp_path):
     assert made == tmp_path / "verify.engine.patch"
     assert made.stat().st_size < 504 + 704 + 3 + 400
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step.engine", "verify.engine.patch"]
-    assert read_whole(made) == whole
+    assert read_delta(made) == whole
 
 
 @pytest.mark.parametrize("whole", [b"", noise(5000, 1), noise(5000, 1) + noise(4000)], ids=["empty", "other", "half"])
 def test_what_has_little_in_common_stays_as_it_is(tmp_path, whole):
     assert write(tmp_path, whole, noise(50_000)) is None
-    assert read_whole(tmp_path / "verify.engine") == whole
+    assert read_delta(tmp_path / "verify.engine") == whole
     assert len(list(tmp_path.iterdir())) == 2
 
 
@@ -78,7 +78,7 @@ def test_a_full_disk_leaves_the_file_as_it_was(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(patch, "_write_own", full)
+    monkeypatch.setattr(delta, "_write_own", full)
     with pytest.raises(OSError, match="No space left"):
         write(tmp_path, noise(5000), noise(5000))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step.engine", "verify.engine"]
@@ -112,10 +112,10 @@ def test_a_file_that_is_no_patch(tmp_path, content):
     (tmp_path / "step.engine").write_bytes(bytes(range(16)))
     (tmp_path / "verify.engine.patch").write_bytes(content)
     with pytest.raises(BundleError, match=r"verify.engine.patch: received a file that is no patch of another"):
-        read_whole(tmp_path / "verify.engine.patch")
+        read_delta(tmp_path / "verify.engine.patch")
 
 
 def test_a_patch_in_the_layout_that_is_written_down(tmp_path):
     (tmp_path / "step.engine").write_bytes(bytes(range(16)))
     (tmp_path / "verify.engine.patch").write_bytes(stored(HEADER, b"1234"))
-    assert read_whole(tmp_path / "verify.engine.patch") == bytes(range(8)) + b"1234"
+    assert read_delta(tmp_path / "verify.engine.patch") == bytes(range(8)) + b"1234"

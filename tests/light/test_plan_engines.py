@@ -6,12 +6,12 @@ import pytest
 
 from speccompile.errors import RecipeError
 from speccompile.recipe import load_recipe, make_plan
-from speccompile.recipe.capabilities import ROWS
+from speccompile.recipe.capabilities import SUPPORT_TABLE
 
 DRAFTER = {"kind": "model", "model": "drafter"}
 RTX = {"backend": "tensorrt_rtx", "compute_capability": "8.9"}
 PRECISIONS = ("float32", "float16", "bfloat16", "int8", "int4", "w8a8", "fp8")
-CAPABILITIES = [(row, capability) for row in ROWS for capability in row["compute_capability"]]
+CAPABILITIES = [(row, capability) for row in SUPPORT_TABLE for capability in row["compute_capability"]]
 
 
 def engines(path, *overrides):

@@ -6,13 +6,13 @@ import re
 import pytest
 from transformers import LlamaConfig
 
-from speccompile.drafters import SHARING, WEIGHTED
+from speccompile.drafters import KINDS_SHARING_TARGET_WEIGHTS, KINDS_WITH_WEIGHTS
 from speccompile.errors import RecipeError
 from speccompile.recipe import VerifyPlan, load_recipe, make_plan
-from speccompile.recipe.capabilities import DRAFTER_KEYS, EXACT_METHODS, PLANNED, ROWS, VERIFY_KEYS
-from speccompile.recipe.drafts import DRAFTS, KEYS, TREES
-from speccompile.recipe.rules import PARAMETERS
+from speccompile.recipe.capabilities import DRAFTER_KEYS, EXACT_METHODS, PLANNED, SUPPORT_TABLE, VERIFY_KEYS
+from speccompile.recipe.combinations import COMBINATIONS, KEYS, TREES
 from speccompile.recipe.schema import Drafter, Verify
+from speccompile.recipe.verification import PARAMETERS
 from tests.heads.every import HEADS
 
 DRAFTERS = {
@@ -198,16 +198,16 @@ def test_every_combination_of_the_table_is_planned_and_every_other_refused(plan,
 
 
 def test_the_table_of_combinations_is_what_the_methods_allow():
-    rows = {words for row in DRAFTS for words in itertools.product(*(row[dimension] for dimension in KEYS))}
+    rows = {words for row in COMBINATIONS for words in itertools.product(*(row[dimension] for dimension in KEYS))}
     assert rows == {words for words in itertools.product(*WORDS.values()) if can(*words)}
-    assert sum(len(list(itertools.product(*(row[d] for d in KEYS)))) for row in DRAFTS) == len(rows)
+    assert sum(len(list(itertools.product(*(row[d] for d in KEYS)))) for row in COMBINATIONS) == len(rows)
 
 
 def test_every_word_of_the_tables_is_known_everywhere():
-    for row in DRAFTS:
+    for row in COMBINATIONS:
         assert tuple(row) == tuple(KEYS)
     for dimension in ("drafter", "decoding", "method"):
-        for row in ROWS:
+        for row in SUPPORT_TABLE:
             assert set(row[dimension]) == set(WORDS[dimension])
         assert not set(WORDS[dimension]) & set(PLANNED[dimension])
     assert tuple(TREES) == WORDS["tree"]
@@ -220,5 +220,10 @@ def test_every_key_of_the_sections_means_something_for_some_word():
     assert {name for names in DRAFTER_KEYS.values() for name in names} == set(Drafter.model_fields)
     assert {name for names in VERIFY_KEYS.values() for name in names} == set(Verify.model_fields)
     assert {"method", *PARAMETERS} == set(Verify.model_fields)
-    assert {*WEIGHTED, *MASKED} == {kind for kind, names in DRAFTER_KEYS.items() if {"model", "models"} & set(names)}
-    assert {*SHARING} == {*MASKED, *(kind for kind, names in DRAFTER_KEYS.items() if "layers" in names)}
+    assert {*KINDS_WITH_WEIGHTS, *MASKED} == {
+        kind for kind, names in DRAFTER_KEYS.items() if {"model", "models"} & set(names)
+    }
+    assert {*KINDS_SHARING_TARGET_WEIGHTS} == {
+        *MASKED,
+        *(kind for kind, names in DRAFTER_KEYS.items() if "layers" in names),
+    }

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from transformers import CONFIG_MAPPING
 
-from speccompile.compiler.checkpoints.states import KINDS, MODEL_TYPES, carried_by
+from speccompile.compiler.checkpoints.states import KINDS, MODEL_TYPES, recurrent_layers
 from speccompile.errors import RecipeError
 from speccompile.recipe import load_recipe, make_plan
 from tests import zoo
@@ -105,4 +105,4 @@ def test_the_config_tells_what_the_probe_finds(name, tmp_path: Path):
     written = json.loads((tmp_path / "config.json").read_text())
     listed = getattr(configuration, "layer_types", None) or ()
     carries = any(kind in KINDS for kind in listed) or name in ("mamba", "mamba2")
-    assert (carried_by(written) is not None) == carries
+    assert (recurrent_layers(written) is not None) == carries

@@ -7,7 +7,7 @@ from dataclasses import fields
 import pytest
 from transformers import LlamaConfig
 
-from speccompile.drafters import FAMILIES
+from speccompile.drafters import DRAFTING_METHODS
 from speccompile.errors import SpeccompileError
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.recipe.training import plan_training
@@ -103,7 +103,7 @@ def test_a_tree_is_learnt_to_its_leaves(written):
     assert plan_training(written("drafter.tokens=7", depth=2)).depth == 2
 
 
-UNTRAINED = [kind for kind in FAMILIES if kind not in trainable()]
+UNTRAINED = [kind for kind in DRAFTING_METHODS if kind not in trainable()]
 
 
 def test_some_kinds_cannot_be_trained():

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from speccompile.progress import counted, step
+from speccompile.progress import log_step, progress_counter
 
 
 class Clock:
@@ -31,7 +31,7 @@ def lines(caplog):
 
 def run(clock: Clock, total: float, unit: str, amounts: list[tuple[float, float]]) -> None:
     """Advance by each (seconds passed, amount)."""
-    with counted("writing", total, unit, clock=clock) as advance:
+    with progress_counter("writing", total, unit, clock=clock) as advance:
         for seconds, amount in amounts:
             clock.seconds += seconds
             advance(amount)
@@ -76,7 +76,7 @@ def test_no_time_left_where_no_rate_or_nothing_is_left(clock, lines, done, total
 
 
 def test_threads_count_together(clock, lines):
-    with counted("writing", 8000, "tensors", clock=clock) as advance, ThreadPoolExecutor(8) as pool:
+    with progress_counter("writing", 8000, "tensors", clock=clock) as advance, ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda _: [advance(1) for _ in range(1000)], range(8)))
         clock.seconds += 5
         advance(0)
@@ -84,9 +84,9 @@ def test_threads_count_together(clock, lines):
 
 
 def test_a_step_within_and_around(clock, lines):
-    with step("lowering"), counted("lowering", 2, "layers", clock=clock) as advance:
+    with log_step("lowering"), progress_counter("lowering", 2, "layers", clock=clock) as advance:
         for _ in range(2):
-            with step("layer"):
+            with log_step("layer"):
                 clock.seconds += 5
             advance(1)
     assert lines() == [
@@ -99,6 +99,6 @@ def test_a_step_within_and_around(clock, lines):
 
 
 def test_the_error_of_the_work_goes_through(clock, lines):
-    with pytest.raises(ValueError, match="broken"), counted("writing", 2, "layers", clock=clock):
+    with pytest.raises(ValueError, match="broken"), progress_counter("writing", 2, "layers", clock=clock):
         raise ValueError("broken")
     assert lines() == []

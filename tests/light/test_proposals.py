@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from speccompile.errors import UsageError
 from speccompile.runtime import Bundle
-from speccompile.runtime.rounds.proposals import Proposals, find_proposer
+from speccompile.runtime.rounds.host_drafts import HostDrafts, find_proposer
 from tests.light.fake_bundle import toy_bundle, toy_manifest, write_toy_bundle
 from tests.light.forced_pace import force
 from tests.light.toy_engine import ToyEngine
@@ -138,7 +138,7 @@ def written(answer, most: int = NODES, **changes):
 
     bundle = host_bundle(Fixed(), **changes)
     window, parents = np.full(NODES + 1, 99), np.full(NODES + 1, -1)
-    count = Proposals(Fixed(), bundle.manifest).write([7, 8], window, parents, most)
+    count = HostDrafts(Fixed(), bundle.manifest).write([7, 8], window, parents, most)
     return window[: count + 1].tolist(), parents[: count + 1].tolist()
 
 
@@ -215,7 +215,7 @@ def test_a_bundle_is_opened_with_a_proposer(tmp_path, monkeypatch):
         tmp_path / "bundle", tree="dynamic", graphs=made.graphs, engines=made.engines, tokens=NODES
     )
     monkeypatch.setattr("speccompile.runtime.bundle.open_engine", lambda folder, entry, *rest, **more: ToyEngine(made))
-    monkeypatch.setattr("speccompile.runtime.bundle.known_exactness", lambda *rest: host_bundle(None).exactness)
+    monkeypatch.setattr("speccompile.runtime.bundle.cached_invariance", lambda *rest: host_bundle(None).exactness)
     oracle = Oracle([chains(2)])
     bundle = Bundle.open(folder, proposer=oracle)
     assert bundle.proposer is oracle

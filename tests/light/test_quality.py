@@ -86,7 +86,7 @@ def test_blocks_of_many_positions_are_taken_in_parts(at_a_time, monkeypatch):
 @pytest.mark.parametrize(("kept", "places"), [(16, [0, 1, 2, 3]), (15, [0, 2]), (8, [0, 2]), (7, [0, 3]), (4, [0])])
 def test_few_positions_are_kept_of_many(kept, places, monkeypatch):
     """At equal distances, and no more numbers than may be."""
-    monkeypatch.setattr(quality, "KEPT", kept)
+    monkeypatch.setattr(quality, "MAX_STORED_LOGPROBS", kept)
     random = np.random.default_rng(0).dirichlet(np.ones(4), 4)
     found = predictions(random)
     np.testing.assert_allclose(found.logprobs, np.log(random[places]), rtol=1e-5)
@@ -106,7 +106,7 @@ class WholeWindows(ToyEngine):
     """Commits all rows of a chain's window as they stand, as the compiled graphs do."""
 
     def _commit(self, name, row, length, tokens, width):
-        window = self.array("window", (self.batch, width))[row].tolist()
+        window = self.host_view("window", (self.batch, width))[row].tolist()
         super()._commit(name, row, length, window, width)
 
 

@@ -14,17 +14,17 @@ from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
 from speccompile.cli.plan import command
 from speccompile.compiler.weights import graph
-from speccompile.compiler.weights.source import Joined, Source
+from speccompile.compiler.weights.source import Concatenated, LazyWeight
 from speccompile.errors import CheckpointError, UnsupportedModelError
 from speccompile.plan.plan import CheckpointFacts
 from speccompile.recipe import load_recipe, make_plan
-from speccompile.recipe.held import held
+from speccompile.recipe.prequantized import prequantized_precision
 from tests.light.quantized_checkpoints import CONFIGS, LAYER, LIBRARIES, SETTLED, gptq, graph_of, layer, write
 
 PARTS = (slice(0, 32), slice(3, 21), slice(8, 9), slice(31, 32))
 
 
-def weight_of(folder, tensors, quantization, name=f"{LAYER}.weight") -> Source:
+def weight_of(folder, tensors, quantization, name=f"{LAYER}.weight") -> LazyWeight:
     found = write(folder, tensors, quantization)
     assert (set(found.weights), found.others) == ({name}, {})
     return found.weights[name]
@@ -36,20 +36,20 @@ def test_weights_are_what_the_formats_own_library_makes_of_them(tmp_path, name):
     for part in PARTS:
         # The library computes in the dtype of the scales: a product of theirs and a small integer, rounded once.
         assert torch.equal(torch.from_numpy(weight.rows(part)).to(expected.dtype), expected[part])
-    assert np.array_equal(weight.turned((1, 0)).columns(PARTS[1]), weight.rows(PARTS[1]).T)
+    assert np.array_equal(weight.transpose((1, 0)).columns(PARTS[1]), weight.rows(PARTS[1]).T)
 
 
 @pytest.mark.parametrize("name", SETTLED)
 def test_four_bits_are_given_as_they_are(tmp_path, name):
     weight = weight_of(tmp_path, layer(name), CONFIGS[name])
     for part in PARTS:
-        found = weight.turned((1, 0)).int4_columns(part)
+        found = weight.transpose((1, 0)).int4_columns(part)
         groups = np.arange(64) // found.group_size
         assert found.numbers.dtype == found.zero_points.dtype == np.uint8
         assert max(found.numbers.max(), found.zero_points.max()) <= 15
         numbers = found.numbers.astype(np.float32) - found.zero_points[groups]
         assert np.array_equal(numbers * found.scales[groups], weight.rows(part).T)
-    joined = Joined([weight, weight.cut(slice(4, 32))]).int4(slice(30, 36))
+    joined = Concatenated([weight, weight.narrow(slice(4, 32))]).int4(slice(30, 36))
     assert np.array_equal(joined.numbers, weight.int4(slice(0, 32)).numbers[:, [30, 31, 4, 5, 6, 7]])
 
 
@@ -62,7 +62,7 @@ def test_groups_in_order_need_no_order(tmp_path):
     tensors = layer("gptq")
     del tensors[f"{LAYER}.g_idx"]
     weight, whole = weight_of(tmp_path, tensors, gptq()), LIBRARIES["gptq:unpacked"]
-    assert torch.equal(torch.from_numpy(weight.whole()).half(), whole)
+    assert torch.equal(torch.from_numpy(weight.read_all()).half(), whole)
 
 
 def test_zero_points_of_the_first_gptq_format_are_one_more_across_a_word(tmp_path):
@@ -82,7 +82,7 @@ def test_fp8_is_what_transformers_makes_of_it(tmp_path, rows, columns, block, sc
     tensors = {"a.weight": numbers, "a.weight_scale_inv": scale, "a.activation_scale": torch.ones(())}
     weight = weight_of(tmp_path, tensors, {"quant_method": "fp8", "weight_block_size": block}, "a.weight")
     expected = Fp8Dequantize(None)._dequantize_one(numbers, scale, torch.float32)
-    assert torch.equal(torch.from_numpy(weight.whole()), expected)
+    assert torch.equal(torch.from_numpy(weight.read_all()), expected)
     assert torch.equal(torch.from_numpy(weight.rows(slice(20, 41))), expected[20:41])
 
 
@@ -99,7 +99,7 @@ def test_fp8_experts_are_a_stack(tmp_path):
     name, said = "experts.gate_up_proj", {"quant_method": "fp8", "weight_block_size": [32, 32]}
     weight = weight_of(tmp_path, {name: numbers, f"{name}_scale_inv": scale}, said, name)
     expected = Fp8Dequantize(None)._dequantize_one(numbers, scale, torch.float32)
-    assert torch.equal(torch.from_numpy(weight.whole()), expected)
+    assert torch.equal(torch.from_numpy(weight.read_all()), expected)
 
 
 def test_mxfp4_is_what_transformers_makes_of_it(tmp_path):
@@ -111,8 +111,8 @@ def test_mxfp4_is_what_transformers_makes_of_it(tmp_path):
     expected = convert_moe_packed_tensors(blocks, scales, dtype=torch.float32)
     assert weight.dtype == "bfloat16"
     assert torch.equal(expected, expected.bfloat16().float())
-    assert torch.equal(torch.from_numpy(weight.whole()), expected)
-    assert torch.equal(torch.from_numpy(weight.picked(1).columns(slice(5, 9)).copy()), expected[1][:, 5:9])
+    assert torch.equal(torch.from_numpy(weight.read_all()), expected)
+    assert torch.equal(torch.from_numpy(weight.select(1).columns(slice(5, 9)).copy()), expected[1][:, 5:9])
 
 
 def test_equal_weights_are_equal_by_what_they_are_made_of(tmp_path):
@@ -183,7 +183,7 @@ def test_a_group_that_there_is_not_is_refused(tmp_path):
     order = torch.full((64,), 7, dtype=torch.int32)
     weight = weight_of(tmp_path, changed("gptq", g_idx=order), CONFIGS["gptq"])
     with pytest.raises(CheckpointError, match="groups from 0 to 1"):
-        weight.whole()
+        weight.read_all()
 
 
 @pytest.mark.parametrize("bits", ["4", None, 0, True])
@@ -200,12 +200,12 @@ def test_a_graph_on_disk_holds_the_numbers(tmp_path, name):
     ir.save(model, path, external_data="graph.data", size_threshold_bytes=1 << 10)  # some in the graph, some beside it
     x = np.random.default_rng(0).standard_normal((1, 64)).astype(np.float32)
     (result,) = ort.InferenceSession(path).run(None, {"x": x})
-    assert np.allclose(result, x @ weight.whole().T, rtol=1e-5, atol=1e-6)
+    assert np.allclose(result, x @ weight.read_all().T, rtol=1e-5, atol=1e-6)
     read = graph.load(path)
     assert set(read.graph.initializers) == {"weight"}
     found = graph.source_of(read.graph.initializers["weight"].const_value)
     for part in PARTS:
-        assert np.array_equal(found.whole()[part], weight.rows(part))
+        assert np.array_equal(found.read_all()[part], weight.rows(part))
         assert np.array_equal(found.rows(part), weight.rows(part)) or name == "gptq-order"
     if name in SETTLED:
         for one, other in zip(found.int4(PARTS[1]), weight.int4(PARTS[1]), strict=True):
@@ -279,4 +279,4 @@ def test_blocks_divide_the_groups_of_all_models_that_are_held(target, drafters, 
     def facts(groups):
         return CheckpointFacts("", "", 8, None, None, (), 0, False, groups_of_4_bits=groups)
 
-    assert held(facts(target), map(facts, drafters)) == expected
+    assert prequantized_precision(facts(target), map(facts, drafters)) == expected

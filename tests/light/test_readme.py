@@ -6,9 +6,9 @@ from pathlib import Path
 from speccompile.cli.main import COMMANDS
 from speccompile.compiler.checkpoints.multimodal import TYPES
 from speccompile.compiler.checkpoints.quantization import METHODS
-from speccompile.drafters import FAMILIES, OWN
-from speccompile.recipe.capabilities import ROWS
-from speccompile.recipe.drafts import DRAFTS, KEYS
+from speccompile.drafters import DRAFTING_METHODS, OWN
+from speccompile.recipe.capabilities import SUPPORT_TABLE
+from speccompile.recipe.combinations import COMBINATIONS, KEYS
 from speccompile.recipe.training_kind import trainable
 from tests import multimodal
 
@@ -32,22 +32,24 @@ def words(row, dimension):
 
 def table() -> str:
     """The table of support, as the README must have it. What all engines have in common stands below it."""
-    common = {key: {words(row, dimension) for row in ROWS} for key, dimension in COMMON.items()}
+    common = {key: {words(row, dimension) for row in SUPPORT_TABLE} for key, dimension in COMMON.items()}
     lines = [f"| {' | '.join(f'`{title}`' for title in COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
-    lines += [f"| {' | '.join(words(row, dimension) for dimension in COLUMNS.values())} |" for row in ROWS]
+    lines += [f"| {' | '.join(words(row, dimension) for dimension in COLUMNS.values())} |" for row in SUPPORT_TABLE]
     return "\n".join([*lines, "", *(f"- `{key}`: {' / '.join(each)}" for key, each in common.items())])
 
 
 def test_the_table_of_support_is_the_table_of_capabilities():
     assert section("supported") == table()
     for dimension in COMMON.values():
-        assert len({row[dimension] for row in ROWS}) == 1
+        assert len({row[dimension] for row in SUPPORT_TABLE}) == 1
 
 
 def combinations() -> str:
     """The table of what goes together, as the README must have it."""
     lines = [f"| {' | '.join(f'`{key}`' for key in KEYS.values())} |", "|---" * len(KEYS) + "|"]
-    return "\n".join([*lines, *(f"| {' | '.join(words(row, dimension) for dimension in KEYS)} |" for row in DRAFTS)])
+    return "\n".join(
+        [*lines, *(f"| {' | '.join(words(row, dimension) for dimension in KEYS)} |" for row in COMBINATIONS)]
+    )
 
 
 def test_the_table_of_combinations_is_the_table_of_drafts():
@@ -58,7 +60,7 @@ def drafters() -> str:
     """The table of families, as the README must have it: what each is, the dialects that are read, and those that
     `train` writes new ones in."""
     lines = ["| `drafter.kind` | what drafts | checkpoints | trainable |", "|---|---|---|---|"]
-    for kind, family in FAMILIES.items():
+    for kind, family in DRAFTING_METHODS.items():
         dialects = list(dict.fromkeys(dialect.name for dialect in family.dialects if not dialect.refused))
         folder = "Hugging Face layout" if family.weights == OWN else ", ".join(dialects) or "-"
         lines.append(f"| `{kind}` | {family.summary} | {folder} | {trained(kind)} |")
@@ -67,14 +69,14 @@ def drafters() -> str:
 
 def trained(kind: str) -> str:
     """What `speccompile train` leaves for a kind, in the README's words; of several models it trains one at a time."""
-    training = FAMILIES["model" if kind == "models" else kind].training
+    training = DRAFTING_METHODS["model" if kind == "models" else kind].training
     if training is None:
         return "-"
     return ", ".join(training.dialects) if training.makes_new else "what there is, trained on"
 
 
 def test_the_column_of_what_is_trained_names_what_train_takes():
-    assert {kind for kind in FAMILIES if trained(kind) != "-"} == set(trainable())
+    assert {kind for kind in DRAFTING_METHODS if trained(kind) != "-"} == set(trainable())
 
 
 def test_the_table_of_drafters_is_the_registry():

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from speccompile.errors import RecipeError
-from speccompile.plan.refusal import one_of, shown
+from speccompile.plan.recipe_source import format_value, one_of
 from speccompile.recipe import load_recipe
 
 COMPLETE = """
@@ -241,7 +241,7 @@ def test_a_wrong_override_is_refused(write, override, message):
 
 
 def test_values_and_choices_are_shown_as_people_write_them():
-    assert [shown(value) for value in (None, True, "a", 1.5, {}, [1], [])] == [
+    assert [format_value(value) for value in (None, True, "a", 1.5, {}, [1], [])] == [
         "null",
         "true",
         "'a'",
@@ -250,7 +250,7 @@ def test_values_and_choices_are_shown_as_people_write_them():
         "a list",
         "[]",
     ]
-    assert shown("x" * 100) == f"'{'x' * 80}...'"
+    assert format_value("x" * 100) == f"'{'x' * 80}...'"
     assert [one_of(words) for words in (["a"], ["a", "b"], ["a", "b", "c"])] == ["a", "a or b", "a, b or c"]
 
 

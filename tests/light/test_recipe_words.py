@@ -2,10 +2,10 @@
 
 import pytest
 
-from speccompile.drafters import FAMILIES, kind_called
+from speccompile.drafters import DRAFTING_METHODS, kind_called
 from speccompile.errors import RecipeError
 from speccompile.recipe import load_recipe, make_plan
-from speccompile.recipe.capabilities import ROWS
+from speccompile.recipe.capabilities import SUPPORT_TABLE
 from speccompile.recipe.schema import PRECISIONS
 
 
@@ -29,13 +29,13 @@ def test_a_kind_has_other_names(called, kind):
 
 
 def test_no_two_kinds_have_one_name():
-    names = [name for kind, family in FAMILIES.items() for name in (kind, *family.aliases)]
+    names = [name for kind, family in DRAFTING_METHODS.items() for name in (kind, *family.aliases)]
     assert len(names) == len(set(names))
     assert all(name == name.lower().replace("-", "_") for name in names)
 
 
 def test_precisions_are_those_of_some_engine():
-    known = {word for row in ROWS for word in row["precision"]}
+    known = {word for row in SUPPORT_TABLE for word in row["precision"]}
     assert set(PRECISIONS.values()) <= known
     assert not PRECISIONS.keys() & known
 

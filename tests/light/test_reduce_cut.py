@@ -5,7 +5,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from speccompile.compiler.diagnose.children import run_python
-from speccompile.compiler.diagnose.cut import cut, part
+from speccompile.compiler.diagnose.reduce_nodes import cut, part
 
 SHAPE = [2, 3]
 

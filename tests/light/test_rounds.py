@@ -6,12 +6,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from speccompile.runtime.rounds.rounds import Forward, Rounds, aligned_parts
+from speccompile.runtime.rounds.bound_graphs import BoundGraphs, VerifyPass, right_aligned_chunks
 from tests.light.fake_bundle import toy_manifest
 
 
 def parts(size: int, overlap: int, *spans: range) -> list[list[tuple[int, int]]]:
-    return [[(part.start, part.stop) for part in row] for row in aligned_parts(spans, size, overlap)]
+    return [[(part.start, part.stop) for part in row] for row in right_aligned_chunks(spans, size, overlap)]
 
 
 def test_a_part_begins_with_the_last_of_the_one_before():
@@ -33,7 +33,7 @@ def test_shorter_texts_begin_later():
 @pytest.mark.parametrize("size", [3, 4, 7])
 @pytest.mark.parametrize("length", range(1, 20))
 def test_every_token_is_given_and_none_but_the_last_few_again(size, overlap, length):
-    own = [row[0] for row in aligned_parts([range(length)], size, overlap)]
+    own = [row[0] for row in right_aligned_chunks([range(length)], size, overlap)]
     assert (own[0].start, own[-1].stop) == (0, length)
     assert all(len(part) <= size for part in own)
     for before, after in pairwise(own):
@@ -45,12 +45,12 @@ def test_every_token_is_given_and_none_but_the_last_few_again(size, overlap, len
 class Bound:
     """An engine that remembers what was bound."""
 
-    has_ranges = True
+    supports_batch_slices = True
 
     def __init__(self) -> None:
         self.bound: list[tuple[str, dict[str, int], range]] = []
 
-    def array(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
+    def host_view(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
         return np.zeros(shape, np.int64)
 
     def bind(self, graph, widths, optional=(), rows=None):
@@ -61,7 +61,7 @@ class Bound:
 @pytest.mark.parametrize(("tokens", "width"), [(1, 1), (2, 2), (3, 4), (4, 4), (5, 8), (9, 16), (16, 16), (20, 16)])
 def test_a_drafter_catches_up_in_few_widths_and_never_more_than_a_chunk(tokens, width):
     engine = Bound()
-    rounds = Rounds(engine, toy_manifest(batch_size=2, prefill_chunk=16))
+    rounds = BoundGraphs(engine, toy_manifest(batch_size=2, prefill_chunk=16))
     reading = rounds.catch_up(tokens, 2, range(1, 2))
     assert reading.path.shape == (2, width + 1)
     assert engine.bound == [("draft", {"window": width, "catch_up": width + 1, "history": 2}, range(1, 2))]
@@ -70,7 +70,7 @@ def test_a_drafter_catches_up_in_few_widths_and_never_more_than_a_chunk(tokens, 
 
 def test_a_drafter_reads_what_a_round_may_accept_and_all_of_a_text():
     engine = Bound()
-    rounds = Rounds(engine, toy_manifest(batch_size=2))
+    rounds = BoundGraphs(engine, toy_manifest(batch_size=2))
     rounds.forward(5, 5, 1, fused=False, logprobs=False)
     rounds.forward(5, 5, 1, fused=False, logprobs=False, fed=True)
     rounds.forward(16, 1, 4, fused=False, logprobs=False, rows=range(1, 2), allowed=7)
@@ -84,7 +84,7 @@ def test_a_drafter_reads_what_a_round_may_accept_and_all_of_a_text():
 def test_logprobs_are_of_the_row_and_its_nodes():
     logits = np.log(np.array([[[0.5, 0.25, 0.25], [0.25, 0.5, 0.25]], [[0.125, 0.125, 0.75], [0.25, 0.25, 0.5]]]))
     forward = SimpleNamespace(logits=logits.astype(np.float32), rows=range(3, 5), _nodes=None)
-    assert np.allclose(np.exp(Forward.logprobs(forward, 3, [0, 1], 0).chosen), [0.5, 0.5])
-    assert np.allclose(np.exp(Forward.logprobs(forward, 4, [2], 0).chosen), [0.75])
+    assert np.allclose(np.exp(VerifyPass.logprobs(forward, 3, [0, 1], 0).chosen), [0.5, 0.5])
+    assert np.allclose(np.exp(VerifyPass.logprobs(forward, 4, [2], 0).chosen), [0.75])
     forward._nodes = np.array([[0, 1]] * 4 + [[1, 0]])
-    assert np.allclose(np.exp(Forward.logprobs(forward, 4, [0, 0], 0).chosen), [0.25, 0.125])
+    assert np.allclose(np.exp(VerifyPass.logprobs(forward, 4, [0, 0], 0).chosen), [0.25, 0.125])

@@ -7,7 +7,15 @@ import onnx
 import onnx.parser
 import pytest
 
-from speccompile.contract import BATCH, NEXT, Graph, Tensor, buffers, has_ranges, with_batch
+from speccompile.contract import (
+    BATCH,
+    OUT_OF_PLACE_PREFIX,
+    Graph,
+    Tensor,
+    buffers,
+    supports_batch_slices,
+    with_fixed_batch,
+)
 from speccompile.errors import EngineError
 from speccompile.runtime.devices.onnxruntime import OnnxRuntimeEngine
 from tests.light.bundle_example import cpu_entry
@@ -51,7 +59,7 @@ def graph() -> Graph:
         tensor("path", "io", BATCH, "window"), tensor("features", "link", BATCH, "window", dtype="float32"),
         tensor("logits", "optional", BATCH, "window", dtype="float32"),
         tensor("cache_out", "state", *cache, dtype="float32"),
-        tensor("state_out", "state", *state, dtype="float32", buffer=f"{NEXT}state"),
+        tensor("state_out", "state", *state, dtype="float32", buffer=f"{OUT_OF_PLACE_PREFIX}state"),
         tensor("table_out", "state", 2, dtype="float32"),
     )  # fmt: skip
     return Graph("verify", read, written)
@@ -70,9 +78,9 @@ def filled(engine: OnnxRuntimeEngine) -> dict[str, np.ndarray]:
     for buffer in buffers([graph()]):
         if buffer.role in ("io", "state") and buffer.name != "length":
             tensor = Tensor(buffer.name, buffer.dtype, buffer.shape, buffer.name, buffer.role)
-            array = engine.array(buffer.name, tensor.concrete_shape(widths))
+            array = engine.host_view(buffer.name, tensor.concrete_shape(widths))
             array[:] = random.integers(5, 99, array.shape)
-    engine.array("length", (ROWS,))[:] = [1, 3, 0]
+    engine.host_view("length", (ROWS,))[:] = [1, 3, 0]
     return {name: array.copy() for (name, _), array in engine._arrays.items()}
 
 
@@ -86,10 +94,10 @@ def test_a_run_reads_and_writes_the_lines_of_its_rows_alone(engine, rows):
     for row in own:
         expected["cache"][row, :, before["length"][row]] = before["state"][row, :, 0]
     expected["state"][own] += 1
-    expected[f"{NEXT}state"][own] = expected["state"][own]
+    expected[f"{OUT_OF_PLACE_PREFIX}state"][own] = expected["state"][own]
     expected["table"] += 1
     for name, array in expected.items():
-        np.testing.assert_array_equal(engine.array(name, array.shape), array, err_msg=name)
+        np.testing.assert_array_equal(engine.host_view(name, array.shape), array, err_msg=name)
 
 
 def test_scratch_has_as_many_lines_as_the_run_has_rows(engine):
@@ -97,20 +105,20 @@ def test_scratch_has_as_many_lines_as_the_run_has_rows(engine):
     for rows in (range(1, 3), range(2)):
         engine.bind("verify", {"window": 2}, ("logits",), rows=rows)()
         path = 2 * before["window"][rows.start : rows.stop] + np.array(rows)[:, None]
-        np.testing.assert_array_equal(engine.array("features", (2, 2)), path)
-        np.testing.assert_array_equal(engine.array("logits", (2, 2)), -path)
+        np.testing.assert_array_equal(engine.host_view("features", (2, 2)), path)
+        np.testing.assert_array_equal(engine.host_view("logits", (2, 2)), -path)
 
 
 def test_scratch_of_many_widths_takes_no_more_memory_than_a_few(engine):
     """A prompt's last part may be of any width: memory for each would be 200 times that of the widest here."""
     widths = range(1, 401)
     for width in widths:
-        engine.array("length", (ROWS,))[:], engine.array("window", (ROWS, width))[:] = 0, width
+        engine.host_view("length", (ROWS,))[:], engine.host_view("window", (ROWS, width))[:] = 0, width
         engine.bind("verify", {"window": width}, ("logits",))()
         expected = np.broadcast_to(2 * width + np.arange(ROWS)[:, None], (ROWS, width))
-        np.testing.assert_array_equal(engine.array("features", (ROWS, width)), expected)
-        np.testing.assert_array_equal(engine.array("logits", (ROWS, width)), -expected)
-    places = {engine.array("features", (ROWS, width)).ctypes.data for width in widths}
+        np.testing.assert_array_equal(engine.host_view("features", (ROWS, width)), expected)
+        np.testing.assert_array_equal(engine.host_view("logits", (ROWS, width)), -expected)
+    places = {engine.host_view("features", (ROWS, width)).ctypes.data for width in widths}
     assert len(places) <= np.ceil(np.log2(ROWS * 400 * 4)) + 1
 
 
@@ -118,11 +126,13 @@ def test_runs_over_other_rows_are_bound_to_the_same_memory(engine):
     filled(engine)
     runs = [engine.bind("verify", {"window": 2}, rows=range(row, row + 1)) for row in range(ROWS)]
     whole = engine.bind("verify", {"window": 2})
-    before = engine.array("state", (ROWS, 1, 1, 2)).copy()
+    before = engine.host_view("state", (ROWS, 1, 1, 2)).copy()
     for run in (*runs, whole, runs[1]):
         run()
-    np.testing.assert_array_equal(engine.array("state", (ROWS, 1, 1, 2))[:, 0, 0, 0] - before[:, 0, 0, 0], [2, 3, 2])
-    assert engine.address("cache") == engine.array("cache", (ROWS, 1, SIZE, 2)).ctypes.data
+    np.testing.assert_array_equal(
+        engine.host_view("state", (ROWS, 1, 1, 2))[:, 0, 0, 0] - before[:, 0, 0, 0], [2, 3, 2]
+    )
+    assert engine.address("cache") == engine.host_view("cache", (ROWS, 1, SIZE, 2)).ctypes.data
 
 
 @pytest.mark.parametrize("rows", [range(0), range(2, 1), range(2, 4), range(-1, 1), range(0, 3, 2)], ids=str)
@@ -133,18 +143,18 @@ def test_rows_that_are_none_of_the_batch_are_refused(engine, rows):
 
 
 def test_a_graph_with_the_number_has_no_ranges(tmp_path):
-    fixed = with_batch(graph(), ROWS)
-    assert has_ranges([graph()])
-    assert not has_ranges([fixed])
-    assert with_batch(fixed, 5) == fixed
+    fixed = with_fixed_batch(graph(), ROWS)
+    assert supports_batch_slices([graph()])
+    assert not supports_batch_slices([fixed])
+    assert with_fixed_batch(fixed, 5) == fixed
     assert {tensor.shape[0] for tensor in (*fixed.inputs, *fixed.outputs)} == {ROWS, 2}
-    assert with_batch(replace(graph(), outputs=()), ROWS).inputs[0].shape == (ROWS, "window")
+    assert with_fixed_batch(replace(graph(), outputs=()), ROWS).inputs[0].shape == (ROWS, "window")
 
 
 def test_an_engine_without_ranges_says_so(tmp_path):
     state = Tensor("length", "int64", (ROWS,), "length", "state")
     device = Adding(FakeCuda(), Graph("draft", (state,), (replace(state, name="length.out"),)))
-    assert not device.has_ranges
+    assert not device.supports_batch_slices
     device.bind("draft", {}, rows=range(ROWS))
     with pytest.raises(EngineError, match="this engine runs all 3 rows of the batch at once"):
         device.bind("draft", {}, rows=range(1))
@@ -161,5 +171,5 @@ def test_on_a_device_too_scratch_of_many_widths_takes_no_more_memory_than_a_few(
     for width in range(1, 401):
         engine.bind("verify", {"window": width}, ("logits",))
     assert sum(memory.nbytes for memory in cuda.device.values()) < 4 * (400 * 9 * 4)
-    assert engine.array("features", (7, 9)).shape == (7, 9)
-    assert engine.array("logits", (1,)).shape == (1,)
+    assert engine.host_view("features", (7, 9)).shape == (7, 9)
+    assert engine.host_view("logits", (1,)).shape == (1,)

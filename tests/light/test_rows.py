@@ -8,8 +8,8 @@ from random import Random
 import pytest
 
 from speccompile.runtime import Bundle
-from speccompile.runtime.generation import Row
-from speccompile.runtime.options import GREEDY, Sampling
+from speccompile.runtime.generation import SequenceState
+from speccompile.runtime.options import GREEDY, SamplingParams
 from tests.light.fake_bundle import toy_bundle
 from tests.light.forced_pace import ForcedPace, forced_pace
 
@@ -43,15 +43,15 @@ class Request:
 
     prompt: list[int]
     room: int
-    sampling: Sampling
+    sampling: SamplingParams
     logprobs: bool
     speculative: bool
     adaptive: bool
-    row: Row = field(init=False)
+    row: SequenceState = field(init=False)
     cancelled: bool = False
 
-    def begin(self) -> Row:
-        self.row = Row(self.prompt, self.room, CAPACITY, (), None, self.sampling, self.logprobs)
+    def begin(self) -> SequenceState:
+        self.row = SequenceState(self.prompt, self.room, CAPACITY, (), None, self.sampling, self.logprobs)
         return self.row
 
 
@@ -60,7 +60,7 @@ def requests(dice: Random, count: int, kind: dict[str, object]) -> Iterator[Requ
         prompt = [dice.randrange(LETTERS) for _ in range(dice.randrange(1, 24))]
         sampling = GREEDY
         if "sampling" in kind and dice.random() < 0.8:
-            sampling = Sampling(dice.choice([0.0, 1.0]), repetition_penalty=dice.choice([1, 1.3]), seed=number)
+            sampling = SamplingParams(dice.choice([0.0, 1.0]), repetition_penalty=dice.choice([1, 1.3]), seed=number)
         yield Request(prompt, dice.randrange(1, 20), sampling, *(dice.random() < share for share in (0.4, 0.8, 0.7)))
 
 
@@ -77,20 +77,20 @@ class Server:
     def run(self) -> None:
         while self.waiting or self.running:
             self.dice.choice([self.admit, self.admit, self.read, self.read, self.decode, self.decode, self.leave])()
-            for slot in [slot for slot, request in self.running.items() if not request.row.active]:
+            for slot in [slot for slot, request in self.running.items() if not request.row.is_active]:
                 self.release(slot)
 
     def admit(self) -> None:
         if not self.waiting or not self.held:
             return
         slot, request = self.dice.choice(list(self.held)), self.waiting.pop()
-        if self.running and self.loop.can_reuse and self.dice.random() < 0.3:
+        if self.running and self.loop.supports_prefix_reuse and self.dice.random() < 0.3:
             source = self.dice.choice(list(self.running))
             self.loop.copy(source, slot)
-            self.held[slot] = self.running[source].row.text[: self.loop._slots[source].length]
+            self.held[slot] = self.running[source].row.all_token_ids[: self.loop._slots[source].committed_length]
             self.copied += 1
         held, reuse = self.held.pop(slot), 0
-        if self.loop.can_reuse and self.dice.random() < 0.8:
+        if self.loop.supports_prefix_reuse and self.dice.random() < 0.8:
             if self.dice.random() < 0.5:
                 request.prompt[: len(held)] = held[: len(request.prompt)]
             while reuse < min(len(held), len(request.prompt) - 1) and held[reuse] == request.prompt[reuse]:
@@ -101,13 +101,15 @@ class Server:
         assert self.loop.admit(slot, request.begin(), **options) <= reuse
 
     def read(self) -> None:
-        unread = [slot for slot in self.running if not self.loop.is_read(slot)]
+        unread = [slot for slot in self.running if not self.loop.is_prefilled(slot)]
         if unread:
             slot, most = self.dice.choice(unread), self.dice.choice([None, 1, 3, 50])
             assert self.loop.prefill(slot, most) > 0
 
     def decode(self) -> None:
-        decoding = {slot: len(each.row.token_ids) for slot, each in self.running.items() if self.loop.is_read(slot)}
+        decoding = {
+            slot: len(each.row.token_ids) for slot, each in self.running.items() if self.loop.is_prefilled(slot)
+        }
         self.loop.decode()
         assert all(len(self.running[slot].row.token_ids) > before for slot, before in decoding.items())
 
@@ -119,12 +121,12 @@ class Server:
 
     def release(self, slot: int) -> None:
         request, (tokens, read) = self.running.pop(slot), self.loop.release(slot)
-        assert tokens == request.row.text[: len(tokens)]
+        assert tokens == request.row.all_token_ids[: len(tokens)]
         assert read <= len(tokens)
         self.held[slot] = tokens
 
 
-def alone(request: Request, **kind: object) -> Row:
+def alone(request: Request, **kind: object) -> SequenceState:
     """The same of a bundle that does nothing else."""
     bundle, row = toy_bundle(max_length=CAPACITY, **kind), request.begin()
     for _ in bundle._loop.generate([row], request.speculative):
@@ -145,7 +147,7 @@ def test_a_row_gets_what_it_gets_alone(kind, ranges):
         if seed % 3:
             pace = forced_pace(bundle, [dice.randrange(1, 6) for _ in range(7)])
             assert isinstance(pace, ForcedPace)
-            bundle._loop.drafting.pace = pace
+            bundle._loop.drafting.policy = pace
         asked = list(requests(dice, 12, kind))
         server = Server(bundle, dice, list(asked))
         server.run()

@@ -3,17 +3,19 @@
 import numpy as np
 import pytest
 
-from speccompile.runtime.generation import Row, Spent, first_difference
+from speccompile.runtime.generation import GenerationTimes, SequenceState, first_difference
 from speccompile.runtime.logprobs import Logprobs
-from speccompile.runtime.rounds.slots import Slot, alike, lines_of
-from speccompile.runtime.text.text import Stream, Text
+from speccompile.runtime.rounds.slots import Slot, group_by_length, slot_range
+from speccompile.runtime.text.tokenizer import IncrementalDetokenizer, Tokenizer
 from tests.light.fake_bundle import toy_tokenizer
 
 PROMPT = [7, 8, 9]
 
 
-def row(most: int = 10, capacity: int = 100, ends: tuple[int, ...] = (), prompt: list[int] = PROMPT, **more) -> Row:
-    return Row(prompt, most, capacity, ends, None, **more)
+def row(
+    most: int = 10, capacity: int = 100, ends: tuple[int, ...] = (), prompt: list[int] = PROMPT, **more
+) -> SequenceState:
+    return SequenceState(prompt, most, capacity, ends, None, **more)
 
 
 @pytest.mark.parametrize(
@@ -22,19 +24,19 @@ def row(most: int = 10, capacity: int = 100, ends: tuple[int, ...] = (), prompt:
 )
 def test_a_row_ends_where_it_is_full(most, capacity, room, reason):
     made = row(most, capacity)
-    assert (made.active, made.room) == (True, room)
+    assert (made.is_active, made.max_new_tokens) == (True, room)
     for token in range(room - 1):
-        made.take([token], 0)
-        assert made.active
-    made.take([50, 51], 1)
+        made.append_tokens([token], 0)
+        assert made.is_active
+    made.append_tokens([50, 51], 1)
     assert (made.token_ids, made.finish_reason) == ([*range(room - 1), 50], reason)
-    assert made.text == [*PROMPT, *made.token_ids]
+    assert made.all_token_ids == [*PROMPT, *made.token_ids]
     assert len(made) == 3 + room
 
 
 def test_a_prompt_that_fills_the_caches_leaves_no_room():
     made = row(5, 3)
-    assert (made.active, made.finish_reason) == (False, "capacity")
+    assert (made.is_active, made.finish_reason) == (False, "capacity")
 
 
 @pytest.mark.parametrize("place", range(4))
@@ -42,18 +44,18 @@ def test_the_first_token_that_ends_is_the_last(place):
     tokens = [1, 1, 1, 1]
     tokens[place] = 2
     made = row(ends=(2, 3))
-    made.take([*tokens, 3, 2], 5)
+    made.append_tokens([*tokens, 3, 2], 5)
     assert (made.token_ids, made.finish_reason) == (tokens[: place + 1], "stop")
     assert (made.path_lengths, made.draft_lengths) == ([6], [5])
 
 
 def test_what_becomes_of_it_is_told():
     made = row(4, logprobs=False)
-    made.take([1], 0)
-    made.take([2, 3], 3)
-    made.take([4, 5], 2)
+    made.append_tokens([1], 0)
+    made.append_tokens([2, 3], 3)
+    made.append_tokens([4, 5], 2)
     told = made.generation(
-        Spent(2.0, 0.5, [0.5, 0.25, 9.0], cached_tokens=1), mode="m", engine="e", exact=True, kernels=None
+        GenerationTimes(2.0, 0.5, [0.5, 0.25, 9.0], cached_tokens=1), mode="m", engine="e", exact=True, kernels=None
     )
     assert (told.token_ids, told.prompt_tokens, told.rounds) == ([1, 2, 3, 4], 3, 2)
     assert (told.mean_accepted, told.tokens_per_second) == (1.5, 2.0)
@@ -63,17 +65,17 @@ def test_what_becomes_of_it_is_told():
 
 def test_what_ends_behind_the_room_ends_nothing():
     made = row(2, ends=(5,))
-    made.take([1, 2, 5], 2)
+    made.append_tokens([1, 2, 5], 2)
     assert (made.token_ids, made.finish_reason) == ([1, 2], "length")
     made = row(2, ends=(5,))
-    made.take([1, 5, 4], 2)
+    made.append_tokens([1, 5, 4], 2)
     assert (made.token_ids, made.finish_reason) == ([1, 5], "stop")
 
 
 def test_logprobs_are_of_the_tokens_that_are_kept():
     made = row(3, ends=(5,), logprobs=True, top_logprobs=1)
-    made.take([1], 0, Logprobs([-0.5], [[(1, -0.5)]]))
-    made.take([5, 2, 3], 2, Logprobs([-1.0, -2.0, -3.0], [[(5, -1.0)], [(2, -2.0)], [(3, -3.0)]]))
+    made.append_tokens([1], 0, Logprobs([-0.5], [[(1, -0.5)]]))
+    made.append_tokens([5, 2, 3], 2, Logprobs([-1.0, -2.0, -3.0], [[(5, -1.0)], [(2, -2.0)], [(3, -3.0)]]))
     assert (made.token_ids, made.logprobs) == ([1, 5], [-0.5, -1.0])
     assert made.top_logprobs == [[(1, -0.5)], [(5, -1.0)]]
 
@@ -83,12 +85,12 @@ def test_logprobs_are_of_the_tokens_that_are_kept():
 )
 def test_a_text_ends_before_what_stops_it(tmp_path, stop, text, kept):
     toy_tokenizer().save(str(tmp_path / "tokenizer.json"))
-    tokenizer = Text(tmp_path / "tokenizer.json")
+    tokenizer = Tokenizer(tmp_path / "tokenizer.json")
     ids = tokenizer.encode("abcdef", special_tokens=False)
-    made = Row(PROMPT, 6, 100, (), Stream(tokenizer, PROMPT, stop))
-    made.take(ids[:1], 0)
-    if made.active:
-        made.take(ids[1:], 4)
+    made = SequenceState(PROMPT, 6, 100, (), IncrementalDetokenizer(tokenizer, PROMPT, stop))
+    made.append_tokens(ids[:1], 0)
+    if made.is_active:
+        made.append_tokens(ids[1:], 4)
     assert ("".join(made.pieces), made.token_ids) == (text, ids[:kept])
     assert made.finish_reason == ("length" if stop == "x" else "stop")
 
@@ -97,7 +99,7 @@ def test_a_row_keeps_what_was_asked_for_alone():
     assert row().logprobs is row().top_logprobs is row().matcher is row().error is None
     assert (row(logprobs=True).logprobs, row(logprobs=True).top_logprobs) == ([], None)
     assert (row(top_logprobs=2).logprobs, row(top_logprobs=2).top_logprobs) == ([], [])
-    assert not row().watched
+    assert not row().decodes_every_round
 
 
 def test_where_two_lists_part():
@@ -115,35 +117,35 @@ def taken(index: int, length: int = 3) -> Slot:
 
 def test_a_slot_keeps_what_is_committed_of_the_text():
     slot = taken(0)
-    slot.is_read, slot.length, slot.read = True, 3, 3
-    slot.row.take([5, 6], 1)
+    slot.is_prefilled, slot.committed_length, slot.drafter_length = True, 3, 3
+    slot.sequence.append_tokens([5, 6], 1)
     assert slot.decodes
-    assert slot.has_jumped  # one token more than the pending one
-    slot.length = 4
-    assert not slot.has_jumped
-    slot.length = slot.read = 9  # of a round whose last tokens the row did not keep
+    assert slot.has_forced_tokens  # one token more than the pending one
+    slot.committed_length = 4
+    assert not slot.has_forced_tokens
+    slot.committed_length = slot.drafter_length = 9  # of a round whose last tokens the row did not keep
     held = slot.release()
-    assert (held.tokens, held.read) == ([0, 1, 2, 5, 6], 5)
-    assert (slot.length, slot.read, slot.decodes) == (5, 5, False)
+    assert (held.tokens, held.drafter_length) == ([0, 1, 2, 5, 6], 5)
+    assert (slot.committed_length, slot.drafter_length, slot.decodes) == (5, 5, False)
     slot = taken(1)
-    slot.length, slot.read = 2, 1
+    slot.committed_length, slot.drafter_length = 2, 1
     assert slot.release() == ([0, 1], 1)
 
 
 def test_a_slot_that_is_admitted_again_begins_behind_what_it_holds():
     slot = taken(0)
-    slot.is_read = slot.has_drafts = slot.skipped = slot.paced = True
+    slot.is_prefilled = slot.has_drafts = slot.lags_by_host_rounds = slot.is_tracked = True
     slot.release()
     slot.admit(row(), 2, 1, speculative=False, fixed=True)
-    assert (slot.length, slot.given, slot.read) == (2, 2, 1)
-    assert (slot.speculative, slot.fixed) == (False, True)
-    assert not any((slot.is_read, slot.has_drafts, slot.skipped, slot.paced, slot.decodes))
+    assert (slot.committed_length, slot.prefill_position, slot.drafter_length) == (2, 2, 1)
+    assert (slot.speculative, slot.fixed_draft_length) == (False, True)
+    assert not any((slot.is_prefilled, slot.has_drafts, slot.lags_by_host_rounds, slot.is_tracked, slot.decodes))
 
 
 def test_neighbours_of_one_length_read_together():
     slots = [taken(0, 4), taken(1, 4), taken(2, 5), taken(4, 5), taken(5, 5)]
-    assert [[slot.index for slot in group] for group in alike(slots)] == [[0, 1], [2], [4, 5]]
-    assert alike([]) == []
-    assert lines_of(slots[1:4]) == range(1, 5)
-    assert lines_of(slots[2:3]) == range(2, 3)
-    assert np.array_equal(lines_of([slots[4], slots[0]]), range(6))
+    assert [[slot.index for slot in group] for group in group_by_length(slots)] == [[0, 1], [2], [4, 5]]
+    assert group_by_length([]) == []
+    assert slot_range(slots[1:4]) == range(1, 5)
+    assert slot_range(slots[2:3]) == range(2, 3)
+    assert np.array_equal(slot_range([slots[4], slots[0]]), range(6))

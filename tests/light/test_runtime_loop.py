@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from speccompile.errors import EngineError, PromptError, UsageError
 from speccompile.runtime import Bundle
-from speccompile.runtime.text.text import Stream, Text
+from speccompile.runtime.text.tokenizer import IncrementalDetokenizer, Tokenizer
 from tests.light.fake_bundle import JSON_KEYS, TEMPLATE, toy_bundle, toy_manifest, toy_tokenizer, write_toy_bundle
 from tests.light.toy_engine import ToyEngine
 from tests.light.toy_models import VOCABULARY, autoregressive, path_lengths
@@ -21,10 +21,10 @@ sizes = st.integers(1, 9)
 
 
 @pytest.fixture(scope="module")
-def text(tmp_path_factory) -> Text:
+def text(tmp_path_factory) -> Tokenizer:
     file = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
     toy_tokenizer().save(str(file))
-    return Text(file)
+    return Tokenizer(file)
 
 
 @given(st.lists(prompts, min_size=1, max_size=4), sizes, sizes, st.integers(1, 30), st.integers(0, 2), st.booleans())
@@ -106,7 +106,7 @@ def test_idle_rows_are_given_nothing_and_hold_no_length():
 def test_no_more_runs_stay_bound_than_few():
     """Every width of a prompt's last part is a run of its own; what was not used for longest is bound again."""
     bundle = toy_bundle(tokens=3, prefill_chunk=16)
-    with patch("speccompile.runtime.rounds.rounds.MOST_BOUND", 4):
+    with patch("speccompile.runtime.rounds.bound_graphs.MAX_BINDINGS", 4):
         for length in (*range(1, 17), 3, 1):
             prompt = [*PROMPT, *PROMPT, *PROMPT, 9][:length]
             assert bundle.generate(prompt, max_new_tokens=9).token_ids == autoregressive(prompt, 9)
@@ -145,7 +145,7 @@ def test_pieces_are_the_text_however_many_tokens_a_round_brings(text, prompt, to
     stream = bundle.stream(prompt, max_new_tokens=count)
     assert stream.generation is None
     pieces = list(stream)
-    once = Stream(text, prompt)
+    once = IncrementalDetokenizer(text, prompt)
     whole = once.push(autoregressive(prompt, count)) + once.finish()
     assert "".join(pieces) == whole == stream.generation.text
     assert "" not in pieces

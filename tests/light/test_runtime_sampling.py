@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speccompile.runtime.options import GREEDY, Sampling
-from speccompile.runtime.text.text import Text
+from speccompile.runtime.options import GREEDY, SamplingParams
+from speccompile.runtime.text.tokenizer import Tokenizer
 from tests.light.fake_bundle import toy_bundle, toy_tokenizer
 from tests.light.toy_models import VOCABULARY, autoregressive
 
@@ -18,7 +18,7 @@ WARM = {"temperature": 1.2, "seed": 7}
 
 prompts = st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=12)
 samplings = st.builds(
-    Sampling,
+    SamplingParams,
     temperature=st.sampled_from([0.0, 0.5, 1.0, 3.0]),
     top_k=st.sampled_from([0, 1, 3]),
     top_p=st.sampled_from([1.0, 0.9, 0.5]),
@@ -120,7 +120,7 @@ def test_sequences_of_a_prompt_are_numbered_and_come_prompt_by_prompt():
     bundle = toy_bundle(sampling=True, batch_size=7)
     generations = bundle.generate_batch([PROMPT, [9]], num_return_sequences=3, max_new_tokens=12, **WARM)
     expected = [
-        autoregressive(prompt, 12, Sampling(temperature=1.2, seed=7, sequence=number))
+        autoregressive(prompt, 12, SamplingParams(temperature=1.2, seed=7, sequence=number))
         for prompt in (PROMPT, [9])
         for number in range(3)
     ]
@@ -140,10 +140,10 @@ def test_a_greedy_generation_after_a_sampled_one_is_greedy():
 def test_a_stream_samples(tmp_path):
     file = tmp_path / "tokenizer.json"
     toy_tokenizer().save(str(file))
-    bundle = toy_bundle(Text(file), sampling=True)
+    bundle = toy_bundle(Tokenizer(file), sampling=True)
     stream = bundle.stream(PROMPT, max_new_tokens=20, **WARM)
     text = "".join(stream)
-    assert stream.generation.token_ids == autoregressive(PROMPT, 20, Sampling(temperature=1.2, seed=7))
+    assert stream.generation.token_ids == autoregressive(PROMPT, 20, SamplingParams(temperature=1.2, seed=7))
     assert (stream.generation.text, stream.generation.seed) == (text, 7)
 
 
@@ -163,7 +163,7 @@ def test_the_history_grows_in_powers_of_two_up_to_the_capacity():
     generations = bundle.generate_batch(
         given, temperature=3, seed=5, repetition_penalty=[1.4, 1], max_new_tokens=85, autoregressive=True
     )
-    assert generations[0].token_ids == autoregressive(PROMPT, 85, Sampling(3.0, repetition_penalty=1.4, seed=5))
+    assert generations[0].token_ids == autoregressive(PROMPT, 85, SamplingParams(3.0, repetition_penalty=1.4, seed=5))
     text, lines = PROMPT + generations[0].token_ids, [rows[0] for rows in bundle.engine.histories]
     prefills = 25
     assert {tuple(line) for line in lines[:prefills]} == {(3, 1, 4, 5)}  # the whole prompt from the first chunk on
@@ -182,7 +182,7 @@ def test_a_penalized_row_that_has_ended_is_left_alone():
     bundle = toy_bundle(sampling=True, batch_size=2, max_length=60)
     first, second = bundle.generate_batch([[1, 2, 3], [7] * 55], repetition_penalty=[1, 1.3], temperature=0)
     assert first.token_ids == autoregressive([1, 2, 3], 57)
-    assert second.token_ids == autoregressive([7] * 55, 5, Sampling(repetition_penalty=1.3))
+    assert second.token_ids == autoregressive([7] * 55, 5, SamplingParams(repetition_penalty=1.3))
     assert widths(bundle)[-1] <= 8
 
 

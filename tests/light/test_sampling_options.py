@@ -8,11 +8,11 @@ import pytest
 
 from speccompile.errors import PromptError, UsageError
 from speccompile.runtime.options import (
-    Sampling,
-    check_ends,
+    SamplingParams,
     check_new_tokens,
     check_sequences,
     check_top_logprobs,
+    resolve_stop_token_ids,
     row_samplings,
 )
 from tests.light.fake_bundle import toy_bundle, toy_manifest
@@ -118,7 +118,7 @@ def test_numbers_of_any_kind_are_taken():
         "repetition_penalty": 2, "seed": (np.uint64(5), 2**64 - 1),
     }  # fmt: skip
     assert row_samplings(toy_manifest(sampling=True, batch_size=4), 2, 2, asked) == [
-        Sampling(0.5, top_k, 0.5, 0.0, 2.0, seed, sequence)
+        SamplingParams(0.5, top_k, 0.5, 0.0, 2.0, seed, sequence)
         for top_k, seed in ((VOCABULARY, 5), (0, 2**64 - 1))
         for sequence in (0, 1)
     ]
@@ -150,15 +150,15 @@ def test_counts_that_are_taken():
 def test_an_end_is_a_token(wrong):
     told = toy_manifest(eos_token_ids=(4,))
     with pytest.raises(UsageError, match="expected token ids from 0 to 257"):
-        check_ends([3, wrong], False, told)
+        resolve_stop_token_ids([3, wrong], False, told)
 
 
 def test_ends_are_those_asked_for_and_the_target_s():
     told = toy_manifest(eos_token_ids=(4, 5))
-    assert check_ends([0, 257], False, told) == {0, 257, 4, 5}
-    assert check_ends([0], True, told) == {0}
-    assert check_ends((), False, told) == {4, 5}
-    assert check_ends(3, True, told) == {3}
+    assert resolve_stop_token_ids([0, 257], False, told) == {0, 257, 4, 5}
+    assert resolve_stop_token_ids([0], True, told) == {0}
+    assert resolve_stop_token_ids((), False, told) == {4, 5}
+    assert resolve_stop_token_ids(3, True, told) == {3}
 
 
 @pytest.mark.parametrize(
@@ -203,9 +203,9 @@ def test_sequences_of_prompts_are_numbered():
 
 def test_a_row_that_is_asked_nothing_is_greedy():
     neutral = {"temperature": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0}
-    assert vars(Sampling()) == neutral | {"seed": 0, "sequence": 0}
-    assert Sampling().shown_seed is None
-    assert Sampling(temperature=0.5, seed=3).shown_seed == 3
+    assert vars(SamplingParams()) == neutral | {"seed": 0, "sequence": 0}
+    assert SamplingParams().shown_seed is None
+    assert SamplingParams(temperature=0.5, seed=3).shown_seed == 3
     with pytest.raises(PromptError, match=r"^5 prompts at once: expected 1 to 4$"):
         check_sequences(1, 5, toy_manifest(batch_size=4))
     with pytest.raises(PromptError, match=r"^3 prompts with 2 sequences each at once: expected 1 to 4$"):

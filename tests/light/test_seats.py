@@ -2,27 +2,27 @@
 
 import pytest
 
-from speccompile.runtime.generation import Row
-from speccompile.serving.scheduler.costs import ROUNDS, SMALLEST, Costs
+from speccompile.runtime.generation import SequenceState
+from speccompile.serving.scheduler.latency import ROUNDS, SMALLEST, LatencyEstimates
 from speccompile.serving.scheduler.limits import Limits
 from speccompile.serving.scheduler.request import Request
-from speccompile.serving.scheduler.seats import Place, Seats, common
-from speccompile.serving.scheduler.served import Served
-from speccompile.serving.scheduler.waiting import Waiting
+from speccompile.serving.scheduler.scheduled import ScheduledSequence
+from speccompile.serving.scheduler.slot_allocator import SlotAllocator, SlotAssignment, common_prefix_length
+from speccompile.serving.scheduler.waiting_queue import WaitingQueue
 
 
 def sequence(
     *prompt: int, request: Request | None = None, index: int = 0, salt: str = "", reuse: bool = True
-) -> Served:
-    row = Row(prompt, 50, 100, (), None)
-    return Served(request or Request(1), index, row, True, True, "", salt, reuse, 0.0)
+) -> ScheduledSequence:
+    row = SequenceState(prompt, 50, 100, (), None)
+    return ScheduledSequence(request or Request(1), index, row, True, True, "", salt, reuse, 0.0)
 
 
-def ended(seats: Seats, slot: int, *text: int, **more: object) -> None:
+def ended(seats: SlotAllocator, slot: int, *text: int, **more: object) -> None:
     """A row that somebody has had, and what it holds."""
     served = sequence(1, **more)  # type: ignore[arg-type]
-    seats.take(slot, served)
-    seats.free(served, text)
+    seats.assign(slot, served)
+    seats.release(served, text)
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def ended(seats: Seats, slot: int, *text: int, **more: object) -> None:
     ],
 )
 def test_how_much_two_texts_have_in_common(one, other, expected):
-    assert common(one, other) == common(other, one) == expected
+    assert common_prefix_length(one, other) == common_prefix_length(other, one) == expected
 
 
 @pytest.mark.parametrize(
@@ -53,9 +53,9 @@ def test_how_much_two_texts_have_in_common(one, other, expected):
     ],
 )
 def test_what_a_free_row_holds_is_found_but_the_last_token(prompt, expected):
-    seats = Seats(1)
+    seats = SlotAllocator(1)
     ended(seats, 0, 5, 6, 7, 8)
-    assert seats.place(sequence(*prompt)) == Place(0, expected)
+    assert seats.choose(sequence(*prompt)) == SlotAssignment(0, expected)
 
 
 @pytest.mark.parametrize("salt", ["", "a"])
@@ -65,82 +65,82 @@ def test_what_a_free_row_holds_is_found_but_the_last_token(prompt, expected):
 @pytest.mark.parametrize("runs", [False, True])
 def test_who_shares_with_whom(salt, other, shares, wants, runs):
     """Texts of one salt, of those who share: of a row that is free, and of one that runs."""
-    seats = Seats(2)
+    seats = SlotAllocator(2)
     first = sequence(5, 6, 7, 8, salt=salt, reuse=shares)
-    seats.take(0, first)
+    seats.assign(0, first)
     if not runs:
-        seats.free(first, [5, 6, 7])
-    held = seats.holds(0, sequence(5, 6, 7, 8, 9, salt=other, reuse=wants))
+        seats.release(first, [5, 6, 7])
+    held = seats.cached_prefix_length(0, sequence(5, 6, 7, 8, 9, salt=other, reuse=wants))
     assert held == (3 if salt == other and shares and wants else 0)
 
 
 def test_the_sequences_of_one_request_share_whatever_they_want_of_others():
-    seats, request = Seats(2), Request(2)
-    seats.take(0, sequence(5, 6, 7, request=request, salt="a", reuse=False))
-    assert seats.holds(0, sequence(5, 6, 7, request=request, index=1, salt="a", reuse=False)) == 2
-    assert seats.holds(0, sequence(5, 6, 7, salt="a", reuse=False)) == 0
+    seats, request = SlotAllocator(2), Request(2)
+    seats.assign(0, sequence(5, 6, 7, request=request, salt="a", reuse=False))
+    assert seats.cached_prefix_length(0, sequence(5, 6, 7, request=request, index=1, salt="a", reuse=False)) == 2
+    assert seats.cached_prefix_length(0, sequence(5, 6, 7, salt="a", reuse=False)) == 0
 
 
 def test_a_running_text_s_last_token_is_in_no_cache():
-    seats = Seats(2)
+    seats = SlotAllocator(2)
     first = sequence(5, 6)
-    seats.take(0, first)
-    first.row.take([7, 8], 1)
-    assert seats.holds(0, sequence(5, 6, 7, 8, 9)) == 3
+    seats.assign(0, first)
+    first.row.append_tokens([7, 8], 1)
+    assert seats.cached_prefix_length(0, sequence(5, 6, 7, 8, 9)) == 3
 
 
 def test_what_carries_states_holds_nothing_for_others():
-    seats = Seats(1, can_reuse=False)
+    seats = SlotAllocator(1, can_reuse=False)
     ended(seats, 0, 5, 6, 7)
-    assert seats.place(sequence(5, 6, 7, 8)) == Place(0, 0)
+    assert seats.choose(sequence(5, 6, 7, 8)) == SlotAssignment(0, 0)
 
 
 def test_the_row_that_was_not_used_for_longest_makes_room():
-    seats = Seats(3)
+    seats = SlotAllocator(3)
     for slot in (1, 0, 2):
         ended(seats, slot, 10 + slot)
-    assert seats.place(sequence(50, 51)).slot == 1
+    assert seats.choose(sequence(50, 51)).slot == 1
     ended(seats, 1, 60)
-    assert seats.place(sequence(50, 51)).slot == 0
+    assert seats.choose(sequence(50, 51)).slot == 0
 
 
 def test_the_row_that_holds_most_is_taken_before_the_one_that_waits_longest():
-    seats = Seats(3)
+    seats = SlotAllocator(3)
     ended(seats, 0, 9)
     ended(seats, 1, 5, 6)
     ended(seats, 2, 5, 6, 7)
-    assert seats.place(sequence(5, 6, 7, 8)) == Place(2, 3)
+    assert seats.choose(sequence(5, 6, 7, 8)) == SlotAssignment(2, 3)
     prompt = (5, *range(100, 119))
-    assert seats.place(sequence(*prompt)).slot == 0  # one token of twenty is not worth another's row
+    assert seats.choose(sequence(*prompt)).slot == 0  # one token of twenty is not worth another's row
 
 
 def test_a_prompt_that_a_running_row_holds_is_copied():
-    seats = Seats(2)
-    seats.take(0, sequence(5, 6, 7, 8))
+    seats = SlotAllocator(2)
+    seats.assign(0, sequence(5, 6, 7, 8))
     ended(seats, 1, 5)
-    assert seats.place(sequence(5, 6, 7, 9)) == Place(1, 3, 0)
+    assert seats.choose(sequence(5, 6, 7, 9)) == SlotAssignment(1, 3, 0)
 
 
 def test_rows_that_run_lie_together():
-    seats = Seats(4)
-    seats.take(2, sequence(1, 2))
+    seats = SlotAllocator(4)
+    seats.assign(2, sequence(1, 2))
     ended(seats, 0, 5, 6, 7)
-    assert seats.place(sequence(5, 6, 7, 8)).slot in (1, 3)
+    assert seats.choose(sequence(5, 6, 7, 8)).slot in (1, 3)
 
 
 def test_rows_are_counted():
-    seats = Seats(2)
+    seats = SlotAllocator(2)
     assert (len(seats), seats.is_full, seats.running) == (2, False, [])
     one, two = sequence(1), sequence(2)
-    seats.take(1, one)
+    seats.assign(1, one)
     assert (seats.is_full, seats.running, one.slot) == (False, [one], 1)
-    seats.take(0, two)
+    seats.assign(0, two)
     assert (seats.is_full, seats.running) == (True, [two, one])
 
 
-def line(*requests: tuple[int, int], **limits: int) -> Waiting:
+def line(*requests: tuple[int, int], **limits: int) -> WaitingQueue:
     """Requests that wait: tokens of each prompt, and how many sequences it has."""
-    waiting = Waiting(Limits(**limits))
+    waiting = WaitingQueue(Limits(**limits))
     for tokens, count in requests:
         request = Request(count)
         waiting.add([sequence(*range(1, 1 + tokens), request=request, index=index) for index in range(count)])
@@ -157,7 +157,7 @@ def test_a_prompt_counts_once_whatever_number_of_sequences_it_has():
     ("waits", "free", "expected"), [(1, 0, ""), (2, 0, "requests"), (3, 0, "requests"), (2, 1, ""), (3, 1, "requests")]
 )
 def test_so_many_requests_may_wait(waits, free, expected):
-    assert line(*[(1, 1)] * waits, requests=2).excess(1, free) == expected
+    assert line(*[(1, 1)] * waits, requests=2).exceeded_limit(1, free) == expected
 
 
 @pytest.mark.parametrize(
@@ -166,40 +166,43 @@ def test_so_many_requests_may_wait(waits, free, expected):
      ((6, 6), 5, 1, "tokens"), ((2, 3), 5, 0, ""), ((2, 3), 6, 0, "tokens")],
 )  # fmt: skip
 def test_so_many_tokens_may_wait_and_one_request_alone(waits, tokens, free, expected):
-    assert line(*[(each, 1) for each in waits], tokens=10).excess(tokens, free) == expected
+    assert line(*[(each, 1) for each in waits], tokens=10).exceeded_limit(tokens, free) == expected
 
 
 def test_first_come_first_served():
     waiting = line((1, 1), (2, 1), (3, 1))
-    taken = waiting.take(lambda served: len(served.row.prompt) > 1)
+    taken = waiting.pop(lambda served: len(served.row.prompt) > 1)
     assert taken is not None
     assert len(taken.row.prompt) == 2
-    assert waiting.take(lambda served: False) is None
-    assert [len(served.row.prompt) for served in waiting.take_all(lambda served: len(served.row.prompt) != 2)] == [1, 3]
+    assert waiting.pop(lambda served: False) is None
+    assert [len(served.row.prompt) for served in waiting.pop_expired(lambda served: len(served.row.prompt) != 2)] == [
+        1,
+        3,
+    ]
     assert not waiting
 
 
 def test_a_chunk_takes_as_long_as_some_rounds():
-    costs = Costs()
+    costs = LatencyEstimates()
     assert costs.chunk() is None
-    costs.decoded(1.0)
+    costs.record_round(1.0)
     assert costs.chunk() is None  # nothing has been read
-    costs.read(100, 10.0)
-    assert costs.reading(50) == pytest.approx(5.0)
+    costs.record_prefill(100, 10.0)
+    assert costs.prefill_seconds(50) == pytest.approx(5.0)
     affordable = ROUNDS / 0.1
     assert costs.chunk() == 1 << (int(affordable + 1e-9).bit_length() - 1)
     assert costs.chunk() <= affordable + 1e-9 < 2 * costs.chunk()
-    slow = Costs()
-    slow.read(1, 10.0)
+    slow = LatencyEstimates()
+    slow.record_prefill(1, 10.0)
     assert slow.chunk() is None  # nothing has been decoded
-    slow.decoded(0.1)
+    slow.record_round(0.1)
     assert slow.chunk() == SMALLEST
 
 
 def test_a_row_is_copied_where_that_is_faster_than_reading():
-    costs = Costs()
-    costs.read(10, 10.0)
-    costs.copied(3.0)
+    costs = LatencyEstimates()
+    costs.record_prefill(10, 10.0)
+    costs.record_copy(3.0)
     assert [costs.pays_to_copy(tokens) for tokens in (1, 2, 3, 4)] == [False, False, True, True]
-    costs.copied(13.0)  # ninety parts of what was, and ten of the newest
+    costs.record_copy(13.0)  # ninety parts of what was, and ten of the newest
     assert [costs.pays_to_copy(tokens) for tokens in (3, 4)] == [False, True]

@@ -43,9 +43,9 @@ def test_the_file_is_what_the_code_says():
 
 def test_all_that_is_served_is_described():
     from speccompile.serving.http.app import make_app
-    from speccompile.serving.http.model import Model
+    from speccompile.serving.http.model import ServedModel
 
-    served = {route.path.replace(":path", "") for route in make_app(Model("toy")).routes}
+    served = {route.path.replace(":path", "") for route in make_app(ServedModel("toy")).routes}
     assert served - {"/openapi.json"} == set(openapi.document()["paths"])
 
 

@@ -7,9 +7,9 @@ import pytest
 
 from speccompile.errors import BundleError, EngineError
 from speccompile.runtime import Generation
-from speccompile.serving.http.model import Model
-from speccompile.serving.http.run import Place, listen
-from speccompile.serving.scheduler import Piece
+from speccompile.serving.http.model import ServedModel
+from speccompile.serving.http.run import ListenAddress, listen
+from speccompile.serving.scheduler import OutputDelta
 from tests.light.serve_example import chat_bundle, puppet_server, serving
 
 
@@ -31,9 +31,9 @@ def test_pieces_are_sent_when_they_come(puppet):
     with running.asked("POST", "/v1/completions", {"prompt": "x", "stream": True}) as response:
         service.came.acquire()
         (request,) = service.requests
-        request.put(Piece(0, "a", [1]))
+        request.deliver(OutputDelta(0, "a", [1]))
         assert b'"text":"a"' in response.readline()  # while the rest is not there yet
-        request.put(Piece(0, "b", [2], generation=generation()))
+        request.deliver(OutputDelta(0, "b", [2], generation=generation()))
         rest = response.read()
         assert b'"text":"b"' in rest
         assert rest.endswith(b"data: [DONE]\n\n")
@@ -41,8 +41,8 @@ def test_pieces_are_sent_when_they_come(puppet):
 
 def test_how_a_single_sequence_went_is_told_as_vllm_tells_it(puppet):
     running, service = puppet
-    threading.Thread(target=lambda: (service.came.acquire(), service.requests[0].put(
-        Piece(0, "ab", [1, 2], generation=generation())))).start()  # fmt: skip
+    threading.Thread(target=lambda: (service.came.acquire(), service.requests[0].deliver(
+        OutputDelta(0, "ab", [1, 2], generation=generation())))).start()  # fmt: skip
     found = running.complete().json
     assert found["metrics"] == {
         "time_to_first_token_ms": 500.0, "generation_time_ms": 1000.0, "queue_time_ms": 250.0, "mean_itl_ms": 300.0,
@@ -59,8 +59,8 @@ def test_how_a_single_sequence_went_is_told_as_vllm_tells_it(puppet):
 def test_an_answer_of_one_token_has_had_no_drafts(puppet):
     running, service = puppet
     alone = generation("a", (1,), path_lengths=[], draft_lengths=[], round_seconds=[], first_token_seconds=None)
-    threading.Thread(target=lambda: (service.came.acquire(), service.requests[0].put(
-        Piece(0, "a", [1], generation=alone)))).start()  # fmt: skip
+    threading.Thread(target=lambda: (service.came.acquire(), service.requests[0].deliver(
+        OutputDelta(0, "a", [1], generation=alone)))).start()  # fmt: skip
     found = running.complete().json["metrics"]
     assert (found["mean_itl_ms"], found["time_to_first_token_ms"]) == (None, None)
     assert found["speculative_decoding"]["mean_acceptance_length"] == 1
@@ -73,7 +73,7 @@ def test_a_client_that_hangs_up_cancels_its_request(puppet, stream):
     with running.asked_without_answer("/v1/completions", {"prompt": "x", "stream": stream}):
         service.came.acquire()
         (request,) = service.requests
-        request.put(Piece(0, "a", [1]))
+        request.deliver(OutputDelta(0, "a", [1]))
         assert not request.cancelled
     wait_until(lambda: request.cancelled)
 
@@ -89,11 +89,11 @@ def wait_until(condition):
 ])  # fmt: skip
 def test_what_did_not_come_to_its_end_is_an_error(puppet, reason, tokens, status, code):
     running, service = puppet
-    end = Piece(0, "", [], generation=generation("", tokens, reason))
+    end = OutputDelta(0, "", [], generation=generation("", tokens, reason))
 
     def answer():
         service.came.acquire()
-        service.requests[-1].put(end)
+        service.requests[-1].deliver(end)
 
     threading.Thread(target=answer).start()
     answered = running.complete()
@@ -109,8 +109,8 @@ def test_an_error_in_the_middle_of_a_stream_is_an_event(puppet):
 
     def answer():
         service.came.acquire()
-        service.requests[0].put(Piece(0, "a", [1]))
-        service.requests[0].put(EngineError("the engine is gone"))
+        service.requests[0].deliver(OutputDelta(0, "a", [1]))
+        service.requests[0].deliver(EngineError("the engine is gone"))
 
     threading.Thread(target=answer).start()
     first, last = running.complete(stream=True).events
@@ -119,13 +119,13 @@ def test_an_error_in_the_middle_of_a_stream_is_an_event(puppet):
 
 
 def test_a_server_is_ready_when_its_bundle_is_open():
-    model = Model("toy")
+    model = ServedModel("toy")
     with serving(model) as running:
         for answered in (running.complete(), running.ask("GET", "/v1/models"), running.ask("GET", "/metrics")):
             assert (answered.status, answered.error["code"], answered.headers["Retry-After"]) == (503, "loading", "1")
         health = running.ask("GET", "/health")
         assert (health.status, health.json) == (503, {"status": "loading"})
-        model.begin(chat_bundle())
+        model.start(chat_bundle())
         assert running.ask("GET", "/health").json == {"status": "ready"}
         assert running.complete(max_tokens=1).status == 200
         model.close(10)
@@ -136,7 +136,7 @@ def test_a_server_is_ready_when_its_bundle_is_open():
 
 
 def test_a_bundle_that_cannot_be_opened_is_told(tmp_path):
-    model = Model("toy")
+    model = ServedModel("toy")
     with pytest.raises(BundleError):
         model.open(tmp_path)
     with serving(model) as running:
@@ -156,6 +156,6 @@ def test_an_engine_that_has_failed_is_told(puppet):
 
 def test_connections_send_what_they_have_at_once():
     """Small pieces of a stream do not wait for the client's acknowledgement of those before (Nagle's algorithm)."""
-    listening, _ = listen(Place(port=0))
+    listening, _ = listen(ListenAddress(port=0))
     with listening, socket.create_connection(listening.getsockname()), listening.accept()[0] as accepted:
         assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

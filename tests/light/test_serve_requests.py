@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from speccompile.errors import BusyError, EngineError, UsageError
+from speccompile.errors import EngineError, OverloadedError, UsageError
 from speccompile.serving.http import fields
 from speccompile.serving.http.app import Settings
 from speccompile.serving.http.keys import Keys, read_keys
@@ -109,7 +109,7 @@ def test_other_types_and_sizes_of_bodies_are_refused(server):
     answered = server.ask("POST", COMPLETIONS, b"prompt=x", Content_Type="application/x-www-form-urlencoded")
     assert answered.status == 415
     assert "'application/x-www-form-urlencoded', expected application/json" in answered.error["message"]
-    with toy_server(Settings(body=100)) as small:
+    with toy_server(Settings(max_body_bytes=100)) as small:
         answered = small.complete("x" * 100)
         assert (answered.status, answered.error["code"]) == (413, "body_too_large")
         with small.asked("POST", COMPLETIONS, iter([b" " * 60] * 3)) as response:  # in pieces, of no length said before
@@ -213,8 +213,8 @@ def test_ends_of_other_kinds_are_taken(server):
 
 
 @pytest.mark.parametrize(("error", "status", "retry", "kind"), [
-    (BusyError("9 requests wait already", retry_after=1.5), 429, "2", "rate_limit_error"),
-    (BusyError("closing", retry_after=None), 503, "1", "unavailable_error"),
+    (OverloadedError("9 requests wait already", retry_after=1.5), 429, "2", "rate_limit_error"),
+    (OverloadedError("closing", retry_after=None), 503, "1", "unavailable_error"),
     (EngineError("the engine is gone", hint="restart"), 500, None, "server_error"),
     (ZeroDivisionError("secret"), 500, None, "server_error"),
 ])  # fmt: skip
@@ -232,7 +232,7 @@ def test_nothing_is_asked_where_not_all_prompts_find_room(puppet):
 
     def submit(prompt, **options):
         if first.requests:
-            raise BusyError("full", retry_after=1)
+            raise OverloadedError("full", retry_after=1)
         return first.submit(prompt, **options)
 
     service.submit = submit

@@ -5,13 +5,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from speccompile.runtime.constraints import Grammars
-from speccompile.serving.http.ask import read_chat
-from speccompile.serving.http.fields import CHAT, read
-from speccompile.serving.http.refusal import RefusedError
-from speccompile.serving.http.structure import constraint_of
-from speccompile.serving.http.tools import Tools, family_of, told
-from speccompile.serving.scheduler import Piece
+from speccompile.runtime.constraints import GrammarCompiler
+from speccompile.serving.http.errors import RequestError
+from speccompile.serving.http.fields import CHAT, validate
+from speccompile.serving.http.requests import read_chat
+from speccompile.serving.http.structured_outputs import constraint_of
+from speccompile.serving.http.tools import Tools, find_tool_call_format, template_messages
+from speccompile.serving.scheduler import OutputDelta
 from tests.light.serve_example import chat_bundle, puppet_server
 from tests.light.test_constraints import END, TOKENIZER, manifest
 from tests.light.test_serve_lives import generation
@@ -35,19 +35,19 @@ ONE = {"city": "Bonn", "days": 2}
 
 
 def bundle_of(family="Hermes", *, taken=True):
-    grammars = Grammars(manifest(taken=taken), TOKENIZER, "hash")
+    grammars = GrammarCompiler(manifest(taken=taken), TOKENIZER, "hash")
     template = TEMPLATES.get(family, family)
     return SimpleNamespace(grammars=grammars, constraint=grammars.constraint, chat_template=(template, {}))
 
 
 def asked(**fields):
-    return read({"messages": [{"role": "user", "content": "x"}]} | fields, CHAT)
+    return validate({"messages": [{"role": "user", "content": "x"}]} | fields, CHAT)
 
 
 def takes(bundle, constraint, text: str) -> bool:
     """Whether a text, as it is, is what the constraint wants."""
     matcher, tokens = constraint.matcher([END]), bundle.grammars._tokenizer.tokenize_str(text)
-    return matcher.take(tokens) == len(tokens) and (matcher.is_complete or bool(matcher.mask()[END]))
+    return matcher.accept_tokens(tokens) == len(tokens) and (matcher.is_complete or bool(matcher.mask()[END]))
 
 
 FORMS = [
@@ -90,7 +90,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("fields", "said"), WRONG)
 def test_what_cannot_be_imposed_is_refused(fields, said):
-    with pytest.raises(RefusedError) as caught:
+    with pytest.raises(RequestError) as caught:
         constraint_of(asked(**fields), bundle_of())
     assert said in str(caught.value)
     assert caught.value.param.startswith(next(iter(fields))) or len(fields) > 1
@@ -152,9 +152,9 @@ def test_what_is_said_before_a_call_stays():
 
 
 def test_templates_of_other_forms_are_of_no_family():
-    assert family_of("{{ tools }}<tool_call><function=") is None
-    assert family_of("{{ tools }}[TOOL_CALLS]name[ARGS]") is None
-    assert family_of("<tool_call>") is None
+    assert find_tool_call_format("{{ tools }}<tool_call><function=") is None
+    assert find_tool_call_format("{{ tools }}[TOOL_CALLS]name[ARGS]") is None
+    assert find_tool_call_format("<tool_call>") is None
 
 
 REFUSED = [
@@ -167,27 +167,27 @@ REFUSED = [
 
 @pytest.mark.parametrize(("fields", "said"), REFUSED)
 def test_tools_that_are_wrong_are_refused(fields, said):
-    with pytest.raises(RefusedError) as caught:
+    with pytest.raises(RequestError) as caught:
         Tools.of(asked(**fields), bundle_of())
     assert said in str(caught.value)
 
 
 def test_a_template_without_tools_takes_none():
-    with pytest.raises(RefusedError, match="chat template takes none"):
+    with pytest.raises(RequestError, match="chat template takes none"):
         Tools.of(asked(tools=[CLOCK]), bundle_of(SAID))
     free = bundle_of(taken=False)
     tools = Tools.of(asked(tools=[CLOCK], tool_choice="required"), free)
-    with pytest.raises(RefusedError, match="compiled without constraints"):
+    with pytest.raises(RequestError, match="compiled without constraints"):
         tools.constraint(free)
 
 
 def test_templates_are_told_the_arguments_of_calls_as_values():
     call = {"id": "1", "type": "function", "function": {"name": "now", "arguments": '{"a": 1}'}}
-    (message,) = told([{"role": "assistant", "content": "", "tool_calls": [call]}])
+    (message,) = template_messages([{"role": "assistant", "content": "", "tool_calls": [call]}])
     assert message["tool_calls"][0]["function"]["arguments"] == {"a": 1}
     for wrong in ({"function": {"arguments": "{"}}, {"function": None}, {}, 3):
-        with pytest.raises(RefusedError, match="expected a function with its arguments as JSON"):
-            told([{"role": "assistant", "tool_calls": [wrong]}])
+        with pytest.raises(RequestError, match="expected a function with its arguments as JSON"):
+            template_messages([{"role": "assistant", "tool_calls": [wrong]}])
 
 
 def test_tools_and_another_form_are_refused_together():
@@ -195,7 +195,7 @@ def test_tools_and_another_form_are_refused_together():
     made = bundle_of()
     bundle.grammars, bundle.chat_template = made.grammars, (TEMPLATES["Hermes"], {})
     body = {"messages": [{"role": "user", "content": "x"}], "tools": [CLOCK]}
-    with pytest.raises(RefusedError, match="received them beside another form of the answer"):
+    with pytest.raises(RequestError, match="received them beside another form of the answer"):
         read_chat(body | {"response_format": {"type": "json_object"}}, bundle)
     found = read_chat(body | {"tool_choice": "required"}, bundle)
     assert found.options["constraint"].kind == "grammar"
@@ -210,8 +210,8 @@ def test_calls_come_back_as_openai_writes_them(stream, is_call):
         running.model.bundle.chat_template = (TEMPLATES["Hermes"], {})
 
         def answer(request):
-            request.put(Piece(0, text[:4], [1]))
-            request.put(Piece(0, text[4:], [2], generation=generation(text, reason="stop")))
+            request.deliver(OutputDelta(0, text[:4], [1]))
+            request.deliver(OutputDelta(0, text[4:], [2], generation=generation(text, reason="stop")))
 
         puppet.submit, submit = lambda *given, **options: answered(submit(*given, **options), answer), puppet.submit
         got = running.chat("what time is it?", tools=[CLOCK], stream=stream)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from speccompile.errors import BusyError, EngineError, UsageError
-from speccompile.runtime.text.text import Text
+from speccompile.errors import EngineError, OverloadedError, UsageError
+from speccompile.runtime.text.tokenizer import Tokenizer
 from speccompile.serving.scheduler import Limits, Observer
 from speccompile.serving.scheduler.scheduler import Scheduler
 from tests.light.fake_bundle import toy_bundle, toy_tokenizer
@@ -37,10 +37,10 @@ class Counted(Observer):
 
 
 @pytest.fixture(scope="module")
-def text(tmp_path_factory) -> Text:
+def text(tmp_path_factory) -> Tokenizer:
     file = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
     toy_tokenizer().save(str(file))
-    return Text(file)
+    return Tokenizer(file)
 
 
 def scheduler(rows=2, limits=None, clock=None, text=None, **changes):
@@ -53,7 +53,7 @@ def finish(made, *requests):
     for _ in range(1000):
         if made.is_idle:
             return [request.generations() for request in requests]
-        made.tick()
+        made.step()
     raise AssertionError("it never ends")
 
 
@@ -68,18 +68,18 @@ def test_more_requests_than_rows_are_served_in_turn(rows):
         assert generation.finish_reason == "length"
     assert [prompt for prompt, _, _ in made.observer.of("admitted")] == [6] * 7
     assert made.observer.of("queued")[-1] == [0, 0]
-    assert sum(tokens for tokens, _ in made.observer.of("ticked")) == 7 * 6 + sum(range(9, 16))
+    assert sum(tokens for tokens, _ in made.observer.of("stepped")) == 7 * 6 + sum(range(9, 16))
 
 
 def test_a_row_begins_while_others_decode():
     made = scheduler()
     first = made.submit(PROMPT, max_new_tokens=40)
     for _ in range(3):
-        made.tick()
+        made.step()
     second = made.submit(PROMPT[::-1], max_new_tokens=3)
     before = len(list(iter(first.poll, None)))
     for _ in range(4):
-        made.tick()
+        made.step()
     assert second.generations()[0].token_ids == autoregressive(PROMPT[::-1], 3)
     assert made.running == 1
     assert before
@@ -106,11 +106,11 @@ def test_pieces_are_the_whole(text):
 def test_a_cancelled_request_frees_its_row(text):
     made = scheduler(1, text=text)
     first, second, third = (made.submit([number, *PROMPT], max_new_tokens=30) for number in range(3))
-    made.tick()
-    made.tick()
+    made.step()
+    made.step()
     first.cancel()
     third.cancel()
-    made.tick()
+    made.step()
     assert made.running == 1
     (cancelled,) = first.generations()
     assert cancelled.finish_reason == "cancelled"
@@ -125,11 +125,11 @@ def test_a_request_ends_when_its_time_is_over():
     clock = Clock()
     made = scheduler(1, Limits(seconds=10), clock)
     first, second = made.submit(PROMPT, max_new_tokens=100), made.submit(PROMPT, max_new_tokens=100)
-    made.tick()
+    made.step()
     clock.now = 4.0
-    made.tick()
+    made.step()
     clock.now = 11.0
-    made.tick()
+    made.step()
     (begun,), (waited,) = first.generations(), second.generations()
     assert (begun.finish_reason, waited.finish_reason) == ("timeout", "timeout")
     assert begun.token_ids == autoregressive(PROMPT, 100)[: len(begun.token_ids)] != []
@@ -143,10 +143,10 @@ def test_a_request_that_waits_too_long_for_its_first_row():
     made = scheduler(1, Limits(queue_seconds=5), clock, sampling=True)
     first = made.submit(PROMPT, max_new_tokens=100, temperature=1, num_return_sequences=2)
     second = made.submit(PROMPT, max_new_tokens=1, temperature=1, num_return_sequences=2)
-    made.tick()
+    made.step()
     clock.now = 6.0
-    made.tick()
-    with pytest.raises(BusyError, match=r"no row was free within 5 seconds") as caught:
+    made.step()
+    with pytest.raises(OverloadedError, match=r"no row was free within 5 seconds") as caught:
         next(second)
     assert caught.value.retry_after >= 1
     assert list(second) == []
@@ -170,9 +170,9 @@ def test_a_request_that_waits_too_long_for_its_first_row():
 def test_what_waits_is_bounded(limits, prompts, reason, message):
     made = scheduler(1, limits)
     taken = [made.submit([9], max_new_tokens=40)]  # which gets the row that is free
-    made.tick()
+    made.step()
     taken += [made.submit([7] * length, max_new_tokens=2) for length in prompts[:-1]]
-    with pytest.raises(BusyError, match=message) as caught:
+    with pytest.raises(OverloadedError, match=message) as caught:
         made.submit([7] * prompts[-1])
     assert caught.value.retry_after == 1
     assert made.observer.of("refused") == [[reason]]
@@ -183,10 +183,10 @@ def test_what_waits_is_bounded(limits, prompts, reason, message):
 def test_how_long_to_wait_is_what_reading_takes():
     clock = Clock()
     made = scheduler(1, Limits(requests=1), clock)
-    made._costs.read(10, 5.0)
+    made._costs.record_prefill(10, 5.0)
     for _ in range(2):  # of which one has a row at once
         made.submit([7] * 15)
-    with pytest.raises(BusyError) as caught:
+    with pytest.raises(OverloadedError) as caught:
         made.submit(PROMPT)
     assert caught.value.retry_after == 15
 
@@ -196,7 +196,7 @@ def test_rows_of_one_client_are_bounded():
     greedy = [made.submit(PROMPT, client="greedy", max_new_tokens=50) for _ in range(2)]
     modest = made.submit([9], client="modest", max_new_tokens=50)
     for _ in range(4):
-        made.tick()
+        made.step()
     assert (made.running, made.waiting) == (2, 1)
     assert modest.begun
     assert [request.begun for request in greedy] == [True, False]
@@ -214,7 +214,7 @@ def test_an_engine_that_fails_ends_everything():
     made = scheduler()
     requests = [made.submit(PROMPT, max_new_tokens=50) for _ in range(3)]
     for _ in range(3):
-        made.tick()
+        made.step()
     error = RuntimeError("out of memory")
     made.fail(error)
     for request in requests:
@@ -234,7 +234,7 @@ def test_what_goes_wrong_with_one_row_ends_its_request_alone(text, monkeypatch):
     bad = made.submit(PROMPT, max_new_tokens=20, temperature=1, seed=1, num_return_sequences=2)
     good = made.submit([9], max_new_tokens=20)
     for _ in range(3):
-        made.tick()
+        made.step()
     row = next(served.row for served in made._seats.running if served.request is bad)
     monkeypatch.setattr(row.stream, "push", lambda tokens: 1 / 0)
     ((generation,),) = finish(made, good)
@@ -255,7 +255,7 @@ def test_a_listener_that_is_gone_ends_its_request_alone():
         if len(calls) > 3:
             raise RuntimeError("Event loop is closed")
 
-    request.listen(wake)
+    request.on_ready(wake)
     ((generation,),) = finish(made, other)
     assert generation.token_ids == autoregressive(PROMPT, 5)
     assert request.generations()[0].finish_reason == "cancelled"
@@ -271,7 +271,7 @@ def test_the_sequences_of_one_request_are_bounded():
 def test_rows_that_are_free_are_no_queue():
     made = scheduler(3, Limits(requests=0, tokens=0))
     requests = [made.submit(PROMPT, max_new_tokens=9) for _ in range(3)]
-    with pytest.raises(BusyError, match="3 requests with 15 tokens wait already: expected at most 0 requests"):
+    with pytest.raises(OverloadedError, match="3 requests with 15 tokens wait already: expected at most 0 requests"):
         made.submit(PROMPT)
     finish(made, *requests)
     assert made.submit(PROMPT)

@@ -3,7 +3,7 @@ service: step by step."""
 
 import pytest
 
-from speccompile.errors import BusyError
+from speccompile.errors import OverloadedError
 from speccompile.serving.scheduler import Limits
 from tests.light.fake_bundle import toy_bundle
 from tests.light.test_serving import Clock, finish, scheduler
@@ -18,7 +18,7 @@ def test_one_prompt_is_read_after_the_other():
     requests = [made.submit(prompt, max_new_tokens=6) for prompt in LONG]
     running = []
     for _ in range(2):
-        made.tick()
+        made.step()
         running.append(made.running)
     finish(made)
     assert running == [1, 1]  # the others wait until the first has been read
@@ -31,7 +31,7 @@ def test_a_long_prompt_is_read_beside_rows_that_decode(behind):
     made = scheduler(2)
     first = made.submit([3, 1, 4], max_new_tokens=30)
     for _ in range(1 + behind):
-        made.tick()
+        made.step()
     second = made.submit(LONG[1], max_new_tokens=9)
     found = finish(made, first, second)
     assert [each.token_ids for (each,) in found] == [autoregressive([3, 1, 4], 30), autoregressive(LONG[1], 9)]
@@ -40,7 +40,7 @@ def test_a_long_prompt_is_read_beside_rows_that_decode(behind):
 def test_a_prompt_that_is_cancelled_while_it_is_read_leaves_what_was_read():
     made = scheduler(1)
     first = made.submit(LONG[0], max_new_tokens=6)
-    made.tick()
+    made.step()
     first.cancel()
     second = made.submit(LONG[0], max_new_tokens=6)
     ((cancelled,), (whole,)) = finish(made, first, second)
@@ -54,9 +54,9 @@ def test_a_request_may_take_so_long(now, reason):
     clock = Clock()
     made = scheduler(1, Limits(seconds=10), clock)
     request = made.submit([1, 2], max_new_tokens=100)
-    made.tick()
+    made.step()
     clock.now = now
-    made.tick()
+    made.step()
     assert made.running == (0 if reason else 1)
     made.cancel_all()
     assert finish(made, request)[0][0].finish_reason == (reason or "cancelled")
@@ -67,13 +67,13 @@ def test_a_request_may_wait_so_long(now, is_late):
     clock = Clock()
     made = scheduler(1, Limits(queue_seconds=5), clock)
     made.submit([1, 2], max_new_tokens=100)
-    made.tick()
+    made.step()
     waits = made.submit([3], max_new_tokens=2)
     clock.now = now
-    made.tick()
+    made.step()
     assert made.waiting == (0 if is_late else 1)
     if is_late:
-        with pytest.raises(BusyError):
+        with pytest.raises(OverloadedError):
             next(waits)
 
 
@@ -83,11 +83,11 @@ def test_so_many_rows_of_one_client(rows):
     for number in range(4):
         made.submit([number, 1], client="one", max_new_tokens=50)
     for _ in range(8):
-        made.tick()
+        made.step()
     assert made.running == rows
     made.submit([9], client="other", max_new_tokens=50)
     for _ in range(2):
-        made.tick()
+        made.step()
     assert made.running == min(3, rows + 1)
 
 
@@ -108,7 +108,7 @@ def test_a_service_that_is_left_finishes_what_is_there_but_not_when_it_is_left_b
     with toy_bundle(batch_size=1).serve() as service:
         request = service.submit([3, 1], max_new_tokens=40)
     assert request.generations()[0].token_ids == autoregressive([3, 1], 40)
-    with pytest.raises(BusyError, match="takes no more requests"):
+    with pytest.raises(OverloadedError, match="takes no more requests"):
         service.submit([1], max_new_tokens=1)
     failed = toy_bundle(batch_size=1).serve()
     requests = [failed.submit([number, 1], max_new_tokens=140) for number in range(9)]

@@ -82,10 +82,10 @@ def test_what_another_row_holds_is_copied_where_that_pays():
     made = scheduler(3, clock=clock)
     first = made.submit(LONG, max_new_tokens=60)
     for _ in range(5):
-        made.tick()
+        made.step()
     second = made.submit([*LONG[:30], 99], max_new_tokens=6)
-    made.tick()
-    made._costs.copied(1.0)  # while reading costs nothing on this clock
+    made.step()
+    made._costs.record_copy(1.0)  # while reading costs nothing on this clock
     third = made.submit([*LONG[:30], 98], max_new_tokens=6)
     (one,), (two,), (three,) = finish(made, first, second, third)
     assert (one.cached_tokens, two.cached_tokens, three.cached_tokens) == (0, 30, 0)
@@ -114,9 +114,9 @@ def test_rows_that_run_are_kept_together():
         served(made, [number] * 20)
     running = made.submit([3] * 20, max_new_tokens=60)
     for _ in range(3):
-        made.tick()
+        made.step()
     beside = made.submit([5] * 20, max_new_tokens=6)
-    made.tick()
+    made.step()
     slots = sorted(each.slot for each in made._seats.running)
     assert slots in ([1, 2], [2, 3])
     (one,), (two,) = finish(made, running, beside)

@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from speccompile.errors import BusyError, EngineError
-from speccompile.runtime.text.text import Text
+from speccompile.errors import EngineError, OverloadedError
+from speccompile.runtime.text.tokenizer import Tokenizer
 from speccompile.serving.scheduler import Limits
 from tests.light.fake_bundle import toy_bundle, toy_tokenizer
 from tests.light.toy_models import autoregressive
@@ -30,10 +30,10 @@ PROMPT = [3, 1, 4, 1, 5]
 
 
 @pytest.fixture(scope="module")
-def text(tmp_path_factory) -> Text:
+def text(tmp_path_factory) -> Tokenizer:
     file = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
     toy_tokenizer().save(str(file))
-    return Text(file)
+    return Tokenizer(file)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -77,7 +77,7 @@ def test_a_closing_service_finishes_what_it_has():
     for number, request in enumerate(requests):
         assert request.generations()[0].token_ids == autoregressive([number, *PROMPT], 20)
     assert (service.waiting, service.running, service.failure) == (0, 0, None)
-    with pytest.raises(BusyError, match="the service is closing: it takes no more requests") as caught:
+    with pytest.raises(OverloadedError, match="the service is closing: it takes no more requests") as caught:
         service.submit(PROMPT)
     assert caught.value.retry_after is None
 

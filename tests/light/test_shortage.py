@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from speccompile.errors import DEFECT_EXIT_CODE, CheckpointError
-from speccompile.machine.shortage import lowest_limit, out_of_disk, out_of_memory
+from speccompile.machine.resource_errors import is_disk_full, out_of_memory_message, tightest_memory_limit
 from speccompile.machine.system import memory_limits
 
 
@@ -51,7 +51,7 @@ def torch_says():
     ],
 )
 def test_memory_that_runs_out_is_known_whatever_hides_it(see, cause, words):
-    found = out_of_memory(see(cause))
+    found = out_of_memory_message(see(cause))
     assert found is not None
     assert words in found
 
@@ -60,12 +60,12 @@ def test_memory_that_runs_out_is_known_whatever_hides_it(see, cause, words):
     "error", [ValueError("x"), OSError(errno.ENOSPC, "No space left"), CheckpointError("a"), KeyError()]
 )
 def test_other_errors_are_not_taken_for_it(error):
-    assert out_of_memory(error) is None
+    assert out_of_memory_message(error) is None
 
 
 def test_a_text_that_names_it_is_not_taken_for_it():
     """A prompt, a name of a tensor."""
-    assert out_of_memory(CheckpointError("tensor 'Cannot allocate memory' is missing")) is None
+    assert out_of_memory_message(CheckpointError("tensor 'Cannot allocate memory' is missing")) is None
 
 
 def test_a_full_disk_is_known_whatever_hides_it():
@@ -73,24 +73,24 @@ def test_a_full_disk_is_known_whatever_hides_it():
         full = raised(lambda: file.write(b"x"))
         numpy = raised(lambda: np.zeros(1 << 20).tofile(file))
     for error in (full, numpy):
-        assert out_of_disk(error)
+        assert is_disk_full(error)
     hidden = CheckpointError("not written")
     hidden.__cause__ = full
-    assert out_of_disk(hidden)
-    assert not out_of_disk(PermissionError(errno.EACCES, "Permission denied"))
+    assert is_disk_full(hidden)
+    assert not is_disk_full(PermissionError(errno.EACCES, "Permission denied"))
 
 
 FILLS_THE_DISK = """
 import resource, signal, sys
 import numpy
 from safetensors.numpy import save_file
-from speccompile.machine.shortage import out_of_disk
+from speccompile.machine.resource_errors import is_disk_full
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 try:
     save_file({"x": numpy.zeros(9999)}, sys.argv[1])
 except Exception as error:
-    print(out_of_disk(error))
+    print(is_disk_full(error))
 """
 
 
@@ -102,20 +102,20 @@ def test_a_full_disk_is_known_from_a_library_in_another_language(tmp_path):
 
 
 def test_the_lowest_limit_is_one_of_all():
-    assert lowest_limit() in memory_limits()
-    assert lowest_limit().size == min(limit.size for limit in memory_limits())
+    assert tightest_memory_limit() in memory_limits()
+    assert tightest_memory_limit().size == min(limit.size for limit in memory_limits())
 
 
 IMPORTS = """
 import click
-from speccompile.cli import edge
+from speccompile.cli import exit_codes
 @click.group()
 def group(): pass
 @group.command()
 def go():
     import numpy, onnxruntime
     numpy.ones(1 << 30)
-raise SystemExit(edge.run(group, ["go"]))
+raise SystemExit(exit_codes.run(group, ["go"]))
 """
 
 

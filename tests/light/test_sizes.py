@@ -5,7 +5,7 @@ from math import prod
 import pytest
 
 from speccompile.compiler.checkpoints.quantization import Quantization
-from speccompile.compiler.lower.forms import FORMS
+from speccompile.compiler.lower.lowering_targets import LOWERING_TARGETS
 from speccompile.compiler.lower.quantize.formats import FORMATS
 from speccompile.plan.plan import EnginePlan, PrecisionPlan
 from speccompile.recipe.sizes import HEAD, LAYER, OTHER, TABLE, Weight, _packing, find_weights, layout_of, stored_bytes
@@ -28,9 +28,9 @@ def engine(backend, provider):
     return EnginePlan(0, "one", backend, provider, None, PrecisionPlan("int4", None, 32))
 
 
-@pytest.mark.parametrize(("backend", "provider"), FORMS)
+@pytest.mark.parametrize(("backend", "provider"), LOWERING_TARGETS)
 def test_layouts_are_those_of_the_forms(backend, provider):
-    assert layout_of(engine(backend, provider)) == FORMS[backend, provider].weights
+    assert layout_of(engine(backend, provider)) == LOWERING_TARGETS[backend, provider].weights
 
 
 LLAMA = {

@@ -2,7 +2,7 @@
 
 import pytest
 
-from speccompile.runtime.options import Sampling
+from speccompile.runtime.options import SamplingParams
 from tests.light.fake_bundle import toy_bundle
 from tests.light.fake_machine import PROMPT, generate, make_machine
 from tests.light.toy_models import CANDIDATES, autoregressive
@@ -19,7 +19,7 @@ def machine(tmp_path, monkeypatch):
 @flavours
 def test_sampling_and_trees_run_on_a_device(machine, rtx, fused):
     """Every row has its own settings; a penalty lets the history grow, and graphs be bound anew."""
-    rows = [Sampling(1.2, seed=3), Sampling(0.7, repetition_penalty=1.5, seed=4)]
+    rows = [SamplingParams(1.2, seed=3), SamplingParams(0.7, repetition_penalty=1.5, seed=4)]
     options = {name: [getattr(row, name) for row in rows] for name in ("temperature", "repetition_penalty", "seed")}
     for tree in ("chain", "static", "dynamic"):
         opened = machine(rtx=rtx, fused=fused, tree=tree, sampling=True, batch_size=2, max_length=48)
@@ -53,7 +53,7 @@ def test_what_one_graph_hands_to_the_next_never_crosses(machine, rtx):
     assert linked.cuda.copies == plain.cuda.copies
     drawn = 5 * CANDIDATES
     assert not {drawn * 8, drawn * 4} & {size for _, size in plain.cuda.copies}
-    seen = linked.engine.array("features", (1, 6, 1))
+    seen = linked.engine.host_view("features", (1, 6, 1))
     assert seen.any()
     with pytest.raises(ValueError, match="read-only"):
         seen[:] = 0

@@ -3,10 +3,11 @@ import sys
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import Tokenizer as FastTokenizer
 
 from speccompile.errors import BundleError, EngineError, PromptError
-from speccompile.runtime.text.text import Stream, Text
+from speccompile.runtime.text.tokenizer import IncrementalDetokenizer, Tokenizer
 
 CORPUS = [
     "def größe(x): return '你好, 世界' # 😀👍🏽 e\u0301 ñ",
@@ -16,8 +17,8 @@ CORPUS = [
 SPECIAL = ["<unk>", "<s>", "</s>"]
 
 
-def byte_level() -> Tokenizer:
-    tokenizer = Tokenizer(models.BPE())
+def byte_level() -> FastTokenizer:
+    tokenizer = FastTokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
@@ -29,16 +30,16 @@ def byte_level() -> Tokenizer:
     return tokenizer
 
 
-def metaspace() -> Tokenizer:
+def metaspace() -> FastTokenizer:
     """As Llama 2 has it: every word with its space, bytes for what the vocabulary lacks."""
-    trained = Tokenizer(models.BPE())
+    trained = FastTokenizer(models.BPE())
     trained.pre_tokenizer = pre_tokenizers.Metaspace()
     trained.train_from_iterator(CORPUS[1:2] * 3, trainers.BpeTrainer(vocab_size=120, show_progress=False))
     names = [*SPECIAL, *(f"<0x{byte:02X}>" for byte in range(256))]
     learned = sorted(trained.get_vocab(), key=trained.get_vocab().get)
     vocabulary = {token: index for index, token in enumerate(names + learned)}
     merges = [(left, right) for token in learned for left, right in splits(token) if {left, right} <= set(learned)]
-    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=merges, unk_token="<unk>", byte_fallback=True))
+    tokenizer = FastTokenizer(models.BPE(vocab=vocabulary, merges=merges, unk_token="<unk>", byte_fallback=True))
     tokenizer.add_special_tokens(SPECIAL)
     tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
     tokenizer.decoder = decoders.Sequence(
@@ -52,10 +53,10 @@ def splits(token: str) -> list[tuple[str, str]]:
     return [(token[:cut], token[cut:]) for cut in range(1, len(token))]
 
 
-def words() -> Tokenizer:
+def words() -> FastTokenizer:
     """Whole words, joined with spaces by a decoder that strips the first."""
     names = [*SPECIAL, *sorted(set(" ".join(CORPUS).split()))]
-    tokenizer = Tokenizer(models.WordLevel({f"▁{name}": index for index, name in enumerate(names)}, "▁<unk>"))
+    tokenizer = FastTokenizer(models.WordLevel({f"▁{name}": index for index, name in enumerate(names)}, "▁<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
     tokenizer.decoder = decoders.Metaspace()
     return tokenizer
@@ -70,14 +71,14 @@ def name(request):
 
 
 @pytest.fixture(scope="module")
-def texts(tmp_path_factory) -> dict[str, Text]:
+def texts(tmp_path_factory) -> dict[str, Tokenizer]:
     folder = tmp_path_factory.mktemp("tokenizers")
     for name, tokenizer in TOKENIZERS.items():
         tokenizer.save(str(folder / name))
-    return {name: Text(folder / name) for name in TOKENIZERS}
+    return {name: Tokenizer(folder / name) for name in TOKENIZERS}
 
 
-def continuation(tokenizer: Tokenizer, prompt: list[int], new: list[int]) -> str:
+def continuation(tokenizer: FastTokenizer, prompt: list[int], new: list[int]) -> str:
     """The reference: the tokenizers package's own decoding of everything, without what the prompt shows."""
     known, whole = tokenizer.decode(prompt), tokenizer.decode(prompt + new)
     same = next((i for i, (a, b) in enumerate(zip(known, whole, strict=False)) if a != b), min(len(known), len(whole)))
@@ -89,7 +90,7 @@ def cut(text: str, stop: list[str]) -> str:
     return text[: min(ends)[1]] if ends else text
 
 
-def streamed(stream: Stream, groups: list[list[int]]) -> list[str]:
+def streamed(stream: IncrementalDetokenizer, groups: list[list[int]]) -> list[str]:
     return [stream.push(group) for group in groups] + [stream.finish()]
 
 
@@ -117,7 +118,7 @@ def test_a_long_prompt_is_neither_truncated_nor_padded(tmp_path):
     tokenizer.enable_truncation(4)
     tokenizer.enable_padding(length=500)
     tokenizer.save(str(tmp_path / "tokenizer.json"))
-    text = Text(tmp_path / "tokenizer.json")
+    text = Tokenizer(tmp_path / "tokenizer.json")
     assert text.decode(text.encode(CORPUS[0])) == CORPUS[0]
     assert len(text.encode("a")) == 1
 
@@ -142,18 +143,18 @@ def test_a_prompt_that_is_not_utf_8_is_refused(texts):
 def test_a_file_that_is_no_tokenizer_is_named(tmp_path, content):
     (tmp_path / "tokenizer.json").write_bytes(content)
     with pytest.raises(BundleError, match=r"tokenizer\.json: expected a tokenizer: ."):
-        Text(tmp_path / "tokenizer.json")
+        Tokenizer(tmp_path / "tokenizer.json")
 
 
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(BundleError, match=r"tokenizer\.json: expected a tokenizer: .*No such file"):
-        Text(tmp_path / "tokenizer.json")
+        Tokenizer(tmp_path / "tokenizer.json")
 
 
 def test_a_missing_package_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     with pytest.raises(EngineError, match="text needs the Python package tokenizers, which is not installed"):
-        Text(tmp_path / "tokenizer.json")
+        Tokenizer(tmp_path / "tokenizer.json")
 
 
 @settings(max_examples=150, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
@@ -163,7 +164,9 @@ def test_the_pieces_are_the_whole_for_any_tokens(texts, name, data):
     token_ids = st.lists(st.integers(0, tokenizer.get_vocab_size() + 2), max_size=30)
     prompt, new = data.draw(token_ids), data.draw(token_ids)
     groups = grouped(new, data.draw(st.lists(st.integers(0, 5), max_size=8)))
-    assert "".join(streamed(Stream(texts[name], prompt, []), groups)) == continuation(tokenizer, prompt, new)
+    assert "".join(streamed(IncrementalDetokenizer(texts[name], prompt, []), groups)) == continuation(
+        tokenizer, prompt, new
+    )
 
 
 @settings(max_examples=150, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
@@ -177,7 +180,10 @@ def test_no_stop_string_is_ever_shown(texts, name, data):
     stop = [whole[start : start + size] for start, size in data.draw(st.lists(places, max_size=3))]
     stop += data.draw(st.lists(st.text("ab 你\ufffd", min_size=1, max_size=3), max_size=2))
     groups = grouped(new, data.draw(st.lists(st.integers(0, 5), max_size=30)))
-    stream, one_by_one = Stream(texts[name], prompt, stop), Stream(texts[name], prompt, stop)
+    stream, one_by_one = (
+        IncrementalDetokenizer(texts[name], prompt, stop),
+        IncrementalDetokenizer(texts[name], prompt, stop),
+    )
     assert "".join(streamed(stream, groups)) == cut(whole, stop)
     assert "".join(streamed(one_by_one, [[token] for token in new])) == cut(whole, stop)
     assert stream.stopped == one_by_one.stopped == any(each in whole for each in stop)
@@ -187,7 +193,7 @@ def test_no_stop_string_is_ever_shown(texts, name, data):
 @pytest.mark.parametrize("sentence", [*CORPUS, "😀", "你好👍🏽", "e\u0301"])
 @pytest.mark.parametrize("kind", ["byte_level", "metaspace"])
 def test_no_piece_ends_inside_a_character(texts, kind, sentence):
-    pieces = streamed(Stream(texts[kind], [], []), [[token] for token in texts[kind].encode(sentence)])
+    pieces = streamed(IncrementalDetokenizer(texts[kind], [], []), [[token] for token in texts[kind].encode(sentence)])
     assert "".join(pieces) == sentence
     assert not any("\ufffd" in piece for piece in pieces)
 
@@ -195,26 +201,26 @@ def test_no_piece_ends_inside_a_character(texts, kind, sentence):
 def test_whole_characters_are_shown_at_once(texts):
     tokenizer = TOKENIZERS["byte_level"]
     new = tokenizer.encode("hello world").ids
-    stream = Stream(texts["byte_level"], [], ["stop"])
+    stream = IncrementalDetokenizer(texts["byte_level"], [], ["stop"])
     assert [stream.push([token]) for token in new] == [tokenizer.decode([token]) for token in new]
 
 
 def test_the_first_new_word_keeps_its_space(texts):
     prompt, whole = texts["metaspace"].encode("hello"), texts["metaspace"].encode("hello world")
-    assert "".join(streamed(Stream(texts["metaspace"], prompt, []), [whole[len(prompt) :]])) == " world"
+    assert "".join(streamed(IncrementalDetokenizer(texts["metaspace"], prompt, []), [whole[len(prompt) :]])) == " world"
 
 
 def test_special_tokens_between_prompt_and_text_change_nothing(texts):
     prompt, whole = texts["metaspace"].encode("hello"), texts["metaspace"].encode("hello world")
     special = [SPECIAL.index("</s>")] * 20
-    stream = Stream(texts["metaspace"], prompt + special, [])
+    stream = IncrementalDetokenizer(texts["metaspace"], prompt + special, [])
     assert "".join(streamed(stream, [special, whole[len(prompt) :], special])) == " world"
 
 
 @pytest.mark.parametrize("kind", ["byte_level", "metaspace"])
 def test_an_unfinished_character_comes_last(texts, kind):
     new = texts[kind].encode("a😀", special_tokens=False)[:-1]
-    stream = Stream(texts[kind], [], [])
+    stream = IncrementalDetokenizer(texts[kind], [], [])
     assert "\ufffd" not in stream.push(new)
     assert stream.finish() == TOKENIZERS[kind].decode(new).removeprefix("a")
     assert stream.finish() == ""
@@ -223,22 +229,22 @@ def test_an_unfinished_character_comes_last(texts, kind):
 @pytest.mark.parametrize("kind", ["byte_level", "metaspace"])
 def test_a_prompt_that_ends_inside_a_character_is_completed(texts, kind):
     *prompt, last = texts[kind].encode("hello 😀")
-    assert "".join(streamed(Stream(texts[kind], prompt, []), [[last]])) == "😀"
+    assert "".join(streamed(IncrementalDetokenizer(texts[kind], prompt, []), [[last]])) == "😀"
 
 
 def test_a_prompt_that_ends_in_a_long_run_of_bytes_is_continued(texts):
     prompt, whole = texts["metaspace"].encode("你你你你"), texts["metaspace"].encode("你你你你好")
-    assert "".join(streamed(Stream(texts["metaspace"], prompt, []), [whole[len(prompt) :]])) == "好"
+    assert "".join(streamed(IncrementalDetokenizer(texts["metaspace"], prompt, []), [whole[len(prompt) :]])) == "好"
 
 
 def test_a_replacement_character_in_the_prompt_is_not_repeated(texts):
     prompt, new = texts["byte_level"].encode("a\ufffd"), texts["byte_level"].encode("\ufffdb")
-    assert "".join(streamed(Stream(texts["byte_level"], prompt, []), [new])) == "\ufffdb"
+    assert "".join(streamed(IncrementalDetokenizer(texts["byte_level"], prompt, []), [new])) == "\ufffdb"
 
 
 def test_the_cost_of_a_token_does_not_grow(texts, monkeypatch):
     text, decoded = texts["byte_level"], []
-    stream = Stream(text, [], ["never"])
+    stream = IncrementalDetokenizer(text, [], ["never"])
     decode = text.decode
     monkeypatch.setattr(text, "decode", lambda token_ids: decoded.append(len(token_ids)) or decode(token_ids))
     broken = text.encode("😀")[:1] * 500
@@ -261,18 +267,18 @@ def test_the_cost_of_a_token_does_not_grow(texts, monkeypatch):
 def test_text_ends_before_the_first_complete_stop_string(texts, stop, shown):
     new = texts["byte_level"].encode("hello world")
     for groups in ([new], [[token] for token in new]):
-        assert "".join(streamed(Stream(texts["byte_level"], [], stop), groups)) == shown
+        assert "".join(streamed(IncrementalDetokenizer(texts["byte_level"], [], stop), groups)) == shown
 
 
 def test_what_could_become_a_stop_string_waits(texts):
-    stream = Stream(texts["byte_level"], [], ["xyz!"])
+    stream = IncrementalDetokenizer(texts["byte_level"], [], ["xyz!"])
     pieces = [stream.push(texts["byte_level"].encode(letter)) for letter in "axyxyzw"]
     assert pieces == ["a", "", "", "xy", "", "", "xyzw"]
     assert not stream.stopped
 
 
 def test_held_text_is_shown_at_the_end(texts):
-    stream = Stream(texts["byte_level"], [], ["xyz"])
+    stream = IncrementalDetokenizer(texts["byte_level"], [], ["xyz"])
     assert stream.push(texts["byte_level"].encode("axy")) == "a"
     assert stream.finish() == "xy"
     assert not stream.stopped
@@ -280,7 +286,7 @@ def test_held_text_is_shown_at_the_end(texts):
 
 def test_a_stop_in_the_middle_of_a_group_says_how_many_tokens_count(texts):
     letters = [texts["byte_level"].encode(letter)[0] for letter in "abcdef"]
-    stream = Stream(texts["byte_level"], [], ["cd"])
+    stream = IncrementalDetokenizer(texts["byte_level"], [], ["cd"])
     assert stream.push(letters[:1]) == "a"
     assert stream.push(letters[1:]) == "b"
     assert (stream.stopped, stream.kept) == (True, 4)
@@ -288,7 +294,7 @@ def test_a_stop_in_the_middle_of_a_group_says_how_many_tokens_count(texts):
 
 
 def test_a_stop_string_may_be_completed_by_the_end(texts):
-    stream = Stream(texts["metaspace"], [], ["😀"])
+    stream = IncrementalDetokenizer(texts["metaspace"], [], ["😀"])
     new = texts["metaspace"].encode("a😀")
     assert stream.push(new) + stream.finish() == "a"
     assert (stream.stopped, stream.kept) == (True, len(new))
@@ -296,4 +302,4 @@ def test_a_stop_string_may_be_completed_by_the_end(texts):
 
 def test_an_empty_stop_string_is_refused(texts):
     with pytest.raises(PromptError, match=r"empty stop string in \['a', ''\]"):
-        Stream(texts["byte_level"], [], ["a", ""])
+        IncrementalDetokenizer(texts["byte_level"], [], ["a", ""])

@@ -14,7 +14,7 @@ from transformers import AutoTokenizer
 from speccompile.errors import RecipeError
 from speccompile.train.answers import make_answers
 from speccompile.train.data.prepare import check_sides, prepare, prepare_prompts
-from speccompile.train.data.shown import show_sample
+from speccompile.train.data.print_sample import print_sample
 from tests import zoo
 from tests.light.train_data_example import (
     MARKED,
@@ -284,7 +284,7 @@ def test_packed_rows_are_refused(tmp_path):
 def test_sample_is_shown(tmp_path):
     file = write_lines(tmp_path / "chats.jsonl", [chat(number) for number in range(5)])
     train, _ = prepare(plan([file], "conversations"), tokenizer(MARKED), tmp_path / "work")
-    shown = show_sample(train, tokenizer(), 1)
+    shown = print_sample(train, tokenizer(), 1)
     number = words(train)[1][len("<user>def f") :].partition("_")[0]
     assert shown.endswith(f"\n<user>def f{number}_0(\n<assistant>⟦return {number}<|endoftext|>⟧\n")
     assert shown.startswith(f"text 1 of {len(train)}, ")
@@ -292,7 +292,7 @@ def test_sample_is_shown(tmp_path):
         tmp_path / "long.jsonl", [{"prompt": "a = 1\n" * 200 + str(n), "answer": "b" * 9} for n in range(5)]
     )
     train, _ = prepare(plan([long], "prompts", length=2048), tokenizer(), tmp_path / "work")
-    shown = show_sample(train, tokenizer())
+    shown = print_sample(train, tokenizer())
     assert "⟦bbbbbbbbb<|endoftext|>⟧" in shown
     assert shown.partition("\n")[2].startswith("..")
     assert len(shown) < 1500
@@ -304,7 +304,7 @@ def test_token_ids_need_no_tokenizer(tmp_path):
     learnt, held_out = prepare(plan([write_lines(tmp_path / "ids.jsonl", rows)]), None, tmp_path / "work")
     assert len(learnt) + len(held_out) == 10
     first = " ".join(map(str, learnt.sample(0).tokens))
-    assert show_sample(learnt, None).endswith(f"⟦{first}⟧")
+    assert print_sample(learnt, None).endswith(f"⟦{first}⟧")
     asked = prepare_prompts(plan([tmp_path / "ids.jsonl"], answers="bundle"), None, tmp_path / "work")
     assert [prompt.tokens for prompt in asked] == [row["token_ids"] for row in rows]
 

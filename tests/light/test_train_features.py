@@ -10,7 +10,7 @@ from safetensors import safe_open
 from speccompile.errors import BuildError, UnsupportedModelError
 from speccompile.recipe.training_data import feature_bytes
 from speccompile.train.data import features
-from speccompile.train.data.features import KeptTeacher, write_features
+from speccompile.train.data.features import CachedFeatureTeacher, write_features
 from speccompile.train.data.prepare import prepare
 from speccompile.train.teacher import Teacher
 from tests import zoo
@@ -36,13 +36,19 @@ def make(folder, row="llama", **keys):
 @pytest.mark.parametrize("row", ["llama", "gemma2", "granite", "opt", "gpt2", "mixtral", "cohere", "qwen3"])
 def test_what_is_read_is_what_the_teacher_reads(tmp_path, row):
     wanted, model, corpus = make(tmp_path, row)
-    kept = KeptTeacher(wanted, model, corpus, write_features(wanted, model, corpus, tmp_path / "data", "train"))
+    kept = CachedFeatureTeacher(
+        wanted, model, corpus, write_features(wanted, model, corpus, tmp_path / "data", "train")
+    )
     batch = corpus.batch(0, 1, 5)
-    found, online = kept.read(batch), Teacher(model, TAPS).read(batch.tokens, batch.real, batch.learnt)
+    found, online = kept.read(batch), Teacher(model, TAPS).forward(batch.tokens, batch.attention_mask, batch.loss_mask)
     scale = online.logits.std()
-    assert torch.allclose(found.logits[batch.real], online.logits[batch.real], atol=1e-5 * float(scale))
+    assert torch.allclose(
+        found.logits[batch.attention_mask], online.logits[batch.attention_mask], atol=1e-5 * float(scale)
+    )
     assert found.features.shape == online.features.shape
-    assert torch.allclose(found.features[batch.real], online.features[batch.real], rtol=1e-5, atol=1e-5)
+    assert torch.allclose(
+        found.features[batch.attention_mask], online.features[batch.attention_mask], rtol=1e-5, atol=1e-5
+    )
     assert found.logits.dtype == found.features.dtype == torch.float32
 
 
@@ -54,10 +60,10 @@ def test_half_the_numbers_are_half_the_size(tmp_path):
     assert expected == int(corpus.lengths.sum()) * 3 * 64 * 2
     assert expected <= file.stat().st_size < expected + 1000
     batch = corpus.batch(0, 0, 8)
-    found = KeptTeacher(wanted, model, corpus, folder).read(batch)
-    online = Teacher(model, TAPS).read(batch.tokens, batch.real, batch.learnt)
-    change = (found.features - online.features)[batch.real]
-    assert 0 < change.norm() / online.features[batch.real].norm() < 2**-8
+    found = CachedFeatureTeacher(wanted, model, corpus, folder).read(batch)
+    online = Teacher(model, TAPS).forward(batch.tokens, batch.attention_mask, batch.loss_mask)
+    change = (found.features - online.features)[batch.attention_mask]
+    assert 0 < change.norm() / online.features[batch.attention_mask].norm() < 2**-8
 
 
 def test_final_norm_is_there_once():
@@ -78,9 +84,11 @@ def test_interrupted_goes_on(tmp_path, monkeypatch):
     assert [file.stat().st_mtime_ns for file in files][2:] == stamps[2:]
     assert files[1].read_bytes() == content
     batch = corpus.batch(0, 0, len(corpus))
-    kept = KeptTeacher(wanted, model, corpus, folder).read(batch)
-    online = Teacher(model, TAPS).read(batch.tokens, batch.real, batch.learnt)
-    assert torch.allclose(kept.features[batch.real], online.features[batch.real], rtol=1e-5, atol=1e-5)
+    kept = CachedFeatureTeacher(wanted, model, corpus, folder).read(batch)
+    online = Teacher(model, TAPS).forward(batch.tokens, batch.attention_mask, batch.loss_mask)
+    assert torch.allclose(
+        kept.features[batch.attention_mask], online.features[batch.attention_mask], rtol=1e-5, atol=1e-5
+    )
 
 
 def test_processes_share_the_work(tmp_path, monkeypatch):
@@ -124,7 +132,7 @@ def test_broken_file(tmp_path):
     (file,) = folder.iterdir()
     file.write_bytes(file.read_bytes()[:50])
     with pytest.raises(BuildError, match="safetensors: cannot be read"):
-        KeptTeacher(wanted, model, corpus, folder).read(corpus.batch(0, 0, 2))
+        CachedFeatureTeacher(wanted, model, corpus, folder).read(corpus.batch(0, 0, 2))
 
 
 def test_logits_that_are_more_than_the_head(tmp_path):

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from speccompile.errors import RecipeError
-from speccompile.plan.refusal import Origin
+from speccompile.plan.recipe_source import RecipeSource
 from speccompile.plan.training_plan import LossPlan
 from speccompile.recipe.training_losses import check_loss
 
 PLAN = LossPlan("fkl", 0.5, 0.0, "decay", 0.8, "target", 0.5, anchors=3, drop=None)
-ORIGIN = Origin(Path("recipe.yaml"))
+ORIGIN = RecipeSource(Path("recipe.yaml"))
 
 
 @pytest.mark.parametrize(

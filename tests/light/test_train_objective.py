@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from speccompile.drafters.learning import Learner, Seen
+from speccompile.drafters.trainable import TeacherBatch, TrainableDrafter
 from speccompile.plan.training_plan import LossPlan
 from speccompile.train.losses import divergence
 from speccompile.train.objective import DPACE_FLOOR, Objective, dpace, drawn_anchors
@@ -26,14 +26,14 @@ def seen(seed=0, batch=BATCH):
     prompts = torch.randint(2, 8, (batch, 1), generator=generator)
     real = torch.arange(LENGTH) < lengths
     logits = 2 * torch.randn(batch, LENGTH, SIZE, generator=generator)
-    return Seen(tokens, real, real & (torch.arange(LENGTH) >= prompts), torch.zeros(batch, LENGTH, 0), logits)
+    return TeacherBatch(tokens, real, real & (torch.arange(LENGTH) >= prompts), torch.zeros(batch, LENGTH, 0), logits)
 
 
 def rows(whole, chosen):
-    return Seen(*(getattr(whole, field.name)[chosen] for field in dataclasses.fields(Seen)))
+    return TeacherBatch(*(getattr(whole, field.name)[chosen] for field in dataclasses.fields(TeacherBatch)))
 
 
-class Table(Learner):
+class Table(TrainableDrafter):
     """Says of a draft what stands in a table, by the token before it, the draft's depth and the anchor's token."""
 
     def __init__(self, every=True, even=False, vocabulary=None, confident=False):
@@ -68,7 +68,7 @@ def by_hand(learner, whole, plan, anchors_of):
     for row, at in itertools.product(range(len(whole.tokens)), range(1 if learner.even else DEPTH)):
         for anchor in anchors_of(row):
             place = anchor + 1 + at
-            if place >= LENGTH or not (whole.real & whole.learnt)[row, place]:
+            if place >= LENGTH or not (whole.attention_mask & whole.loss_mask)[row, place]:
                 continue
             one = torch.tensor([[anchor]])
             said = learner(rows(whole, [row]), one, DEPTH)[at][0, 0]
@@ -128,7 +128,7 @@ def test_parts_add_up_to_the_whole(name, depth_weights):
 
 def test_a_part_of_which_nothing_is_learnt_adds_nothing_and_still_has_a_graph():
     whole = seen()
-    nothing = dataclasses.replace(whole, learnt=torch.zeros_like(whole.learnt))
+    nothing = dataclasses.replace(whole, loss_mask=torch.zeros_like(whole.loss_mask))
     for each in LEARNERS.values():
         learner = Table(**each)
         found = Objective(PLAN, DEPTH)(learner, nothing, 0, 0)
@@ -141,8 +141,8 @@ def test_padding_is_not_looked_at():
     whole = seen()
     spoilt = dataclasses.replace(
         whole,
-        logits=torch.where(whole.real[..., None], whole.logits, torch.nan),
-        learnt=whole.learnt | ~whole.real,
+        logits=torch.where(whole.attention_mask[..., None], whole.logits, torch.nan),
+        loss_mask=whole.loss_mask | ~whole.attention_mask,
     )
     for each in LEARNERS.values():
         found, expected = (Objective(PLAN, DEPTH)(Table(**each), texts, 0, 0) for texts in (spoilt, whole))
@@ -171,20 +171,20 @@ def test_curves_show_sums_and_counts_by_depth():
             return [(each if self.vocabulary is None else each[..., kept]) + 0 * self.table.sum() for each in logits]
 
     found = Objective(PLAN, DEPTH)(Same(), whole, 0, 0).shown
-    counted = whole.learnt[:, 2:].sum()
+    counted = whole.loss_mask[:, 2:].sum()
     for depth in range(1, DEPTH + 1):
-        count = whole.learnt[:, 1 + depth :].sum()
+        count = whole.loss_mask[:, 1 + depth :].sum()
         for name, share in (("loss", 0), ("accepted", 1), ("right", 1)):
             total, drafts = found[f"{name}/{depth}"]
             assert drafts == count
             assert total.item() == pytest.approx(share * count.item(), abs=1e-4)
     found = Objective(PLAN, DEPTH)(Same(vocabulary=kept), whole, 0, 0).shown
-    best = whole.logits[:, 1:-1].argmax(-1)[whole.learnt[:, 2:]]
+    best = whole.logits[:, 1:-1].argmax(-1)[whole.loss_mask[:, 2:]]
     inside = torch.isin(best, kept).sum()
     assert 0 < inside < counted
     assert (found["right/1"][0], found["right/1"][1]) == (inside, counted)
     assert found["loss/1"][1] == inside
-    mass = whole.logits.softmax(-1)[:, 1:-1][whole.learnt[:, 2:]][:, kept].sum()
+    mass = whole.logits.softmax(-1)[:, 1:-1][whole.loss_mask[:, 2:]][:, kept].sum()
     assert found["accepted/1"][0].item() == pytest.approx(mass.item(), rel=1e-5)
 
 
@@ -193,7 +193,7 @@ def test_curves_show_sums_and_counts_by_depth():
 def test_anchors_are_different_places_before_something_learnt(seed, step, count):
     whole = seen(seed % 1000)
     anchors, chosen = drawn_anchors(whole, count, seed, step)
-    wanted = whole.learnt & whole.real
+    wanted = whole.loss_mask & whole.attention_mask
     for row in range(BATCH):
         places = anchors[row][chosen[row]].tolist()
         assert places == sorted(set(places))
@@ -209,24 +209,24 @@ def test_anchors_are_different_places_before_something_learnt(seed, step, count)
 def test_anchors_do_not_know_how_wide_the_batch_is():
     """Parts are padded as they are; what lies in the padding is nothing."""
     whole = seen()
-    wider = {field.name: getattr(whole, field.name) for field in dataclasses.fields(Seen)}
-    for name in ("tokens", "real", "learnt"):
+    wider = {field.name: getattr(whole, field.name) for field in dataclasses.fields(TeacherBatch)}
+    for name in ("tokens", "attention_mask", "loss_mask"):
         wider[name] = nn.functional.pad(wider[name], (0, 5), value=True)
-    wider["real"][:, LENGTH:] = False
-    for one, other in zip(drawn_anchors(whole, 3, 0, 0), drawn_anchors(Seen(**wider), 3, 0, 0), strict=True):
+    wider["attention_mask"][:, LENGTH:] = False
+    for one, other in zip(drawn_anchors(whole, 3, 0, 0), drawn_anchors(TeacherBatch(**wider), 3, 0, 0), strict=True):
         assert torch.equal(one, other)
 
 
 def test_anchors_change_with_seed_step_and_text():
     whole = seen()
     alike = dataclasses.replace(whole, tokens=whole.tokens[:1].expand(BATCH, -1).contiguous())
-    full = torch.ones_like(whole.real)
-    alike = dataclasses.replace(alike, real=full, learnt=full)
+    full = torch.ones_like(whole.attention_mask)
+    alike = dataclasses.replace(alike, attention_mask=full, loss_mask=full)
     first = drawn_anchors(alike, 4, 0, 0)[0]
     assert (first == first[0]).all()
     assert not torch.equal(first, drawn_anchors(alike, 4, 0, 1)[0])
     assert not torch.equal(first, drawn_anchors(alike, 4, 1, 0)[0])
-    others = dataclasses.replace(whole, real=full, learnt=full)
+    others = dataclasses.replace(whole, attention_mask=full, loss_mask=full)
     assert len({tuple(each) for each in drawn_anchors(others, 4, 0, 0)[0].tolist()}) > 1
     counts = torch.stack([drawn_anchors(others, 4, 0, step)[0] for step in range(300)]).flatten().bincount()
     assert counts[0] == 0
@@ -252,7 +252,7 @@ def test_dpace_weighs_by_the_drafters_own_chances():
     anchors = torch.arange(1, LENGTH - 1).expand(BATCH, -1)
     places = anchors[..., None] + torch.arange(1, DEPTH + 1)
     inside, clamped = places < LENGTH, places.clamp(max=LENGTH - 1)
-    counted = inside & (whole.learnt & whole.real).gather(1, clamped.flatten(1)).view_as(places)
+    counted = inside & (whole.loss_mask & whole.attention_mask).gather(1, clamped.flatten(1)).view_as(places)
     tokens = whole.tokens.gather(1, clamped.flatten(1)).view_as(places)
     own = (tokens[..., None] == KEPT).float()
     chances = torch.stack(learner(whole, anchors, DEPTH), 2).softmax(-1)

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from speccompile.train.chunked_loss import chunk_rows, chunked_loss
 from speccompile.train.losses import divergence
-from speccompile.train.pieces import piece_of, summed
 
 SIZE, ROWS = 2**16 + 3, torch.tensor([5, 0, 7, 2, 6, 3, 1])
 
@@ -22,8 +22,8 @@ def judge_of(target):
 
 def test_pieces_are_the_whole(given):
     logits, target, weights = given
-    assert 1 < piece_of(logits) < len(ROWS)
-    found = summed(logits, ROWS, weights, judge_of(target))
+    assert 1 < chunk_rows(logits) < len(ROWS)
+    found = chunked_loss(logits, ROWS, weights, judge_of(target))
     (0.3 * found.total).backward()
     gradient, logits.grad = logits.grad, None
     expected = divergence("hybrid", logits[ROWS], target[ROWS], ROWS)
@@ -40,7 +40,9 @@ def test_pieces_are_the_whole(given):
 def test_of_no_rows_nothing_comes_back_but_a_graph(given):
     logits, target, _ = given
     nothing = torch.zeros(0, dtype=torch.int64)
-    found = summed(logits, nothing, torch.zeros(0), lambda own, piece: divergence("fkl", own, target[:0], nothing))
+    found = chunked_loss(
+        logits, nothing, torch.zeros(0), lambda own, piece: divergence("fkl", own, target[:0], nothing)
+    )
     found.total.backward()
     assert (found.total, len(found.best)) == (0, 0)
     assert (logits.grad == 0).all()
@@ -49,15 +51,15 @@ def test_of_no_rows_nothing_comes_back_but_a_graph(given):
 def test_without_gradients_it_makes_none(given):
     logits, target, weights = given
     with torch.no_grad():
-        found = summed(logits, ROWS, weights, judge_of(target))
+        found = chunked_loss(logits, ROWS, weights, judge_of(target))
     assert not found.total.requires_grad
-    assert found.total == summed(logits, ROWS, weights, judge_of(target)).total
+    assert found.total == chunked_loss(logits, ROWS, weights, judge_of(target)).total
 
 
 def test_low_precision_gets_gradients_of_its_own(given):
     logits, target, weights = given
     low = logits.detach().bfloat16().requires_grad_()
-    summed(low, ROWS, weights, judge_of(target)).total.backward()
-    summed(logits, ROWS, weights, judge_of(target)).total.backward()
+    chunked_loss(low, ROWS, weights, judge_of(target)).total.backward()
+    chunked_loss(logits, ROWS, weights, judge_of(target)).total.backward()
     assert low.grad.dtype == torch.bfloat16
     assert torch.nn.functional.cosine_similarity(low.grad.float().flatten(), logits.grad.flatten(), 0) > 0.999

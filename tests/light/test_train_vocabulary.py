@@ -6,12 +6,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speccompile.drafters.learning import Learner
 from speccompile.drafters.model.training import ModelLearner
+from speccompile.drafters.trainable import TrainableDrafter
 from speccompile.errors import RecipeError
-from speccompile.train.col_bt import remaining, reproduced
-from speccompile.train.data.corpus import Corpus
-from speccompile.train.vocabulary import count_learnt, covered, kept_tokens, maps
+from speccompile.train.col_bt import solved_by_drafter, unsolved_texts
+from speccompile.train.data.corpus import Dataset
+from speccompile.train.vocabulary import count_learnt, coverage, maps, select_tokens
 from tests import zoo
 
 
@@ -20,7 +20,7 @@ def test_learnt_tokens_are_counted():
     learnt = [np.array([False, True, True, True]), np.array([True, False, True])]
     counts = count_learnt(zip(tokens, learnt, strict=True), 12)
     assert counts.tolist() == [0, 0, 1, 0, 0, 3, 0, 0, 0, 1, 0, 0]
-    assert covered(counts, torch.tensor([5, 7])) == pytest.approx(3 / 5)
+    assert coverage(counts, torch.tensor([5, 7])) == pytest.approx(3 / 5)
 
 
 @settings(max_examples=80)
@@ -30,7 +30,7 @@ def test_the_most_frequent_tokens_are_kept(numbers, data):
     special = data.draw(st.lists(st.integers(0, len(numbers) - 1), max_size=3))
     occur = {each for each in special if counts[each] > 0}
     size = data.draw(st.integers(max(1, len(occur)), len(numbers)))
-    kept = kept_tokens(counts, size, special)
+    kept = select_tokens(counts, size, special)
     assert kept.dtype == torch.int64
     assert kept.tolist() == sorted(set(kept.tolist()))
     ranked = sorted(set(range(len(numbers))) - occur, key=lambda token: (-numbers[token], token))
@@ -40,16 +40,16 @@ def test_the_most_frequent_tokens_are_kept(numbers, data):
 def test_too_few_tokens_are_filled_with_the_lowest_ids():
     counts = torch.zeros(10, dtype=torch.int64)
     counts[[8, 6]] = torch.tensor([4, 1])
-    assert kept_tokens(counts, 5).tolist() == [0, 1, 2, 6, 8]
-    assert kept_tokens(counts, 1, special=[6]).tolist() == [6]
-    assert kept_tokens(counts, 1, special=[7]).tolist() == [8]
+    assert select_tokens(counts, 5).tolist() == [0, 1, 2, 6, 8]
+    assert select_tokens(counts, 1, special=[6]).tolist() == [6]
+    assert select_tokens(counts, 1, special=[7]).tolist() == [8]
 
 
 @pytest.mark.parametrize(("size", "special", "expected"), [(11, (), "from 1 to 10"), (0, (), "from 1 to 10"),
                                                            (1, (3, 4), "from 2, the special ones")])  # fmt: skip
 def test_a_size_without_a_choice_is_refused(size, special, expected):
     with pytest.raises(RecipeError, match=r"vocabulary: received \d+ tokens, expected from") as caught:
-        kept_tokens(torch.ones(10, dtype=torch.int64), size, special)
+        select_tokens(torch.ones(10, dtype=torch.int64), size, special)
     assert expected.split(",")[0].replace("from ", "").split(" to ")[0] in str(caught.value)
     assert caught.value.hint
 
@@ -63,7 +63,7 @@ def test_maps_are_offsets_and_a_mask():
     assert len(found["t2d"]) == 12
 
 
-class Successor(Learner):
+class Successor(TrainableDrafter):
     """Says behind each token the next number."""
 
     even = True
@@ -93,13 +93,13 @@ LEARNT = torch.tensor([[False] * 2 + [True] * 4] * 4) & REAL
 @pytest.mark.parametrize("vocabulary", [None, torch.arange(1, 12)])
 def test_prompts_are_marked_whose_answer_the_drafter_gives(threshold, expected, vocabulary):
     batches = [(TEXTS[rows], REAL[rows], LEARNT[rows]) for rows in (slice(2), slice(2, 4))]
-    marked = list(reproduced(Successor(vocabulary), batches, threshold))
+    marked = list(solved_by_drafter(Successor(vocabulary), batches, threshold))
     assert [len(each) for each in marked] == [2, 2]
     assert torch.cat(marked).tolist() == expected
 
 
 def test_a_text_without_an_answer_is_not_reproduced():
-    (marked,) = reproduced(Successor(), [(TEXTS, REAL, torch.zeros_like(LEARNT))])
+    (marked,) = solved_by_drafter(Successor(), [(TEXTS, REAL, torch.zeros_like(LEARNT))])
     assert not marked.any()
 
 
@@ -120,18 +120,18 @@ class Listed:
 def test_the_next_drafter_learns_from_the_rest():
     """Which is a corpus of its own: a training that goes on with another one is another training."""
     rows = [0, 1, 2, 3] * 12
-    corpus = Corpus(Listed(rows), np.arange(3, 48), "key")
-    left = remaining(corpus, Successor(), "first")
+    corpus = Dataset(Listed(rows), np.arange(3, 48), "key")
+    left = unsolved_texts(corpus, Successor(), "first")
     assert left.rows.tolist() == [row for row in range(3, 48) if rows[row] in (1, 2)]
     assert (left.texts, left.key != "key") == (corpus.texts, True)
-    assert left.key == remaining(corpus, Successor(), "first").key
-    assert left.key != remaining(corpus, Successor(), "first", threshold=0.75).key
+    assert left.key == unsolved_texts(corpus, Successor(), "first").key
+    assert left.key != unsolved_texts(corpus, Successor(), "first", threshold=0.75).key
 
 
 def test_it_is_an_error_where_nothing_is_left():
-    corpus = Corpus(Listed([0, 3]), np.arange(2), "key")
+    corpus = Dataset(Listed([0, 3]), np.arange(2), "key")
     with pytest.raises(RecipeError, match=r"loss\.drop: models/first gives the target's answer to all 2 pro") as caught:
-        remaining(corpus, Successor(), "models/first")
+        unsolved_texts(corpus, Successor(), "models/first")
     assert caught.value.hint
 
 
@@ -145,6 +145,6 @@ def test_marked_are_those_that_transformers_generates(tmp_path):
         texts[row, place] = (texts[row, place] + 1) % zoo.VOCABULARY
     learnt = (torch.arange(16) >= 7).expand(6, -1)
     learner.train()
-    (marked,) = reproduced(learner, [(texts, torch.ones_like(learnt), learnt)])
+    (marked,) = solved_by_drafter(learner, [(texts, torch.ones_like(learnt), learnt)])
     assert marked.tolist() == [True, False, True, False, False, True]
     assert learner.training

@@ -6,26 +6,26 @@ from pathlib import Path
 
 import pytest
 
-from speccompile.drafters import FAMILIES
+from speccompile.drafters import DRAFTING_METHODS
 from speccompile.drafters.eagle3.taps import boundary, default_taps
 from speccompile.drafters.find import read_head
 from speccompile.errors import RecipeError
 from speccompile.plan.head import HeadRequest, HeadTarget
-from speccompile.plan.refusal import Origin
-from speccompile.recipe.shape import decide_sizes
-from speccompile.recipe.training_begin import check_begin
+from speccompile.plan.recipe_source import RecipeSource
+from speccompile.recipe.drafter_shape import decide_shape
+from speccompile.recipe.initial_drafter import check_initial_drafter
 from tests import zoo
 from tests.heads.eagle3 import eagle3
 from tests.heads.medusa import into_model, vllm
 
-ORIGIN = Origin(Path("recipe.yaml"))
+ORIGIN = RecipeSource(Path("recipe.yaml"))
 LLAMA = {"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,
          "num_key_value_heads": 8, "vocab_size": 128256}  # fmt: skip
 GPT2 = {"n_embd": 768, "n_head": 12, "n_layer": 12, "n_inner": None, "vocab_size": 50257}
 
 
 def sizes_of(kind: str, config: dict, **given):
-    return decide_sizes(FAMILIES[kind].training.sizes, config, given, ORIGIN)
+    return decide_shape(DRAFTING_METHODS[kind].training.sizes, config, given, ORIGIN)
 
 
 def test_a_heads_layer_is_shaped_as_the_targets():
@@ -85,7 +85,7 @@ def test_taps_are_places_of_the_target_that_differ(layers):
     ],
 )
 def test_taps_that_a_dialect_cannot_say_are_refused(dialect, taps, layers, message):
-    found = FAMILIES["eagle3"].training.refusal(dialect, taps, {"layers": layers})
+    found = DRAFTING_METHODS["eagle3"].training.refusal(dialect, taps, {"layers": layers})
     assert (found is None) == (message is None)
     assert message is None or message in found[2]
 
@@ -96,7 +96,7 @@ def request(kind: str, folder: Path, config, **more) -> HeadRequest:
 
 
 def check(asked: HeadRequest, folder: Path) -> None:
-    check_begin(read_head(folder, asked), FAMILIES[asked.kind].training, asked, ORIGIN)
+    check_initial_drafter(read_head(folder, asked), DRAFTING_METHODS[asked.kind].training, asked, ORIGIN)
 
 
 def test_heads_inside_a_model_are_not_trained_on(tmp_path):

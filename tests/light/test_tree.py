@@ -18,7 +18,7 @@ from speccompile.tree import (
     from_parents,
     from_paths,
     merged,
-    merged_places,
+    merged_indices,
 )
 
 PARENTS = st.lists(st.integers(0, 10**6), max_size=30).map(
@@ -49,7 +49,7 @@ def test_what_is_derived_is_what_powers_of_the_adjacency_matrix_say(tree):
     assert (tree.depth, tree.drafts) == (max(tree.depths), len(tree.parents) - 1)
     assert tree.branching == steps.sum(0).max()
     assert tree.is_chain == (tree.parents == chain(tree.drafts).parents)
-    assert [sorted(lineage) for lineage in tree.lineages] == [np.flatnonzero(row).tolist() for row in reach]
+    assert [sorted(lineage) for lineage in tree.root_paths] == [np.flatnonzero(row).tolist() for row in reach]
 
 
 @given(TREES)
@@ -111,7 +111,7 @@ def test_the_published_trees(tree, drafts, by_depth, children_of_the_root):
 
 @given(st.lists(TREES, min_size=1, max_size=4))
 def test_a_merged_tree_holds_every_tree_at_its_places(trees):
-    whole, places = merged(trees), merged_places(trees)
+    whole, places = merged(trees), merged_indices(trees)
     assert sorted(place for its in places for place in its) == list(range(1, whole.drafts + 1))
     for tree, its in zip(trees, places, strict=True):
         place = [0, *its]

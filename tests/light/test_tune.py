@@ -14,7 +14,7 @@ import yaml
 from speccompile.cli import main
 from speccompile.cli.tune import command
 from speccompile.errors import PromptError
-from speccompile.measure.bench.costs import Costs
+from speccompile.measure.bench.costs import GraphCosts
 from speccompile.measure.tune import Options
 from speccompile.measure.tune.write import _moved, _references, write_recipe
 from speccompile.recipe import load_recipe, make_plan
@@ -176,11 +176,11 @@ def test_a_choice_is_told_in_words(tune, recipe, monkeypatch):
     costs = {}
     monkeypatch.setattr("speccompile.measure.tune.trial.measure_costs", lambda *_, **__: costs["now"])
     arguments = (recipe(LOOKUP), "--drafts", "2", "--threads", "1")
-    costs["now"] = Costs({1: 1.0, 3: 100.0}, 0.25, 0.0)
+    costs["now"] = GraphCosts({1: 1.0, 3: 100.0}, 0.25, 0.0)
     _, out, err = tune(*arguments)
     assert out == "--set 'drafter={kind: none}'\n"
     assert "speculation does not pay here: the choice is no drafter; run it with --threads 1" in err
-    costs["now"] = Costs({1: 1.0, 2: 1e-6, 3: 1e-6}, 0.0, 0.0)
+    costs["now"] = GraphCosts({1: 1.0, 2: 1e-6, 3: 1e-6}, 0.0, 0.0)
     _, out, err = tune(*arguments)
     assert out == "--set drafter.tokens=2\n"
     assert "chosen: chain of 2, " in err
@@ -209,7 +209,7 @@ def test_costs_are_those_of_a_machine_as_fast_as_without_drafts(tune, recipe, mo
     """One that is ten times slower while bundles are measured makes no difference."""
     found = []
     for slower in (1.0, 10.0):
-        costs = Costs({1: slower, 2: 2 * slower, 3: 3 * slower}, slower / 2, slower / 4)
+        costs = GraphCosts({1: slower, 2: 2 * slower, 3: 3 * slower}, slower / 2, slower / 4)
         monkeypatch.setattr("speccompile.measure.tune.trial.measure_costs", lambda *_, costs=costs, **__: costs)
         _, out, _ = tune(recipe(LOOKUP), "--drafts", "2", "--threads", "1", "--json")
         (chain,) = (each for each in json.loads(out)["candidates"] if each["drafts"])

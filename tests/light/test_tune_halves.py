@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from speccompile.measure.bench.costs import Costs
-from speccompile.measure.tune.halves import MEASURED, _Measured, layers_setting
+from speccompile.measure.bench.costs import GraphCosts
+from speccompile.measure.tune.layer_search import MEASURED, _Measured, layers_setting
 from speccompile.plan.plan import LayersPlan
 
 BASE, ATTENTION, MLP, LAYERS = 0.3, 0.1, 0.2, 4
@@ -30,7 +30,9 @@ class Toy:
         self.asked.append((one.shape.drafts, tuple(one.widths), tuple(one.settings)))
         attention, mlp = next(counts for layers, counts in KNOWN.items() if layers_setting(layers) in one.settings)
         draft = MEASURED * (BASE + ATTENTION * attention + MLP * mlp) + self.noise * len(self.asked)
-        return [SimpleNamespace(costs={(None, 1): Costs(VERIFY, draft, 0.05), (None, 2): Costs({}, 99.0, 99.0)})]
+        return [
+            SimpleNamespace(costs={(None, 1): GraphCosts(VERIFY, draft, 0.05), (None, 2): GraphCosts({}, 99.0, 99.0)})
+        ]
 
 
 KNOWN = {

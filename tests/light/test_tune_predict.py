@@ -5,15 +5,15 @@ from statistics import median
 
 import pytest
 
-from speccompile.measure.bench.costs import Costs
-from speccompile.measure.bench.ways import decode_rate
+from speccompile.measure.bench.costs import GraphCosts
+from speccompile.measure.bench.mode import decode_rate
 from speccompile.measure.tune.predict import (
-    Line,
+    LinearCost,
     autoregressive,
     chain_costs,
     choose,
-    draft_line,
     fit,
+    fit_draft_cost,
     speculative,
 )
 from speccompile.measure.tune.rounds import Rounds, Windows, accepted_at_depth, decode_seconds, rounds_of, shortened
@@ -23,7 +23,7 @@ from tests.light.fake_bundle import toy_bundle
 PROMPTS = [[3, 1, 4], [1, 5, 9, 2, 6], [5], [7, 8, 200], [2, 2]]
 LONGEST = 40
 
-COSTS = Costs({1: 1.0, 3: 1.5, 5: 2.0}, draft=0.5, host=0.25)
+COSTS = GraphCosts({1: 1.0, 3: 1.5, 5: 2.0}, draft=0.5, host=0.25)
 
 
 def toy_rounds(prompt, drafts):
@@ -78,16 +78,16 @@ def test_a_fused_step_drafts_in_its_own_time():
 
 
 def test_the_line_through_two_chains():
-    assert fit({2: 1.0, 6: 3.0}) == Line(0.0, 0.5)
+    assert fit({2: 1.0, 6: 3.0}) == LinearCost(0.0, 0.5)
     assert fit({2: 1.0, 6: 3.0}).at(4) == 2.0
-    assert fit({4: 3.0}) == Line(3.0, 0.0)
+    assert fit({4: 3.0}) == LinearCost(3.0, 0.0)
 
 
 def chains(first, last):
     """Costs of chains of one and of four drafts."""
     return {
-        1: Costs({1: 1.0, 2: first, 3: 1.5, 5: 3.0}, 0.25, 0.1),
-        4: Costs({1: 2.0, 2: 1.2, 3: 2.5, 5: last}, 1.0, 0.3),
+        1: GraphCosts({1: 1.0, 2: first, 3: 1.5, 5: 3.0}, 0.25, 0.1),
+        4: GraphCosts({1: 2.0, 2: 1.2, 3: 2.5, 5: last}, 1.0, 0.3),
     }
 
 
@@ -99,12 +99,12 @@ def test_a_chain_between_two_that_were_measured():
 
 def test_of_fused_chains_the_draft_is_what_the_step_takes_longer():
     measured = {drafts: replace(costs, draft=None) for drafts, costs in chains(1.5, 4.2).items()}
-    line = draft_line(measured, fused=True)  # 1.5 - 1.2 and 4.2 - 3
+    line = fit_draft_cost(measured, fused=True)  # 1.5 - 1.2 and 4.2 - 3
     assert (line.base, line.slope) == (pytest.approx(0.0), pytest.approx(0.3))
     assert chain_costs(measured, 4, fused=True) is measured[4]
     found = chain_costs(measured, 2, fused=True)
     assert (found.verify[3], found.draft) == (pytest.approx(2.0 + 0.6), None)
-    assert draft_line({4: measured[4]}, fused=True) is None
+    assert fit_draft_cost({4: measured[4]}, fused=True) is None
 
 
 def candidate(**changes):

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from speccompile.compiler.step.verify import Round, Verify
-from speccompile.compiler.step.window import Branches
+from speccompile.compiler.step.verify import RoundInputs, Verify
+from speccompile.compiler.step.window import TreeLayout
 from speccompile.tree import Tree
 
 VOCABULARY, WIDTH = 20, 7
@@ -23,7 +23,7 @@ class Current:
     def __init__(self, caches: list[Tensor]) -> None:
         self.caches, self.window = caches, torch.zeros(0)
 
-    def look(self, *_: object) -> None:
+    def set_positions(self, *_: object) -> None:
         pass
 
     def rows(self) -> list[Tensor]:
@@ -49,12 +49,12 @@ class Table(torch.nn.Module):
 
 
 def verified(window: list[int], n_given: int, n_total: int, tree: Tree | None = None, **more: int):
-    shape = None if tree is None else Branches(tree, tree.drafts + 1, tree.depth)
+    shape = None if tree is None else TreeLayout(tree, tree.drafts + 1, tree.depth)
     size = WIDTH if tree is None else tree.drafts + 1
     graph = Verify(Table(), shape, **more)
     padded = [*window, *[0] * (WIDTH - len(window))]
     counts = (torch.tensor([value, value]) for value in (n_given, n_total, 30))
-    return graph(Round(torch.tensor([padded, padded]), *counts, torch.arange(size)), [])
+    return graph(RoundInputs(torch.tensor([padded, padded]), *counts, torch.arange(size)), [])
 
 
 def chain_of(first: int, right: int, count: int) -> list[int]:

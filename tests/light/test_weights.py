@@ -11,7 +11,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from speccompile.compiler.weights.checkpoint import checkpoint_sources
-from speccompile.compiler.weights.source import Held, Joined, Source, Stacked, Stored, widened
+from speccompile.compiler.weights.source import Concatenated, FileBacked, InMemory, LazyWeight, Stacked, widened
 from speccompile.errors import CheckpointError
 
 DTYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
@@ -22,37 +22,40 @@ def random(*shape: int) -> np.ndarray:
 
 
 @pytest.fixture(params=DTYPES)
-def stored(request, tmp_path) -> tuple[Stored, np.ndarray]:
+def stored(request, tmp_path) -> tuple[FileBacked, np.ndarray]:
     """A weight of three axes in a file, and the numbers that it has there."""
     numbers = random(5, 6, 7).astype(DTYPES[request.param])
     save_file({"before": random(3), "weight": numbers, "zzz": random(2)}, tmp_path / "model.safetensors")
     source = checkpoint_sources(tmp_path).weights["weight"]
-    assert isinstance(source, Stored)
+    assert isinstance(source, FileBacked)
     assert source.dtype == request.param
     return source, numbers.astype(np.float32)
 
 
-def forms(source: Source, numbers: np.ndarray) -> dict[str, tuple[Source, np.ndarray]]:
+def forms(source: LazyWeight, numbers: np.ndarray) -> dict[str, tuple[LazyWeight, np.ndarray]]:
     """What becomes of a weight on its way to an operator, and the same by numpy."""
     return {
         "as it is": (source, numbers),
-        "picked": (source.picked(3), numbers[3]),
-        "cut": (source.cut(slice(1, 4)), numbers[1:4]),
-        "turned": (source.turned((2, 0, 1)), numbers.transpose(2, 0, 1)),
-        "turned twice": (source.turned((2, 0, 1)).turned((1, 2, 0)), numbers.transpose(2, 0, 1).transpose(1, 2, 0)),
-        "expert of turned": (source.turned((0, 2, 1)).picked(2), numbers[2].T),
-        "cut of turned": (source.turned((1, 0, 2)).cut(slice(2, 5)), numbers.transpose(1, 0, 2)[2:5]),
-        "stacked": (Stacked([source.picked(1), source.picked(4)]), numbers[[1, 4]]),
-        "expert of stacked": (Stacked([source.picked(1), source.picked(4)]).picked(1), numbers[4]),
-        "joined": (Joined([source.picked(0), source.picked(2)]), numbers[[0, 2]].reshape(12, 7)),
+        "select": (source.select(3), numbers[3]),
+        "cut": (source.narrow(slice(1, 4)), numbers[1:4]),
+        "turned": (source.transpose((2, 0, 1)), numbers.transpose(2, 0, 1)),
+        "turned twice": (
+            source.transpose((2, 0, 1)).transpose((1, 2, 0)),
+            numbers.transpose(2, 0, 1).transpose(1, 2, 0),
+        ),
+        "expert of turned": (source.transpose((0, 2, 1)).select(2), numbers[2].T),
+        "cut of turned": (source.transpose((1, 0, 2)).narrow(slice(2, 5)), numbers.transpose(1, 0, 2)[2:5]),
+        "stacked": (Stacked([source.select(1), source.select(4)]), numbers[[1, 4]]),
+        "expert of stacked": (Stacked([source.select(1), source.select(4)]).select(1), numbers[4]),
+        "joined": (Concatenated([source.select(0), source.select(2)]), numbers[[0, 2]].reshape(12, 7)),
     }
 
 
-@pytest.mark.parametrize("form", forms(Held(random(5, 6, 7)), random(5, 6, 7)))
+@pytest.mark.parametrize("form", forms(InMemory(random(5, 6, 7)), random(5, 6, 7)))
 def test_every_form_reads_what_numpy_has(stored, form):
     source, expected = forms(*stored)[form]
     assert source.shape == expected.shape
-    np.testing.assert_array_equal(source.whole(), expected)
+    np.testing.assert_array_equal(source.read_all(), expected)
     np.testing.assert_array_equal(source.rows(slice(1, 3)), expected[1:3])
     np.testing.assert_array_equal(np.concatenate([source.rows(part) for part in source.parts()]), expected)
     if expected.ndim == 2:
@@ -64,7 +67,7 @@ def test_numbers_are_widened_as_ml_dtypes_widens_them():
     assert widened(every, "bfloat16").tobytes() == every.astype(np.float32).tobytes()
 
 
-class Watched(Source):
+class Watched(LazyWeight):
     """Counts the rows that are read."""
 
     def __init__(self, array: np.ndarray) -> None:
@@ -80,7 +83,7 @@ class Watched(Source):
 
 def test_columns_of_a_turned_weight_are_the_only_rows_that_are_read():
     source = Watched(random(400, 30))
-    assert source.turned((1, 0)).columns(slice(10, 26)).shape == (30, 16)
+    assert source.transpose((1, 0)).columns(slice(10, 26)).shape == (30, 16)
     assert source.read == 16
 
 
@@ -92,7 +95,14 @@ def test_equal_weights_have_one_identity_wherever_they_lie(tmp_path):
     one, other = (checkpoint_sources(tmp_path / name).weights["weight"] for name in ("one", "other"))
     assert one.identity() == other.identity()
     assert json.loads(json.dumps(one.identity())) == one.identity()
-    different = [one, one.turned((1, 0)), one.cut(slice(0, 2)), one.cut(slice(2, 4)), one.picked(1), Stacked([one])]
+    different = [
+        one,
+        one.transpose((1, 0)),
+        one.narrow(slice(0, 2)),
+        one.narrow(slice(2, 4)),
+        one.select(1),
+        Stacked([one]),
+    ]
     assert len({json.dumps(each.identity()) for each in different}) == len(different)
 
 
@@ -104,7 +114,7 @@ def test_a_file_that_becomes_shorter_is_named_and_ends_nothing(tmp_path):
     with path.open("r+b") as file:
         file.truncate(size - 100)
     with pytest.raises(CheckpointError, match=r"model.safetensors: received \d+ bytes, expected \d+") as found:
-        source.whole()
+        source.read_all()
     assert "leave the checkpoint alone" in str(found.value.hint)
 
 
@@ -112,11 +122,11 @@ def test_a_file_that_is_replaced_is_read_as_it_was(tmp_path):
     path = tmp_path / "model.safetensors"
     save_file({"weight": random(8, 8)}, path)
     source = checkpoint_sources(tmp_path).weights["weight"]
-    before = source.whole()
+    before = source.read_all()
     other = tmp_path / "new.safetensors"
     save_file({"weight": -random(8, 8)}, other)
     Path(other).replace(path)
-    np.testing.assert_array_equal(source.whole(), before)
+    np.testing.assert_array_equal(source.read_all(), before)
 
 
 def test_a_file_is_open_once_however_many_weights_lie_in_it(tmp_path):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from speccompile.bundle.folders import write_whole
+from speccompile.bundle.folders import write_atomically
 
 OLD, NEW = b"old", b"new and longer"
 
@@ -22,7 +22,7 @@ def test_a_file_is_written_at_one_stroke(tmp_path, monkeypatch, old):
         return replace(part, destination)
 
     monkeypatch.setattr(Path, "replace", watched)
-    write_whole(path, NEW)
+    write_atomically(path, NEW)
     assert found == [(f".file.json.{os.getpid()}", NEW, old)]
     assert [each.name for each in tmp_path.iterdir()] == ["file.json"]
     assert path.read_bytes() == NEW
@@ -45,7 +45,7 @@ def test_what_ends_the_writing_leaves_the_file_as_it_was(tmp_path, monkeypatch, 
 
     monkeypatch.setattr(Path, call, ended)
     with pytest.raises(type(ending)) as caught:
-        write_whole(path, NEW)
+        write_atomically(path, NEW)
     assert caught.value is ending
     assert path.read_bytes() == OLD
     assert list(tmp_path.iterdir()) == [path]
@@ -55,6 +55,6 @@ def test_what_ends_the_writing_leaves_the_file_as_it_was(tmp_path, monkeypatch, 
 def test_a_folder_that_is_not_there_is_what_is_told(tmp_path, place):
     (tmp_path / "file").write_bytes(OLD)
     with pytest.raises(OSError, match=r"No such file or directory|Not a directory") as caught:
-        write_whole(tmp_path / place, NEW)
+        write_atomically(tmp_path / place, NEW)
     assert Path(caught.value.filename).parent == (tmp_path / place).parent
     assert [each.name for each in tmp_path.iterdir()] == ["file"]

@@ -14,8 +14,8 @@ from click.testing import CliRunner, Result
 
 from speccompile import native
 from speccompile.cli.main import group
-from speccompile.runtime import Bundle, exactness
-from speccompile.runtime.exactness import compare_windows
+from speccompile.runtime import Bundle, window_invariance
+from speccompile.runtime.window_invariance import compare_windows
 from tests.light.fake_bundle import toy_manifest, write_toy_bundle
 from tests.light.toy_engine import ToyEngine
 
@@ -101,7 +101,7 @@ def test_it_is_done_again_where_something_else_computes(
 ) -> None:
     opened()
     if changed == "processor":
-        monkeypatch.setattr(exactness, "processor", lambda: "another")
+        monkeypatch.setattr(window_invariance, "processor", lambda: "another")
     elif changed == "onnxruntime":
         monkeypatch.setattr("onnxruntime.__version__", "1.99")
     elif changed == "kernels":

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from speccompile.compiler.step.window import Branches, Chain
+from speccompile.compiler.step.window import ChainLayout, TreeLayout
 from speccompile.tree import Tree
 
 TREE = Tree((-1, 0, 0, 1, 1, 3))
@@ -15,7 +15,7 @@ def rows(*values: object) -> torch.Tensor:
 
 
 def test_a_chain_stands_in_a_row_and_sees_what_is_before_it():
-    layout = Chain().layout(torch.zeros(2, 4, dtype=torch.int64), rows(1, 3), rows(0, 10), None)
+    layout = ChainLayout().layout(torch.zeros(2, 4, dtype=torch.int64), rows(1, 3), rows(0, 10), None)
     assert layout.positions.tolist() == [[0, 1, 2, 3], [10, 11, 12, 13]]
     for visible in layout.visible.expand(2, -1, -1):
         assert visible.long().tolist() == [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 1]]
@@ -32,13 +32,13 @@ def test_a_chain_stands_in_a_row_and_sees_what_is_before_it():
     ],
 )
 def test_a_chain_is_accepted_up_to_the_first_refusal(accepted, expected):
-    walk = Chain().walk(rows(accepted), torch.zeros(1, 5, dtype=torch.int64), rows(2), None)
+    walk = ChainLayout().walk(rows(accepted), torch.zeros(1, 5, dtype=torch.int64), rows(2), None)
     assert (walk.n_accepted.tolist(), walk.last.tolist()) == ([expected], [expected])
     assert walk.order is walk.nodes is None
 
 
 def shapes():
-    constant, dynamic = Branches(TREE, 6, TREE.depth), Branches(None, 6, TREE.depth)
+    constant, dynamic = TreeLayout(TREE, 6, TREE.depth), TreeLayout(None, 6, TREE.depth)
     return [(constant, constant.nodes(None, 1)), (dynamic, dynamic.nodes(rows(list(TREE.parents)), 1))]
 
 

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from speccompile.bundle import Manifest
-from speccompile.contract import COPIED
+from speccompile.contract import NEXT_ROUND_INPUTS
 from speccompile.runtime.devices.engine import Array, Run, buffer_dtypes
-from speccompile.runtime.options import GREEDY, Sampling
-from speccompile.runtime.rounds.sampling import SETTINGS
+from speccompile.runtime.options import GREEDY, SamplingParams
+from speccompile.runtime.rounds.sampling_inputs import SETTINGS
 from speccompile.tree import Tree, chain, from_branching, from_paths
 from tests.light.toy_models import (
     CANDIDATE_PROBS,
@@ -52,7 +52,7 @@ class ToyEngine:
 
     def __init__(self, manifest: Manifest, *, has_ranges: bool = False) -> None:
         """has_ranges: a run may be over some rows alone."""
-        self.has_ranges, self.lines = has_ranges, range(manifest.batch_size)
+        self.supports_batch_slices, self.lines = has_ranges, range(manifest.batch_size)
         self.batch, self.tokens = manifest.batch_size, manifest.tokens
         self.tree, self.sample = manifest.tree, manifest.sample
         self.graphs = {graph.name for graph in manifest.graphs}
@@ -70,7 +70,7 @@ class ToyEngine:
         self.carried_to: dict[int, int] = {}
         """Of each row, how many tokens the target's state has read, where it carries one."""
 
-    def array(self, buffer: str, shape: tuple[int, ...]) -> Array:
+    def host_view(self, buffer: str, shape: tuple[int, ...]) -> Array:
         if buffer.endswith(".rows"):
             return self.caches[buffer.removesuffix(".rows")]
         return self._arrays.setdefault((buffer, shape), np.zeros(shape, self._dtypes[buffer]))
@@ -88,7 +88,7 @@ class ToyEngine:
         self, graph: str, widths: Mapping[str, int], optional: Sequence[str] = (), rows: range | None = None
     ) -> Run:
         lines = range(self.batch) if rows is None else rows
-        assert self.has_ranges or len(lines) == self.batch
+        assert self.supports_batch_slices or len(lines) == self.batch
         verify, draft = self._verify_row, self._draft_row
         row_steps = {"verify": [verify], "draft": [draft], "step": [verify, draft]}[graph]
 
@@ -100,7 +100,7 @@ class ToyEngine:
                 counts = zip(self._counts("n_given").tolist(), self._counts("length").tolist(), strict=True)
                 self.verified.append(list(counts)[lines.start : lines.stop])
                 if "history" in self.inputs:
-                    self.histories.append(self.array("history", (self.batch, widths["history"])).tolist())
+                    self.histories.append(self.host_view("history", (self.batch, widths["history"])).tolist())
             for row_step in row_steps:
                 for row in lines:
                     row_step(row, widths)
@@ -108,18 +108,18 @@ class ToyEngine:
         return run
 
     def _counts(self, name: str) -> Array:
-        return self.array(name, (self.batch,))
+        return self.host_view(name, (self.batch,))
 
     def _features(self, row: int, width: int) -> Array:
         """What a run of the target leaves for the drafter's: it has lines for the run's rows alone."""
-        return self.array("features", (len(self.lines), width, 1))[row - self.lines.start, :, 0]
+        return self.host_view("features", (len(self.lines), width, 1))[row - self.lines.start, :, 0]
 
     def _per_draft(self, name: str, row: int, *more: int) -> Array:
-        return self.array(name, (self.batch, self.tokens, *more))[row]
+        return self.host_view(name, (self.batch, self.tokens, *more))[row]
 
     def _verify_row(self, row: int, widths: Mapping[str, int]) -> None:
         width = widths["window"]
-        window = self.array("window", (self.batch, width))[row].tolist()
+        window = self.host_view("window", (self.batch, width))[row].tolist()
         given, total, length = (int(self._counts(name)[row]) for name in ("n_given", "n_total", "length"))
         path: list[int] = []
         bonus, nodes = 0, [0]
@@ -134,11 +134,11 @@ class ToyEngine:
         self._commit("target", row, length, path, width)
         if given:
             self.carried_to[row] = length + len(path)
-        self.array("path", (self.batch, width + 1))[row] = [*path, bonus, *[0] * (width - len(path))]
+        self.host_view("path", (self.batch, width + 1))[row] = [*path, bonus, *[0] * (width - len(path))]
         self._counts("n_path")[row] = len(path)
         if self.tree != "chain":
             padding = [UNDEFINED] * (widths["logit_rows"] - len(nodes))
-            self.array("nodes", (self.batch, widths["logit_rows"]))[row] = nodes + padding
+            self.host_view("nodes", (self.batch, widths["logit_rows"]))[row] = nodes + padding
         if "features" in self._dtypes:
             self._features(row, width)[: len(path)] = path
 
@@ -151,7 +151,9 @@ class ToyEngine:
         path, nodes = list(given), [0]
         if self.wants_logits:
             self._write_logits(row, before + given, tree, drafted, widths["logit_rows"])
-        uniforms = self.array("uniforms", (self.batch, widths["logit_rows"]))[row] if "uniforms" in self.inputs else ()
+        uniforms = (
+            self.host_view("uniforms", (self.batch, widths["logit_rows"]))[row] if "uniforms" in self.inputs else ()
+        )
         while True:
             children = {drafted[child - 1]: child for child in reversed(tree.children[nodes[-1]])}
             uniform = float(uniforms[len(nodes) - 1]) if len(uniforms) else 0.0
@@ -165,7 +167,7 @@ class ToyEngine:
         self,
         row: int,
         text: list[int],
-        sampling: Sampling,
+        sampling: SamplingParams,
         seen: set[int],
         uniform: float,
         children: Mapping[int, int],
@@ -190,12 +192,12 @@ class ToyEngine:
             probs, draft_probs = probs / probs.sum(), draft_probs / draft_probs.sum()
         return draw(probs, uniform)
 
-    def _settings(self, row: int, history: int) -> tuple[Sampling, set[int]]:
+    def _settings(self, row: int, history: int) -> tuple[SamplingParams, set[int]]:
         if "history" not in self.inputs:
             return GREEDY, set()
         settings = {name: self._counts(name)[row].item() for name in SETTINGS}
         assert settings["repetition_penalty"] > 0, "the settings of an idle row must be sound"
-        return Sampling(**settings), set(self.array("history", (self.batch, history))[row].tolist())
+        return SamplingParams(**settings), set(self.host_view("history", (self.batch, history))[row].tolist())
 
     def _tree_of(self, row: int, count: int) -> Tree:
         """The tree of a row's window with so many drafts."""
@@ -204,17 +206,17 @@ class ToyEngine:
         return STATIC if self.tree == "static" else Grown(tuple(self._parents("parents")[row, : count + 1].tolist()))
 
     def _parents(self, name: str) -> Array:
-        return self.array(name, (self.batch, self.tokens + 1))
+        return self.host_view(name, (self.batch, self.tokens + 1))
 
     def _write_logits(self, row: int, text: list[int], tree: Tree, drafted: list[int], logit_rows: int) -> None:
-        logits = self.array("logits", (len(self.lines), logit_rows, VOCABULARY))[row - self.lines.start]
+        logits = self.host_view("logits", (len(self.lines), logit_rows, VOCABULARY))[row - self.lines.start]
         logits[:] = np.nan
-        for node, lineage in enumerate(tree.lineages):
+        for node, lineage in enumerate(tree.root_paths):
             logits[node] = logits_after(text + [drafted[above - 1] for above in lineage[1:]])
 
     def _draft_row(self, row: int, widths: Mapping[str, int]) -> None:
         """As a drafter with its own caches does it, which lag the target's."""
-        path = self.array("path", (self.batch, widths["window"] + 1))[row].tolist()
+        path = self.host_view("path", (self.batch, widths["window"] + 1))[row].tolist()
         n_path, length = int(self._counts("n_path")[row]), int(self._counts("length")[row])
         if "features" in self._dtypes:
             assert self._features(row, widths["window"])[:n_path].tolist() == path[:n_path]
@@ -255,7 +257,7 @@ class ToyEngine:
             return []
         guessed: list[int] = []
         for node, children in enumerate(tree.children):
-            at_node = text + [guessed[above - 1] for above in tree.lineages[node][1:]]
+            at_node = text + [guessed[above - 1] for above in tree.root_paths[node][1:]]
             ids, weights = candidates(at_node), CANDIDATE_PROBS.astype(np.float64)
             if draws and children:
                 self._drafted("next_ids", self.tokens, CANDIDATES)[row, node] = ids
@@ -278,7 +280,7 @@ class ToyEngine:
 
     def _drafted(self, name: str, *shape: int) -> Array:
         """What is drafted, under its own name or where the next round reads it."""
-        return self.array(name if self.into_next else COPIED[name], (self.batch, *shape))
+        return self.host_view(name if self.into_next else NEXT_ROUND_INPUTS[name], (self.batch, *shape))
 
     def _committed(self, name: str, row: int, length: int) -> list[int]:
         text: list[int] = self.caches[name][row, :length].tolist()

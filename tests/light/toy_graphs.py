@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from speccompile.contract import COPIED, Graph, Tensor
-from speccompile.runtime.rounds.sampling import SETTINGS
+from speccompile.contract import NEXT_ROUND_INPUTS, Graph, Tensor
+from speccompile.runtime.rounds.sampling_inputs import SETTINGS
 from tests.light.toy_models import CANDIDATES, VOCABULARY
 
 
@@ -46,7 +46,7 @@ def toy_graphs(
     drafted += [make.io("next_parents", tokens + 1)] if tree == "dynamic" else []
     drafted += make.drawn("next_", kept) if sample else []
     if not fused:
-        drafted = [Tensor(t.name, t.dtype, t.shape, COPIED[t.name], t.role) for t in drafted]
+        drafted = [Tensor(t.name, t.dtype, t.shape, NEXT_ROUND_INPUTS[t.name], t.role) for t in drafted]
     caches = ["drafter", *(["drafter.next"] if pairs else [])]
     read, drafted = [*read, *map(make.cache, caches)], [*drafted, *(make.cache(each, ".out") for each in caches)]
     draft = Graph("draft", tuple(read), tuple(drafted))

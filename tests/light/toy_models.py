@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from speccompile.runtime.devices.engine import Array
-from speccompile.runtime.options import GREEDY, Sampling
+from speccompile.runtime.options import GREEDY, SamplingParams
 
 VOCABULARY = 258
 """All bytes, then <s> and </s>."""
@@ -43,7 +43,7 @@ def logits(tokens: Sequence[int]) -> Array:
     return found.astype(np.float32)
 
 
-def distribution(tokens: Sequence[int], sampling: Sampling, seen: Collection[int]) -> Array:
+def distribution(tokens: Sequence[int], sampling: SamplingParams, seen: Collection[int]) -> Array:
     """float64 [V]: what sampling chooses from; one token is certain at temperature 0. seen: what is penalized."""
     scores = logits(tokens).astype(np.float64)
     penalized = sorted(seen)
@@ -73,7 +73,7 @@ def uniforms(seed: int, sequence: int, count: int) -> list[float]:
     return (np.floor(numbers * 2**24) / 2**24).tolist()
 
 
-def autoregressive(prompt: Sequence[int], count: int, sampling: Sampling = GREEDY) -> list[int]:
+def autoregressive(prompt: Sequence[int], count: int, sampling: SamplingParams = GREEDY) -> list[int]:
     """What the target alone makes of a prompt."""
     text = list(prompt)
     if sampling == GREEDY:

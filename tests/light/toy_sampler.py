@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from speccompile.compiler.prove.filters import Reference, shaped
-from speccompile.runtime.options import Sampling
+from speccompile.runtime.options import SamplingParams
 
 VOCABULARY, DEPTH = 16, 2
 
@@ -55,11 +55,11 @@ class ToyBundle:
         )  # fmt: skip
 
     def generate_batch(self, prompts, *, max_new_tokens, seed, adaptive, **options):
-        self.random, sampling = np.random.default_rng(seed[0]), Sampling(**options)
+        self.random, sampling = np.random.default_rng(seed[0]), SamplingParams(**options)
         target, drafter = ([shaped(row, [0], sampling) for row in table] for table in tables())
         self.p = np.array(target)
         self.q = np.array(drafter)
-        plain = [np.array([shaped(row, [0], Sampling(1.0)) for row in table]) for table in tables()]
+        plain = [np.array([shaped(row, [0], SamplingParams(1.0)) for row in table]) for table in tables()]
         self.bonus = self.p if self.rules.filters_bonus else plain[0]
         self.q = self.q if self.rules.filters_drafts else plain[1]
         tokens = self._draw(self.p[[prompt[-1] for prompt in prompts]])[:, None]

@@ -10,7 +10,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from speccompile.plan.plan import CheckpointFacts, ModelPlan
 from speccompile.plan.training_plan import DataPlan, EvaluatePlan, LossPlan, SchedulePlan, TrainingPlan
-from speccompile.train.data.corpus import Corpus
+from speccompile.train.data.corpus import Dataset
 
 TARGET = Path(__file__).resolve().parents[2] / "recipes/demo/target"
 VOCABULARY = 4096
@@ -73,15 +73,15 @@ def chat(number: int, turns: int = 1) -> dict[str, Any]:
     return {"messages": [message for pair in pairs for message in pair]}
 
 
-def words(corpus: Corpus) -> list[str]:
+def words(corpus: Dataset) -> list[str]:
     """The texts of a corpus, decoded."""
     return [tokenizer().decode(corpus.sample(number).tokens) for number in range(len(corpus))]
 
 
-def both(pair: tuple[Corpus, Corpus]) -> list[str]:
+def both(pair: tuple[Dataset, Dataset]) -> list[str]:
     return sorted(words(pair[0]) + words(pair[1]))
 
 
-def learnt(corpus: Corpus) -> list[str]:
+def learnt(corpus: Dataset) -> list[str]:
     samples = [corpus.sample(number) for number in range(len(corpus))]
     return [tokenizer().decode(sample.tokens[sample.learnt]) for sample in samples]

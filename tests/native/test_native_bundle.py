@@ -20,7 +20,7 @@ from speccompile.bundle.hashes import hash_folder, write_hashes
 from speccompile.bundle.manifest import canonical_json
 from speccompile.errors import BundleError, SpeccompileError, UsageError
 from speccompile.machine import system
-from speccompile.machine.environment import read_number
+from speccompile.machine.environment import read_number_variable
 from speccompile.runtime.devices.engine import process_memory
 from tests.light import test_bundle_manifest, test_bundle_reader, test_system
 from tests.light.bundle_example import LOCK, PROOF, manifest, write_bundle
@@ -336,5 +336,5 @@ def test_numbers_in_the_environment(native_build: Path, monkeypatch: pytest.Monk
     started = Lines(native_build)
     for zero in (False, True):
         ours = outcome(lambda zero=zero: started.ask("number", ["SOME_NUMBER", zero]))
-        assert ours == outcome(lambda zero=zero: read_number("SOME_NUMBER", 7, zero=zero))
+        assert ours == outcome(lambda zero=zero: read_number_variable("SOME_NUMBER", 7, allow_zero=zero))
     started.close()

@@ -15,10 +15,10 @@ import pytest
 from speccompile.bundle import cache
 from speccompile.bundle.hashes import hash_folder, write_hashes
 from speccompile.errors import SpeccompileError
-from speccompile.runtime.devices import packed
-from speccompile.runtime.devices.checked import CheckedEngines
-from speccompile.runtime.devices.onnx_file import Carrier, external_data, with_carriers
-from speccompile.runtime.devices.packed import PackedWeights, weights_of
+from speccompile.runtime.devices import prepacked
+from speccompile.runtime.devices.invariance_cache import InvarianceCache
+from speccompile.runtime.devices.onnx_file import PlaceholderInitializer, external_data, with_carriers
+from speccompile.runtime.devices.prepacked import PrepackedWeights, weights_of
 from speccompile.runtime.devices.sessions import session_options, shared_session
 from tests.light.test_onnx_file import model
 from tests.light.test_packed import write_graph
@@ -28,15 +28,15 @@ FILE = "graphs/verify.onnx"
 
 
 @pytest.fixture(autouse=True)
-def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PackedWeights:
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PrepackedWeights:
     """A cache for the test, into which small graphs go too when Python packs them."""
     monkeypatch.setenv("SPECCOMPILE_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(packed, "SMALLEST_GRAPH", 1)
-    return PackedWeights()
+    monkeypatch.setattr(prepacked, "SMALLEST_GRAPH", 1)
+    return PrepackedWeights()
 
 
 @pytest.fixture
-def lines(native_build: Path, own: PackedWeights) -> Any:
+def lines(native_build: Path, own: PrepackedWeights) -> Any:
     started = Lines(native_build)
     yield started
     started.close()
@@ -74,16 +74,16 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def python_model(folder: Path) -> str | None:
     """The digest of the model that Python would open, where the weights are kept."""
-    key = packed._key(folder, FILE, ort.__version__)
-    with PackedWeights().reading(key.digest, "packed graph") as found:
-        return hashlib.sha256(packed._with_packed(folder / FILE, *found)).hexdigest() if found else None
+    key = prepacked._key(folder, FILE, ort.__version__)
+    with PrepackedWeights().open_entry(key.digest, "packed graph") as found:
+        return hashlib.sha256(prepacked._with_packed(folder / FILE, *found)).hexdigest() if found else None
 
 
 def test_keys_are_those_of_python(lines: Lines, tmp_path: Path) -> None:
     folder = demo(tmp_path)
     (folder / "graphs" / "unlisted target").write_text("the name does not stand in the graph")
     (folder / "graphs" / "float").write_text("this one does, and no hashes list it")
-    key = packed._key(folder, FILE, ort.__version__)
+    key = prepacked._key(folder, FILE, ort.__version__)
     assert lines.ask("packed_key", asked(folder)) == {"key": key.to_json(), "digest": key.digest, "size": key.size}
     assert lines.ask("weights_of", str(folder / FILE)) == [str(path) for path in weights_of(folder / FILE)]
     assert lines.ask("weights_of", str(folder / "missing.onnx")) == []
@@ -100,7 +100,7 @@ def test_an_entry_that_python_wrote_is_read(lines: Lines, tmp_path: Path) -> Non
 
 
 def test_an_entry_is_written_as_python_writes_it(
-    lines: Lines, own: PackedWeights, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    lines: Lines, own: PrepackedWeights, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = demo(tmp_path)
     digest = lines.ask("store", asked(folder), saved=str(saved(folder)))
@@ -116,7 +116,7 @@ def test_an_entry_is_written_as_python_writes_it(
     assert contents(own.folder) == written
 
 
-def test_equal_weights_are_one_file(lines: Lines, own: PackedWeights, tmp_path: Path) -> None:
+def test_equal_weights_are_one_file(lines: Lines, own: PrepackedWeights, tmp_path: Path) -> None:
     folder, other = demo(tmp_path), tmp_path / "other"
     write_graph(other, "verify", more=True)
     shared_session(folder, FILE, 1)
@@ -129,7 +129,7 @@ def test_equal_weights_are_one_file(lines: Lines, own: PackedWeights, tmp_path: 
 
 @pytest.mark.parametrize("damage", ["edited", "cut", "gone"])
 def test_a_damaged_entry_goes_unless_it_is_in_use(
-    lines: Lines, own: PackedWeights, tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: str
+    lines: Lines, own: PrepackedWeights, tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: str
 ) -> None:
     folder = demo(tmp_path)
     shared_session(folder, FILE, 1)
@@ -139,7 +139,7 @@ def test_a_damaged_entry_goes_unless_it_is_in_use(
     path.unlink()
     if damage != "gone":
         path.write_bytes(content[:-1] if damage == "cut" else b"?" + content[1:])
-    with cache._staying(entry):
+    with cache._pinned(entry):
         assert lines.ask("open_packed", asked(folder), verify=True) is None
         assert entry.exists()
         said = lines.told
@@ -154,7 +154,7 @@ def test_a_damaged_entry_goes_unless_it_is_in_use(
 
 
 def test_the_entry_unused_for_longest_makes_room(
-    native_build: Path, own: PackedWeights, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    native_build: Path, own: PrepackedWeights, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folders = [demo(tmp_path, seed) for seed in range(4)]
     monkeypatch.setenv("SPECCOMPILE_CACHE_LIMIT_GB", "0.0007")  # two entries
@@ -168,7 +168,7 @@ def test_the_entry_unused_for_longest_makes_room(
     digests.append(lines.ask("store", asked(folders[2]), saved=str(saved(folders[2]))))
     assert {each.digest for each in own.entries()} == {digests[0], digests[2]}
     os.utime(own.folder / digests[2], (1, 1))
-    with cache._staying(own.folder / digests[2]):
+    with cache._pinned(own.folder / digests[2]):
         digests.append(lines.ask("store", asked(folders[3]), saved=str(saved(folders[3]))))
     assert {each.digest for each in own.entries()} == {digests[2], digests[3]}, "what is in use stays"
     assert not left.exists()
@@ -178,13 +178,13 @@ def test_the_entry_unused_for_longest_makes_room(
 
 def test_where_nothing_can_be_kept(native_build: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = demo(tmp_path)
-    files, key = saved(folder), packed._key(folder, FILE, ort.__version__)
+    files, key = saved(folder), prepacked._key(folder, FILE, ort.__version__)
     monkeypatch.setenv("SPECCOMPILE_CACHE_LIMIT_GB", "1e-6")
     lines = Lines(native_build)
     with pytest.raises(SpeccompileError) as ours:
         lines.ask("store", asked(folder), saved=str(files))
     with pytest.raises(SpeccompileError) as theirs:
-        PackedWeights().store(key, folder / FILE, lambda graph, output: None)
+        PrepackedWeights().store(key, folder / FILE, lambda graph, output: None)
     assert str(ours.value) == str(theirs.value)
     lines.close()
     monkeypatch.setenv("SPECCOMPILE_CACHE_LIMIT_GB", "1")
@@ -195,7 +195,7 @@ def test_where_nothing_can_be_kept(native_build: Path, tmp_path: Path, monkeypat
     lines.close()
 
 
-def test_large_graphs_are_mapped(lines: Lines, own: PackedWeights, tmp_path: Path) -> None:
+def test_large_graphs_are_mapped(lines: Lines, own: PrepackedWeights, tmp_path: Path) -> None:
     folder = demo(tmp_path)
     files = str(saved(folder))
 
@@ -225,7 +225,7 @@ def test_serialized_graphs_are_changed_as_python_changes_them(lines: Lines, tmp_
     expected = with_carriers(
         file.read_bytes(),
         lambda location: b"in/" + location,
-        [Carrier(location.encode(), {"prepacked_0": text}) for location, text in carriers.items()],
+        [PlaceholderInitializer(location.encode(), {"prepacked_0": text}) for location, text in carriers.items()],
     )
     found = lines.ask("with_carriers", str(file), folder="in/", carriers=carriers)
     assert found == hashlib.sha256(expected).hexdigest()
@@ -249,12 +249,12 @@ def test_what_was_found_out_is_shared(lines: Lines, tmp_path: Path) -> None:
     keys = [{"format": 1, "engine": "größe", "threads": None, "kernels": ["avx2", ""]}, {"engine": "x", "threads": 2}]
     found = {"widths": [2, 3], "differing": [], "largest": 1.25e-7}
     assert lines.ask("known", keys[0]) is None
-    CheckedEngines().keep(keys[0], found)
+    InvarianceCache().store(keys[0], found)
     lines.ask("keep", keys[1], found=found)
     written = contents(tmp_path / "cache" / "checked")
     for key in keys:
-        assert CheckedEngines().read(key) == lines.ask("known", key) == found
-        CheckedEngines().keep(key, found)
+        assert InvarianceCache().read(key) == lines.ask("known", key) == found
+        InvarianceCache().store(key, found)
     assert contents(tmp_path / "cache" / "checked") == written
     for path in (tmp_path / "cache" / "checked").iterdir():
         path.write_text(json.dumps({"key": {}, "found": 3}))

@@ -12,7 +12,7 @@ import pytest
 from speccompile.bundle.manifest import canonical_json
 from speccompile.errors import BundleError
 from speccompile.index.files import FORMAT, HEADER, SEPARATOR
-from speccompile.index.retrieval import POLICY, Policy, Retrieval, write_policy
+from speccompile.index.retrieval import POLICY, RetrievalPolicy, RetrievalProposer, write_policy
 from tests.light.index_example import write_index
 from tests.native.test_native_bundle import Lines, outcome
 
@@ -51,11 +51,13 @@ def test_it_proposes_what_python_proposes(lines: Lines, tmp_path: Path, branchin
         first = dice.choice([0, LARGEST - 60])
         vocabulary = list(range(first, first + dice.choice([1, 2, 3, 50])))
         chunks = [drawn_chunk(dice, vocabulary) for _ in range(dice.choice([1, 1, 2, 3]))]
-        policy = Policy(dice.choice([1, 2, 3]), dice.choice([3, 6, 16]), dice.choice([1, 2, 7, 1000]), branching)
+        policy = RetrievalPolicy(
+            dice.choice([1, 2, 3]), dice.choice([3, 6, 16]), dice.choice([1, 2, 7, 1000]), branching
+        )
         write_index(folder, chunks, "", LARGEST)
         write_policy(folder, policy)
         drafts, depth = dice.choice([1, 4, 16]), dice.choice([1, 3, 8])
-        python = Retrieval.open(folder, drafts, depth)
+        python = RetrievalProposer.open(folder, drafts, depth)
         texts = [drawn_text(dice, chunks, vocabulary) for _ in range(TEXTS)]
         expected = [[*map(list, python.propose(text))] for text in texts]
         assert lines.ask("propose", texts, index=str(folder), drafts=drafts, depth=depth) == expected
@@ -86,7 +88,7 @@ REFUSED = {
 @pytest.fixture
 def index(tmp_path: Path) -> Path:
     write_index(tmp_path, [np.arange(5, dtype=np.uint32), np.arange(3, dtype=np.uint32)], "", LARGEST)
-    write_policy(tmp_path, Policy(1, 3, 9, 0))
+    write_policy(tmp_path, RetrievalPolicy(1, 3, 9, 0))
     return tmp_path
 
 
@@ -94,7 +96,7 @@ def index(tmp_path: Path) -> Path:
 def test_what_is_refused_is_refused_in_the_same_words(lines: Lines, index: Path, what: str) -> None:
     REFUSED[what](index)
     ours = outcome(lambda: lines.ask("propose", [[1, 2]], index=str(index), drafts=4, depth=4))
-    assert ours == outcome(lambda: Retrieval.open(index, 4, 4))
+    assert ours == outcome(lambda: RetrievalProposer.open(index, 4, 4))
     assert ours[0] == "BundleError"
 
 

@@ -75,12 +75,16 @@ def test_texts_are_read_in_the_same_windows(opened, kind):
 @pytest.mark.parametrize("kind", ["sampled", "sampled, fused"])
 @pytest.mark.parametrize("settings", SAMPLED, ids=range(len(SAMPLED)))
 def test_sampled_rows_are_python_s(opened, kind, settings):
+    """The bundle's arithmetic penalizes the tokens before a window alone: with a penalty its tokens depend on the draft
+    length, which the clock must then not choose."""
     both, batch = opened(kind), [prompt(length) for length in (3, 17, 8)]
+    is_penalized = "repetition_penalty" in settings
     for way in WAYS:
-        both.check(batch, max_new_tokens=25, **settings, **way)
+        if way or not is_penalized:
+            both.check(batch, max_new_tokens=25, **settings, **way)
     for few in (1, 2):
         fewer = {name: value[:few] if isinstance(value, list) else value for name, value in settings.items()}
-        both.check(batch[:few], max_new_tokens=12, **fewer)
+        both.check(batch[:few], max_new_tokens=12, adaptive=not is_penalized, **fewer)
 
 
 def test_sequences_of_one_prompt_draw_apart(opened):

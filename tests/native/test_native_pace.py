@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from speccompile.bundle.acceptance import Measured
-from speccompile.runtime.rounds.pace import Pace
-from speccompile.runtime.rounds.speed import count_rounds
+from speccompile.bundle.acceptance import MeasuredAcceptance
+from speccompile.runtime.rounds.adaptive_length import AdaptiveDraftLength
+from speccompile.runtime.rounds.speedup_model import count_rounds
 
 ACCEPTS = {
     "chain": {width: width - 1 for width in range(1, 6)},
@@ -22,9 +22,9 @@ SESSIONS = 25
 
 @dataclass
 class Recorded:
-    """Python's pace, and what it is told and answers. Lines are those of native/tests/pace.cpp."""
+    """Python's pace, and what it is told and answers. Lines are those of native/tests/adaptive_length.cpp."""
 
-    pace: Pace
+    pace: AdaptiveDraftLength
     events: list[dict[str, Any]] = field(default_factory=list)
     decisions: list[int] = field(default_factory=list)
 
@@ -43,7 +43,7 @@ class Recorded:
         return self.decisions[-1]
 
 
-def drawn_acceptance(dice: Random, depth: int) -> Measured:
+def drawn_acceptance(dice: Random, depth: int) -> MeasuredAcceptance:
     rounds, chance = dice.choice([3, 60, 700]), dice.random()
     drafted = dice.randrange(rounds + 1)
     tokens = ((1 + sum(dice.random() < chance for _ in range(depth)), depth) for _ in range(drafted))
@@ -64,19 +64,19 @@ def session(recorded: Recorded, accepts: dict[int, int], fused: bool, dice: Rand
         behind, taken, width = prompt, 0, recorded.ask("begin", prompt, room)
         if width > 1:
             lost = seconds(prompt * read)
-            recorded.tell("caught_up", prompt, lost, 0.0 if fused and dice.random() < 0.5 else lost)
+            recorded.tell("record_catch_up", prompt, lost, 0.0 if fused and dice.random() < 0.5 else lost)
             behind = 0
         while taken < room:
-            width = recorded.ask("choose", behind)
+            width = recorded.ask("next_width", behind)
             if width == 1:
-                recorded.tell("single", seconds(1.0))
+                recorded.tell("record_autoregressive", seconds(1.0))
                 behind, taken = behind + 1, taken + 1
                 continue
             if behind:
                 lost = seconds(draft + behind * read)
-                recorded.tell("caught_up", behind, lost, lost)
+                recorded.tell("record_catch_up", behind, lost, lost)
             elif not fused:
-                recorded.tell("drafted", seconds(draft))
+                recorded.tell("record_draft", seconds(draft))
             behind, accepted = 0, []
             for _ in range(sum(dice.random() < found for _ in range(rows))):
                 count = 0
@@ -84,7 +84,9 @@ def session(recorded: Recorded, accepts: dict[int, int], fused: bool, dice: Rand
                     count += 1
                 accepted.append(count)
             verified = width if accepted else 1
-            recorded.tell("verified", verified, seconds(1 + slope * (verified - 1)), accepted, rows - len(accepted))
+            recorded.tell(
+                "record_verify", verified, seconds(1 + slope * (verified - 1)), accepted, rows - len(accepted)
+            )
             taken += 1 + max(accepted, default=0)
 
 
@@ -101,11 +103,11 @@ def decisions_of(driver: str, events: list[dict[str, Any]]) -> list[int]:
 def test_it_decides_as_in_python(native_build, kind, fused):
     accepts, events, decisions = ACCEPTS[kind], [], []
     for seed in range(SESSIONS):
-        recorded = Recorded(Pace(accepts, fused=fused), [{"new": accepts, "fused": fused}])
+        recorded = Recorded(AdaptiveDraftLength(accepts, fused=fused), [{"new": accepts, "fused": fused}])
         if seed % 2:
             recorded.expect(Random(seed), max(accepts.values()))
         session(recorded, accepts, fused, Random(seed))
         events += recorded.events
         decisions += recorded.decisions
     assert {1, max(accepts)} <= set(decisions)
-    assert decisions_of(str(native_build / "pace_lines"), events) == decisions
+    assert decisions_of(str(native_build / "adaptive_length_lines"), events) == decisions

@@ -12,14 +12,15 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+from tokenizers import Tokenizer as FastTokenizer
+from tokenizers import decoders, models, normalizers, pre_tokenizers
 
-from speccompile.runtime.text.text import Stream, Text
+from speccompile.runtime.text.tokenizer import IncrementalDetokenizer, Tokenizer
 from tests.light.fake_bundle import toy_tokenizer
 from tests.native.tokenizers_of_families import CORPUS, FAMILIES, SENTENCES
 
 
-def zoo() -> Tokenizer:
+def zoo() -> FastTokenizer:
     from tests.zoo import byte_tokenizer  # which needs torch
 
     return byte_tokenizer().backend_tokenizer
@@ -66,12 +67,12 @@ def program(native_build: Path) -> Iterator[Program]:
 
 
 @pytest.fixture(scope="module", params=sorted(MADE))
-def pair(request, program, tmp_path_factory) -> tuple[Text, Tokenizer, Program]:
+def pair(request, program, tmp_path_factory) -> tuple[Tokenizer, FastTokenizer, Program]:
     """Python's Text, its tokenizer, and the program with the same file."""
     path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
     MADE[request.param]().save(str(path))
     assert program.ask(open=str(path)) == {"opened": True}
-    return Text(path), Tokenizer.from_file(str(path)), program
+    return Tokenizer(path), FastTokenizer.from_file(str(path)), program
 
 
 def grouped(ids: list[int], sizes: list[int]) -> list[list[int]]:
@@ -82,7 +83,7 @@ def grouped(ids: list[int], sizes: list[int]) -> list[list[int]]:
     return [*groups, ids[start:]]
 
 
-def check_text(pair: tuple[Text, Tokenizer, Program], source: str) -> None:
+def check_text(pair: tuple[Tokenizer, FastTokenizer, Program], source: str) -> None:
     text, _, program = pair
     for special in (True, False):
         ids = text.encode(source, special)
@@ -123,14 +124,14 @@ def test_the_pieces_of_a_stream_are_the_same(pair, data):
     other = data.draw(st.lists(st.text("ab 你\ufffd", min_size=1, max_size=3), max_size=2))
     stop = [each for each in (*stop, *other) if each]
     groups = grouped(new, data.draw(st.lists(st.integers(0, 5), max_size=30)))
-    stream = Stream(text, prompt, stop)
+    stream = IncrementalDetokenizer(text, prompt, stop)
     pieces = [stream.push(group) for group in groups]
     expected = {"pieces": [*pieces, stream.finish()], "stopped": stream.stopped, "kept": stream.kept}
     assert program.ask(stream={"prompt": prompt, "stop": stop, "groups": groups}) == expected
 
 
 def changed(model: object, **parts: object) -> str:
-    tokenizer = Tokenizer(model)  # type: ignore[arg-type]
+    tokenizer = FastTokenizer(model)  # type: ignore[arg-type]
     for name, part in parts.items():
         setattr(tokenizer, name, part)
     return tokenizer.to_str()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from speccompile.cli import edge
+from speccompile.cli import exit_codes
 from speccompile.cli.main import group
 from speccompile.errors import EngineError
 from speccompile.serving.triton import native, repository
@@ -30,7 +30,7 @@ def cli(bundle: Path, output: Path, capsys: pytest.CaptureFixture[str]) -> Any:
     """`speccompile triton BUNDLE --output OUTPUT`: exit code, stdout, stderr."""
 
     def run(*arguments: object) -> tuple[int, str, str]:
-        code = edge.run(group, ["triton", str(bundle), "--output", str(output), *map(str, arguments)])
+        code = exit_codes.run(group, ["triton", str(bundle), "--output", str(output), *map(str, arguments)])
         return (code, *capsys.readouterr())
 
     return run
@@ -182,9 +182,9 @@ def test_what_is_wrong_is_told_before_anything_is_written(
 
 
 def test_a_folder_that_is_no_bundle_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code = edge.run(group, ["triton", str(tmp_path), "--output", str(tmp_path / "models")])
+    code = exit_codes.run(group, ["triton", str(tmp_path), "--output", str(tmp_path / "models")])
     assert (code, "not a bundle" in capsys.readouterr().err) == (1, True)
-    assert edge.run(group, ["triton", str(tmp_path)]) == 2
+    assert exit_codes.run(group, ["triton", str(tmp_path)]) == 2
     assert "Missing option '--output'" in capsys.readouterr().err
 
 

@@ -17,7 +17,7 @@ import pytest
 from speccompile.compiler.build import build
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.runtime import Bundle
-from speccompile.serving.triton.repository import Wanted, write
+from speccompile.serving.triton.repository import RepositoryOptions, write
 from tests import zoo
 from tests.compile.tiny_bundles import noisy, save
 from tests.native.triton_server import ABSENT, PYTHON, Server, serving
@@ -62,10 +62,14 @@ def server(folder: Path, request: pytest.FixtureRequest, tmp_path_factory: pytes
     """Serves the bundle as the model `python`, and as `native` where that can be compiled."""
     base = tmp_path_factory.mktemp("repository")
     environment = PYTHON.parents[1]
-    write(folder, base / "models", Wanted(name="python", backend="python", threads=1, environment=environment))
+    write(
+        folder, base / "models", RepositoryOptions(name="python", backend="python", threads=1, environment=environment)
+    )
     with suppress(pytest.skip.Exception):
         libraries = request.getfixturevalue("native_build")
-        write(folder, base / "models", Wanted(name="native", backend="native", threads=1, libraries=libraries))
+        write(
+            folder, base / "models", RepositoryOptions(name="native", backend="native", threads=1, libraries=libraries)
+        )
     with serving(base / "models", base / "log") as running:
         yield running
 
@@ -249,7 +253,7 @@ def test_bad_requests_over_grpc(server: Server, model: str) -> None:
 
 
 def test_the_configuration_is_one_of_tritons(server: Server, folder: Path, tmp_path: Path) -> None:
-    written = write(folder, tmp_path / "models", Wanted(backend="python", instances=2, threads=3))
+    written = write(folder, tmp_path / "models", RepositoryOptions(backend="python", instances=2, threads=3))
     (config,) = server.grpc({"config": (written.folder / "config.pbtxt").read_text()})
     assert (config["name"], config["max_batch_size"]) == ("tiny", 3)
     assert config["model_transaction_policy"] == {"decoupled": True}
@@ -261,7 +265,7 @@ def test_a_server_that_reads_arrays_of_numpy_wrongly_is_refused(folder: Path, tm
     """Server 24.10 and numpy 2, as the environment of the tests has it."""
     if np.__version__ < "2" or PYTHON.resolve() != Path(sys.executable).resolve():
         pytest.skip("needs numpy 2 in the environment of the tests, of the Python that the server's stub is for")
-    write(folder, tmp_path / "models", Wanted(backend="python", environment=Path(sys.prefix)))
+    write(folder, tmp_path / "models", RepositoryOptions(backend="python", environment=Path(sys.prefix)))
     with pytest.raises(AssertionError, match="not ready"), serving(tmp_path / "models", tmp_path / "log"):
         pass
     log = (tmp_path / "log").read_text()

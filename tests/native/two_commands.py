@@ -14,7 +14,7 @@ import pytest
 
 from speccompile.bundle.hashes import hash_folder, write_hashes
 from speccompile.bundle.manifest import CHAT
-from speccompile.cli import edge
+from speccompile.cli import exit_codes
 from speccompile.cli.main import group
 
 SPEED = re.compile(r"[\d.]+ tokens/s")
@@ -68,7 +68,7 @@ class TwoCommands:
         self.capture.readouterr()
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-            code = edge.run(group, line)
+            code = exit_codes.run(group, line)
         return subprocess.CompletedProcess(line, code, *self.capture.readouterr())
 
     def same(self, *words: object, stdin: bytes = b"") -> Said:

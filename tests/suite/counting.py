@@ -85,7 +85,7 @@ def _count_exports(module: ModuleType) -> None:
 
 
 def _count_steps(module: ModuleType) -> None:
-    files = module.Steps.files
+    files = module.CachedSteps.files
 
     @wraps(files)
     def counted(self: Any, title: str, key: Any, *arguments: Any, **options: Any) -> Any:
@@ -95,12 +95,12 @@ def _count_steps(module: ModuleType) -> None:
         with COUNTS.remembered(digest):
             return files(self, title, key, *arguments, **options)
 
-    module.Steps.files = counted
+    module.CachedSteps.files = counted
 
 
 _WATCHED: dict[str, Callable[[ModuleType], None]] = {
     "speccompile.compiler.lower.export": _count_exports,
-    "speccompile.compiler.build.steps": _count_steps,
+    "speccompile.compiler.build.cached_steps": _count_steps,
 }
 
 

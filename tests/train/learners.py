@@ -8,11 +8,11 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from speccompile.compiler.build import modules
-from speccompile.compiler.build.steps import Steps
-from speccompile.compiler.prove.drafts import Fed
+from speccompile.compiler.build.cached_steps import CachedSteps
+from speccompile.compiler.prove.drafts import DrafterInputs
 from speccompile.drafters import module_of
-from speccompile.drafters.learning import Learner, Seen
-from speccompile.drafters.site import Site
+from speccompile.drafters.context import DrafterContext
+from speccompile.drafters.trainable import TeacherBatch, TrainableDrafter
 from speccompile.recipe import Plan, load_recipe, make_plan
 from speccompile.train.loop import checkpoint_activations
 from speccompile.train.teacher import Teacher
@@ -24,45 +24,45 @@ TOLERANCE = {"rtol": 1e-4, "atol": 2e-4}
 """Of logits, float32: the reference adds up in another order."""
 
 
-def site_of(plan: Plan) -> Site:
+def site_of(plan: Plan) -> DrafterContext:
     """As a training makes it: with the target in torch."""
     model = AutoModelForCausalLM.from_pretrained(plan.target.folder, attn_implementation="eager").eval()
-    return Site(plan, modules.cache_shape(plan), partial(modules.load_decoder, steps=Steps()), model)
+    return DrafterContext(plan, modules.cache_shape(plan), partial(modules.load_decoder, steps=CachedSteps()), model)
 
 
-def learner_of(plan: Plan, depth: int) -> Learner:
+def learner_of(plan: Plan, depth: int) -> TrainableDrafter:
     torch.manual_seed(0)
     return module_of(plan.drafter.kind, "training").learner(site_of(plan), depth)
 
 
-def seen_by(plan: Plan, learner: Learner, seed: int = 0) -> Seen:
+def seen_by(plan: Plan, learner: TrainableDrafter, seed: int = 0) -> TeacherBatch:
     """Two random texts, and what the target makes of them."""
     model = AutoModelForCausalLM.from_pretrained(plan.target.folder, attn_implementation="eager")
     random = torch.Generator().manual_seed(seed)
     tokens = torch.randint(3, plan.target.facts.vocabulary_size, (2, LENGTH), generator=random)
     real = torch.ones_like(tokens, dtype=torch.bool)
     real[1, SHORTER:] = False
-    return Teacher(model, learner.taps).read(tokens, real, real)
+    return Teacher(model, learner.taps).forward(tokens, real, real)
 
 
 def check_said(plan: Plan, depth: int) -> None:
     """At several anchors and depths it says what the family's reference says, behind the text's own tokens."""
     learner = learner_of(plan, depth)
     seen = seen_by(plan, learner)
-    (teacher,) = module_of(plan.drafter.kind, "reference").teachers(modules.site_of(plan))
+    (teacher,) = module_of(plan.drafter.kind, "reference").teachers(modules.drafter_context(plan))
     with torch.no_grad():
         said = [over_target(each, learner, seen) for each in learner(seen, ANCHORS, depth)]
     assert len(said) == depth
     for row, anchors in enumerate(ANCHORS.tolist()):
         text, features = seen.tokens[row].tolist(), seen.features[row].numpy()
         for place, anchor in enumerate(anchors):
-            fed = Fed(text[: anchor + 1], features[:anchor], text[1 : anchor + 1])
+            fed = DrafterInputs(text[: anchor + 1], features[:anchor], text[1 : anchor + 1])
             expected = torch.as_tensor(teacher(fed, text[anchor + 1 : anchor + depth]))
             found = torch.stack([each[row, place] for each in said])
             torch.testing.assert_close(found, expected, **TOLERANCE)
 
 
-def over_target(logits: Tensor, learner: Learner, seen: Seen) -> Tensor:
+def over_target(logits: Tensor, learner: TrainableDrafter, seen: TeacherBatch) -> Tensor:
     """Over the target's tokens, -inf for those that the learner does not have."""
     if learner.vocabulary is None:
         return logits
@@ -71,7 +71,7 @@ def over_target(logits: Tensor, learner: Learner, seen: Seen) -> Tensor:
     return whole
 
 
-def check_learns(plan: Plan, depth: int, later: tuple[str, ...] = ()) -> Learner:
+def check_learns(plan: Plan, depth: int, later: tuple[str, ...] = ()) -> TrainableDrafter:
     """Every tensor that is trained has a gradient that is not zero, and nothing of the target has one; a step down the
     gradient makes the loss smaller. later: parts of names that move once others have."""
     learner = learner_of(plan, depth)
@@ -106,7 +106,7 @@ def check_computed_again(plan: Plan, depth: int) -> None:
     torch.testing.assert_close(found, plain, rtol=0, atol=0)
 
 
-def loss_of(learner: Learner, seen: Seen, depth: int) -> Tensor:
+def loss_of(learner: TrainableDrafter, seen: TeacherBatch, depth: int) -> Tensor:
     """Cross entropy of the text's tokens, and what it learns besides."""
     said = learner(seen, ANCHORS, depth)
     losses = []
@@ -119,7 +119,7 @@ def loss_of(learner: Learner, seen: Seen, depth: int) -> Tensor:
     return torch.stack(losses).sum() + (0 if own is None else own.mean())
 
 
-def check_saved(plan: Plan, learner: Learner, depth: int) -> Plan:
+def check_saved(plan: Plan, learner: TrainableDrafter, depth: int) -> Plan:
     """Saved and read again it says the same, bit for bit. Returns the plan of a recipe that drafts with the folder."""
     folder = plan.drafter.head.folder.parent
     learner.save(folder / "left", torch.float32)

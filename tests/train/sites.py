@@ -10,14 +10,14 @@ from torch import Tensor
 from transformers import PretrainedConfig, PreTrainedModel
 
 from speccompile.compiler.build import modules
-from speccompile.compiler.build.steps import Steps
-from speccompile.drafters import FAMILIES, module_of
-from speccompile.drafters.learning import Learner, Seen, Wanted
-from speccompile.drafters.site import Site
-from speccompile.drafters.weights import Ends
-from speccompile.plan.refusal import Origin
+from speccompile.compiler.build.cached_steps import CachedSteps
+from speccompile.drafters import DRAFTING_METHODS, module_of
+from speccompile.drafters.context import DrafterContext
+from speccompile.drafters.trainable import NewDrafter, TeacherBatch, TrainableDrafter
+from speccompile.drafters.weights import TargetEmbeddings
+from speccompile.plan.recipe_source import RecipeSource
 from speccompile.recipe import load_recipe, make_plan
-from speccompile.recipe.shape import decide_sizes
+from speccompile.recipe.drafter_shape import decide_shape
 from speccompile.train.teacher import Teacher
 from tests import zoo
 
@@ -32,7 +32,7 @@ def target(folder: Path, row: str = "llama", **settings: Any) -> PreTrainedModel
     return model
 
 
-def site(folder: Path, model: PreTrainedModel, kind: str, drafter: str = "") -> Site:
+def site(folder: Path, model: PreTrainedModel, kind: str, drafter: str = "") -> DrafterContext:
     """Of the drafter at <folder>/head."""
     more = "" if "tokens" in drafter else ", tokens: 3"
     (folder / "recipe.yaml").write_text(
@@ -40,12 +40,12 @@ def site(folder: Path, model: PreTrainedModel, kind: str, drafter: str = "") -> 
         f"cache: {{max_length: {MAX_LENGTH}}}\n"
     )
     plan = make_plan(load_recipe(folder))
-    load = partial(modules.load_decoder, steps=Steps())
-    return Site(plan, modules.cache_shape(plan), load, model)
+    load = partial(modules.load_decoder, steps=CachedSteps())
+    return DrafterContext(plan, modules.cache_shape(plan), load, model)
 
 
-def learner(found: Site, depth: int = 3) -> Learner:
-    made: Learner = module_of(found.plan.drafter.kind, "training").learner(found, depth)
+def learner(found: DrafterContext, depth: int = 3) -> TrainableDrafter:
+    made: TrainableDrafter = module_of(found.plan.drafter.kind, "training").learner(found, depth)
     return made
 
 
@@ -54,11 +54,11 @@ def begin(
     kept: Tensor | None = None, dialect: str = "", depth: int = 3, taps: tuple[str, ...] | None = None, seed: int = 0,
 ) -> Path:  # fmt: skip
     """A new drafter at <folder>/<name>, its sizes decided as by a plan."""
-    training, config = FAMILIES[kind].training, model.config.to_dict()
+    training, config = DRAFTING_METHODS[kind].training, model.config.to_dict()
     assert training is not None
-    decided = decide_sizes(training.sizes, config, sizes or {}, Origin(folder / "recipe.yaml"))
-    wanted = Wanted(
-        config, Ends(lambda: model), depth, decided,
+    decided = decide_shape(training.sizes, config, sizes or {}, RecipeSource(folder / "recipe.yaml"))
+    wanted = NewDrafter(
+        config, TargetEmbeddings(lambda: model), depth, decided,
         training.taps(model.config.num_hidden_layers) if taps is None else taps,
         kept, dialect or training.dialects[0], str(folder / "target"), seed, folder / "target",
     )  # fmt: skip
@@ -66,16 +66,18 @@ def begin(
     return folder / name
 
 
-def written(folder: Path, write: Callable[[Path, PretrainedConfig], object], kind: str, **settings: Any) -> Site:
+def written(
+    folder: Path, write: Callable[[Path, PretrainedConfig], object], kind: str, **settings: Any
+) -> DrafterContext:
     """A published head beside a tiny target. settings: of its config."""
     model = target(folder, **settings)
     write(folder / "head", model.config)
     return site(folder, model, kind)
 
 
-def seen(model: PreTrainedModel, taps: tuple[str, ...], texts: int = 2, seed: int = 0) -> Seen:
+def seen(model: PreTrainedModel, taps: tuple[str, ...], texts: int = 2, seed: int = 0) -> TeacherBatch:
     """Random texts, read by the target."""
     random = torch.Generator().manual_seed(seed)
     tokens = torch.randint(3, model.config.vocab_size, (texts, LENGTH), generator=random)
     real = torch.ones_like(tokens, dtype=torch.bool)
-    return Teacher(model, taps).read(tokens, real, real)
+    return Teacher(model, taps).forward(tokens, real, real)

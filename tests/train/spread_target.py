@@ -32,15 +32,15 @@ def main() -> None:
     model = processes.put_target(load_model(Path(sys.argv[1]), 64))
     teacher, real = Teacher(model, TAPS), torch.ones_like(TOKENS, dtype=torch.bool)
     parts = parts_of(model)
-    together = teacher.read(TOKENS + processes.rank, real, real)
-    with processes.whole(nn.Linear(1, 1)):
+    together = teacher.forward(TOKENS + processes.rank, real, real)
+    with processes.full_parameters(nn.Linear(1, 1)):
         assert not parts_of(model), "a part of the weights"
         if processes.is_first:
-            alone = teacher.read(TOKENS, real, real)
-            alone = teacher.read(TOKENS, real, real)  # as often as the first likes
+            alone = teacher.forward(TOKENS, real, real)
+            alone = teacher.forward(TOKENS, real, real)  # as often as the first likes
     assert parts_of(model) == parts, "the weights are not given back"
-    again = teacher.read(TOKENS, real, real)
-    every = processes.gathered(together.logits)
+    again = teacher.forward(TOKENS, real, real)
+    every = processes.all_gather(together.logits)
     if processes.is_first:
         read = {"second": every[1], "alone": alone.logits, "again": again.logits, "features": alone.features}
         save_file(read | {"parts": torch.tensor(parts)}, sys.argv[2])

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from speccompile.drafters import FAMILIES
-from speccompile.drafters.learning import Seen, guessed
+from speccompile.drafters import DRAFTING_METHODS
+from speccompile.drafters.trainable import TeacherBatch, has_label
 from tests.train import sites
 
 KINDS = ("dflash", "dspark", "kangaroo", "pass", "bita", "pard")
@@ -35,8 +35,8 @@ def test_what_an_anchor_says_is_its_own(case):
     other = torch.Generator().manual_seed(1)
     behind = torch.arange(sites.LENGTH) > 9 + DEPTH
     tokens = torch.where(behind, torch.randint(3, 90, seen.tokens.shape, generator=other), seen.tokens)
-    changed = Seen(
-        tokens, seen.real, seen.learnt,
+    changed = TeacherBatch(
+        tokens, seen.attention_mask, seen.loss_mask,
         torch.where(behind[:, None], torch.randn(seen.features.shape, generator=other), seen.features),
         torch.where(behind[:, None], torch.randn(seen.logits.shape, generator=other), seen.logits),
     )  # fmt: skip
@@ -76,7 +76,7 @@ def test_the_confidence_head_learns_the_chance_of_acceptance(tmp_path):
     sites.begin(tmp_path, model, "dspark")
     learner = sites.learner(sites.site(tmp_path, model, "dspark"), DEPTH)
     seen = sites.seen(model, learner.taps)
-    seen.learnt[0, :8] = False
+    seen.loss_mask[0, :8] = False
     anchors = torch.tensor([[4, 6, sites.LENGTH - 2], [2, 3, 9]])
     drafted = learner(seen, anchors, DEPTH)
     accepted = [torch.rand(anchors.shape, generator=torch.Generator().manual_seed(draft)) for draft in range(DEPTH)]
@@ -86,7 +86,7 @@ def test_the_confidence_head_learns_the_chance_of_acceptance(tmp_path):
         for row in range(2):
             for place in range(3):
                 token = int(anchors[row, place]) + 1 + draft
-                if token < sites.LENGTH and seen.learnt[row, token]:
+                if token < sites.LENGTH and seen.loss_mask[row, token]:
                     sure, chance = torch.sigmoid(learner.sure[draft][row, place]), accepted[draft][row, place]
                     found.append(losses[row, place, draft])
                     counted.append(-(chance * sure.log() + (1 - chance) * (1 - sure).log()))
@@ -100,10 +100,10 @@ def test_the_confidence_head_learns_the_chance_of_acceptance(tmp_path):
 def test_what_is_guessed_lies_in_the_text_and_is_learnt():
     tokens = torch.zeros(1, 5, dtype=torch.int64)
     real, learnt = torch.tensor([[True, True, True, True, False]]), torch.tensor([[False, True, False, True, True]])
-    seen = Seen(tokens, real, learnt, torch.zeros(1, 5, 0), torch.zeros(1, 5, 2))
+    seen = TeacherBatch(tokens, real, learnt, torch.zeros(1, 5, 0), torch.zeros(1, 5, 2))
     places = torch.tensor([[1, 2, 3, 4, 5]])
-    assert guessed(seen, places).tolist() == [[True, False, True, False, False]]
-    assert guessed(seen, places[..., None])[0, :, 0].tolist() == [True, False, True, False, False]
+    assert has_label(seen, places).tolist() == [[True, False, True, False, False]]
+    assert has_label(seen, places[..., None])[0, :, 0].tolist() == [True, False, True, False, False]
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "eagle3", "medusa", "model"])
@@ -111,5 +111,5 @@ def test_the_plan_knows_what_the_learner_is(kind, tmp_path):
     """Without torch: whether places cost a block each, and whether drafts depend on their depth."""
     model = sites.target(tmp_path)
     sites.begin(tmp_path, model, kind)
-    learner, training = sites.learner(sites.site(tmp_path, model, kind), DEPTH), FAMILIES[kind].training
-    assert (training.anchors > 0, training.even) == (not learner.every, learner.even)
+    learner, training = sites.learner(sites.site(tmp_path, model, kind), DEPTH), DRAFTING_METHODS[kind].training
+    assert (training.anchors > 0, training.is_depth_independent) == (not learner.every, learner.even)

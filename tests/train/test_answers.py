@@ -17,9 +17,9 @@ import torch
 from speccompile.errors import PromptError, SpeccompileError, UnsupportedModelError, UsageError
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.train.answers import Prompt, make_answers
-from speccompile.train.answers.by_transformers import TransformersMaker, transformers_maker
-from speccompile.train.answers.maker import Answer, Asked, Failed, seed_of
+from speccompile.train.answers.generator import FailedResponse, GenerationRequest, Response, seed_of
 from speccompile.train.answers.store import PART, Store
+from speccompile.train.answers.transformers_generator import TransformersMaker, transformers_maker
 from tests import zoo
 from tests.train.answer_plans import training_plan
 
@@ -124,7 +124,7 @@ def test_what_transformers_draws_has_the_probabilities_of_the_target(target):
     tokens = prompts((9,))[0].tokens.tolist()
     with transformers_maker(plan) as maker:
         model = maker._model
-        asked = [Asked(number, tokens, 1, 0.7, seed_of(5, number)) for number in range(10_000)]
+        asked = [GenerationRequest(number, tokens, 1, 0.7, seed_of(5, number)) for number in range(10_000)]
         drawn = [each.tokens[0] for start in range(0, len(asked), 1000) for each in maker.answer(asked[start:][:1000])]
     with torch.no_grad():
         expected = 10_000 * torch.softmax(model(torch.tensor([tokens])).logits[0, -1] / 0.7, 0).double()
@@ -156,7 +156,9 @@ def test_a_model_that_padding_changes_answers_prompts_of_one_length_together(tar
 
     model.generate = without_mask
     plan = training_plan(target)
-    group = [Asked(n, prompt.tokens.tolist(), 24, 0.0, 0) for n, prompt in enumerate(prompts((12, 5, 5, 12)))]
+    group = [
+        GenerationRequest(n, prompt.tokens.tolist(), 24, 0.0, 0) for n, prompt in enumerate(prompts((12, 5, 5, 12)))
+    ]
     with caplog.at_level("INFO", logger="speccompile"):
         found = TransformersMaker(model, plan).answer(group)
     assert "padding changes what this model says" in caplog.text
@@ -303,7 +305,7 @@ class Failing:
 
     def answer(self, group):
         return [
-            Failed("it was raining") if asked.number in self.numbers else Answer([asked.tokens[-1]], "length")
+            FailedResponse("it was raining") if asked.number in self.numbers else Response([asked.tokens[-1]], "length")
             for asked in group
         ]
 

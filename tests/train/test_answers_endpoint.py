@@ -14,7 +14,7 @@ import torch
 
 from speccompile.errors import SpeccompileError, UsageError
 from speccompile.train.answers import Prompt, make_answers
-from speccompile.train.answers.maker import seed_of
+from speccompile.train.answers.generator import seed_of
 from speccompile.train.answers.server import RefusedError, Server, completions_url
 from tests import zoo
 from tests.train.answer_plans import training_plan

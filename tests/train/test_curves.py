@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 import pytest
 
 from speccompile.errors import EngineError
-from speccompile.train.curves import POINTS, Curves, Interval, read_curves
+from speccompile.train.curves import POINTS, MetricsAccumulator, MetricsLog, read_curves
 from tests.train.toy_training import Stopped, Toy, ToyWeigh, fail, run
 
 
@@ -44,16 +44,16 @@ class Page(HTMLParser):
 
 
 def interval(*steps):
-    found = Interval()
+    found = MetricsAccumulator()
     for step in steps:
         found.add(*step)
     return found
 
 
 def test_lines_are_means_by_weight_and_count(tmp_path):
-    curves = Curves(tmp_path, "toy")
+    curves = MetricsLog(tmp_path, "toy")
     curves.go_on(0, 0.0)
-    one, other = interval((6.0, 2.0, 1.0), (2.0, 6.0, 3.0)), Interval()
+    one, other = interval((6.0, 2.0, 1.0), (2.0, 6.0, 3.0)), MetricsAccumulator()
     one.show({"accepted/1": (3.0, 4)})
     one.show({"accepted/1": (0.0, 2), "accepted/2": (0.0, 0)})
     other.show({"accepted/1": (6.0, 6)})
@@ -107,11 +107,11 @@ def test_a_long_training_has_as_many_lines_as_a_plot_shows(tmp_path):
 def test_the_terminal_has_the_time_left(tmp_path, caplog):
     caplog.set_level(logging.INFO, logger="speccompile")
     clock = Clock()
-    curves = Curves(tmp_path, "toy", clock=clock)
+    curves = MetricsLog(tmp_path, "toy", clock=clock)
     curves.go_on(100, 0.5)  # half was done before: its time is not this process's
     for seconds, used in ((2, 0.55), (4, 0.61), (3, 0.7), (1, 0.71), (60, 1.0)):
         clock.seconds += seconds
-        curves.tell(120, used, "600 s", 2.34567)
+        curves.log_line(120, used, "600 s", 2.34567)
     assert [record.getMessage() for record in caplog.records] == [
         "training: step 120, 61 % of 600 s, loss 2.346, 22 s left",
         "training: step 120, 100 % of 600 s, loss 2.346",
@@ -134,7 +134,7 @@ def test_the_page_has_all_curves_and_loads_nothing(tmp_path):
 
 def test_tensorboard_reads_the_same(tmp_path):
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    curves = Curves(tmp_path, "toy", tensorboard=True)
+    curves = MetricsLog(tmp_path, "toy", tensorboard=True)
     curves.go_on(0, 0.0)
     one = interval((6.0, 2.0, 1.0))
     one.show({"accepted/1": (3.0, 4)})
@@ -154,5 +154,5 @@ def test_tensorboard_reads_the_same(tmp_path):
 def test_tensorboard_that_is_missing_is_one_error(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with pytest.raises(EngineError, match="tensorboard, which is not installed") as caught:
-        Curves(tmp_path, "toy", tensorboard=True)
+        MetricsLog(tmp_path, "toy", tensorboard=True)
     assert "curves.jsonl" in caught.value.hint

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from speccompile.errors import UsageError
-from speccompile.train.evaluate import Answer, Counts, Decoded, Evaluated, batches, best, prompts_of
+from speccompile.train.evaluate import Answer, DepthCounts, Evaluated, SimulatedDecoding, batches, best, prompts_of
 
 
 @pytest.mark.parametrize(
@@ -26,9 +26,11 @@ def test_the_best_checkpoint_accepts_most_and_is_the_latest_of_those(lines, step
 
 def test_a_line_of_curves_has_what_is_documented():
     answers = (Answer((1,), (2, 3, 4)), Answer((1,), (2,)))
-    counts = Counts((4, 2), (4, 1), (2, 1), (1.5, 0.5))
-    simulated = Decoded("chain of 2", answers, ((2,), ()))
-    line = Evaluated(7, 1.23456, counts, simulated, simulated, Decoded("tree", answers, ((1, 1), ()))).to_json()
+    counts = DepthCounts((4, 2), (4, 1), (2, 1), (1.5, 0.5))
+    simulated = SimulatedDecoding("chain of 2", answers, ((2,), ()))
+    line = Evaluated(
+        7, 1.23456, counts, simulated, simulated, SimulatedDecoding("tree", answers, ((1, 1), ()))
+    ).to_json()
     assert line == {
         "step": 7, "seconds": 1.235, "loss": None, "full": [0.5, 0.5], "cond": [0.5, 1.0],
         "accepted_at_depth": [0.375, 0.25], "places": [4, 2], "shape": "chain of 2", "simulated": 2.0,

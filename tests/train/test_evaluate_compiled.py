@@ -18,13 +18,13 @@ from speccompile.errors import CheckpointError, RecipeError
 from speccompile.train.evaluate import (
     Answer,
     Checkpoint,
-    Counts,
-    Decoded,
+    DepthCounts,
     Run,
+    SimulatedDecoding,
     differences,
     evaluate,
     run_checkpoint,
-    simulate,
+    simulate_rounds,
 )
 from speccompile.train.teacher import Teacher
 
@@ -59,7 +59,7 @@ def prompts() -> list[list[int]]:
 def greedy(teacher: Teacher, one: Answer) -> bool:
     """Whether every new token is the target's best, given those before it: then they are its greedy continuation."""
     tokens = torch.tensor([one.prompt + one.new])
-    logits = teacher.read(tokens, torch.ones_like(tokens).bool(), torch.ones_like(tokens).bool()).logits
+    logits = teacher.forward(tokens, torch.ones_like(tokens).bool(), torch.ones_like(tokens).bool()).logits
     return tuple(logits[0, len(one.prompt) - 1 : -1].argmax(-1).tolist()) == one.new
 
 
@@ -76,7 +76,7 @@ def test_compiled_rounds_are_the_simulated_ones(kind, tmp_path):
     teacher = Teacher(target(), learner.taps)
     ran = run_checkpoint(judged, prompts(), NEW_TOKENS, tmp_path, tokens=tokens)
     assert list(tmp_path.iterdir()) == []
-    simulated = simulate(learner, teacher, ran.answers, tokens)
+    simulated = simulate_rounds(learner, teacher, ran.answers, tokens)
     apart = differences(learner, teacher, simulated, ran, tokens)
     assert all(each.is_near_tie for each in apart), apart
     parted = {each.prompt for each in apart}
@@ -95,15 +95,17 @@ def test_a_tree_is_run_beside_the_chain_that_is_judged(tmp_path, monkeypatch):
     learner = judged.learner(2, target())
     answers = [Answer((5, 6, 7), (8, 9))]
 
-    def run(folder: Checkpoint, prompts: object, *_: object, tokens: int | None, **options: object) -> Decoded:
+    def run(
+        folder: Checkpoint, prompts: object, *_: object, tokens: int | None, **options: object
+    ) -> SimulatedDecoding:
         asked.append((folder, list(prompts), tokens))
-        return Decoded("chain of 2" if tokens else "a tree", tuple(answers), ((1,),))
+        return SimulatedDecoding("chain of 2" if tokens else "a tree", tuple(answers), ((1,),))
 
     monkeypatch.setattr("speccompile.train.evaluate.run_checkpoint", run)
     for own, overrides in ((True, ()), (False, ()), (True, ("drafter.tree=null", "drafter.tokens=2"))):
         each = replace(judged, overrides=overrides)
         found = evaluate(
-            learner, Teacher(target(), learner.taps), Counts.none(2), answers, 2, step=1, seconds=1.0,
+            learner, Teacher(target(), learner.taps), DepthCounts.none(2), answers, 2, step=1, seconds=1.0,
             run=Run(each, 16, tmp_path, own=own),
         )  # fmt: skip
         chosen = [(each, [(5, 6, 7)], 2)] + ([(each, [(5, 6, 7)], None)] if own and not overrides else [])
@@ -193,15 +195,15 @@ def test_a_compiled_loop_that_does_something_else_is_told(tmp_path, caplog, monk
     with torch.no_grad():
         text = target().generate(torch.tensor([prompt]), max_new_tokens=16, do_sample=False)[0].tolist()
     answers = [Answer(tuple(prompt), tuple(text[len(prompt) :]))]
-    assert simulate(learner, teacher, answers, tokens).mean_accepted > 1.5
+    assert simulate_rounds(learner, teacher, answers, tokens).mean_accepted > 1.5
 
-    def other(*args: object, **options: object) -> Decoded:
-        return Decoded("chain of 2", tuple(answers), ((1,) * (len(answers[0].new) - 1),))
+    def other(*args: object, **options: object) -> SimulatedDecoding:
+        return SimulatedDecoding("chain of 2", tuple(answers), ((1,) * (len(answers[0].new) - 1),))
 
     monkeypatch.setattr("speccompile.train.evaluate.run_checkpoint", other)
     run = Run(judged, 16, tmp_path)
     with caplog.at_level(logging.WARNING, logger="speccompile"):
-        found = evaluate(learner, teacher, Counts.none(tokens), answers, tokens, step=3, seconds=2.0, run=run)
+        found = evaluate(learner, teacher, DepthCounts.none(tokens), answers, tokens, step=3, seconds=2.0, run=run)
     assert len(caplog.messages) == 1
     assert "compiled, it accepts 1.000 tokens a round, simulated" in caplog.messages[0]
     assert "of prompt 1, where the drafter's logits differ by" in caplog.messages[0]

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from speccompile.train.evaluate import Counts, depths
+from speccompile.train.evaluate import DepthCounts, depths
 from speccompile.train.teacher import Teacher
 from tests import zoo
 from tests.train.toy_learner import DEPTH, KINDS, VOCABULARY, Toy
@@ -24,12 +24,12 @@ def random_texts(lengths: list[int], seed: int = 0) -> tuple[Tensor, Tensor, Ten
     return tokens, real, learnt & real
 
 
-def by_hand(learner: Toy, teacher: Teacher, texts: tuple[Tensor, Tensor, Tensor]) -> Counts:
+def by_hand(learner: Toy, teacher: Teacher, texts: tuple[Tensor, Tensor, Tensor]) -> DepthCounts:
     """Every text alone, every anchor, every depth."""
     counts = {name: [0.0] * DEPTH for name in ("places", "before", "right", "accepted")}
     for tokens, real, learnt in zip(*texts, strict=True):
         length = int(real.sum())
-        seen = teacher.read(*(each[None, :length] for each in (tokens, real, learnt)))
+        seen = teacher.forward(*(each[None, :length] for each in (tokens, real, learnt)))
         ids = torch.arange(VOCABULARY) if learner.vocabulary is None else learner.vocabulary
         for anchor in range(1, length):
             is_right = True
@@ -46,10 +46,10 @@ def by_hand(learner: Toy, teacher: Teacher, texts: tuple[Tensor, Tensor, Tensor]
                 counts["right"][depth - 1] += is_right
                 counts["accepted"][depth - 1] += float(torch.minimum(drafter, target).sum())
     whole = [tuple(map(int, counts[name])) for name in ("places", "before", "right")]
-    return Counts(*whole, tuple(counts["accepted"]))
+    return DepthCounts(*whole, tuple(counts["accepted"]))
 
 
-def same(one: Counts, other: Counts) -> bool:
+def same(one: DepthCounts, other: DepthCounts) -> bool:
     exact = (one.places, one.before, one.right) == (other.places, other.before, other.right)
     return exact and one.accepted == pytest.approx(other.accepted, rel=1e-4)
 
@@ -74,14 +74,14 @@ def test_counts_of_parts_add_up_to_those_of_the_whole(teacher):
     parts = [tuple(each[start : start + 2] for each in whole) for start in (0, 2)]
     found = [depths(learner, teacher, [part], DEPTH) for part in parts]
     assert same(found[0] + found[1], depths(learner, teacher, [whole], DEPTH))
-    assert Counts.none(DEPTH) + found[0] == found[0]
+    assert DepthCounts.none(DEPTH) + found[0] == found[0]
 
 
 def test_nothing_is_counted_where_nothing_is_learnt(teacher):
     tokens, real, learnt = random_texts([12])
     texts = [(tokens, real, torch.zeros_like(learnt)), (tokens[:, :2], real[:, :2], learnt[:, :2])]
     counts = depths(KINDS["blocks"](), teacher, texts, DEPTH)
-    assert counts == Counts.none(DEPTH)
+    assert counts == DepthCounts.none(DEPTH)
     assert counts.full == counts.cond == counts.accepted_at_depth == [None] * DEPTH
     assert counts.expected == 1
 

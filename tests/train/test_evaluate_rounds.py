@@ -5,10 +5,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speccompile.compiler.prove.noise import NOISE
-from speccompile.runtime.generation import Row
-from speccompile.train.evaluate import Answer, Decoded, answer, differences, simulate
-from speccompile.train.evaluate.rounds import texts_of, walk
+from speccompile.compiler.prove.tolerance import TOLERANCE
+from speccompile.runtime.generation import SequenceState
+from speccompile.train.evaluate import Answer, SimulatedDecoding, answer, differences, simulate_rounds
+from speccompile.train.evaluate.rounds import split_into_rounds, texts_of
 from speccompile.train.teacher import Teacher
 from tests import zoo
 from tests.train.toy_learner import DEPTH, KINDS, VOCABULARY, Toy, continued
@@ -27,15 +27,15 @@ def test_rounds_are_counted_as_the_runtime_counts_them(accepted, room, max_new_t
     """The runtime's own row takes what a loop gives it, the drafts behind the text's end included."""
     eos, prompt = 1000, [7, 7]
     text = [eos if place == end else place for place in range(60)]
-    row = Row(prompt, max_new_tokens, len(prompt) + room, (eos,), None)
-    if row.active:
-        row.take(text[:1], 0)
+    row = SequenceState(prompt, max_new_tokens, len(prompt) + room, (eos,), None)
+    if row.is_active:
+        row.append_tokens(text[:1], 0)
     place = 0
-    while row.active:
+    while row.is_active:
         given = accepted[place] + 1
-        row.take(text[place + 1 : place + 1 + given], 4)
+        row.append_tokens(text[place + 1 : place + 1 + given], 4)
         place += given
-    taken = walk(accepted, len(row.token_ids))
+    taken = split_into_rounds(accepted, len(row.token_ids))
     assert len(taken) == max(len(row.path_lengths) - 1, 0)
     assert sum(taken) == max(len(row.token_ids) - 1, 0)
     assert list(taken[:-1]) == row.path_lengths[1:-1]
@@ -64,7 +64,7 @@ def test_simulated_rounds_are_those_of_drafting_one_round_after_the_other(kind, 
     prompts = [torch.randint(VOCABULARY, (n,), generator=torch.Generator().manual_seed(n)).tolist() for n in (3, 17, 9)]
     answers = [Answer(tuple(prompt), tuple(continued(teacher.model, prompt, 30, ()))) for prompt in prompts]
     answers += [Answer((4, 5), (6,)), Answer((4, 5), ())]
-    found = simulate(learner, teacher, answers, DEPTH)
+    found = simulate_rounds(learner, teacher, answers, DEPTH)
     assert found.given == tuple(tuple(drafting(learner, teacher, each)) for each in answers)
     assert found.given[3:] == ((), ())
     assert found.new_tokens == 3 * 29
@@ -79,7 +79,7 @@ def drafting(learner: Toy, teacher: Teacher, one: Answer) -> list[int]:
     text = one.prompt + one.new
     while known < len(text):
         tokens = torch.tensor([text])  # the toy reads nothing behind the drafts before
-        seen = teacher.read(tokens, torch.ones_like(tokens).bool(), torch.ones_like(tokens).bool())
+        seen = teacher.forward(tokens, torch.ones_like(tokens).bool(), torch.ones_like(tokens).bool())
         right = 0
         for step in range(DEPTH):
             said = int(learner.say(seen, torch.tensor([[known - 1]]), step)[0, 0].argmax())
@@ -93,18 +93,18 @@ def drafting(learner: Toy, teacher: Teacher, one: Answer) -> list[int]:
 
 
 def test_no_round_no_mean(teacher):
-    found = simulate(KINDS["even"](), teacher, [Answer((4, 5), (6,))], DEPTH)
+    found = simulate_rounds(KINDS["even"](), teacher, [Answer((4, 5), (6,))], DEPTH)
     assert (found.rounds, found.new_tokens, found.mean_accepted) == (0, 0, None)
 
 
 def test_a_difference_is_explained_by_its_margin(teacher):
     learner, prompt = KINDS["every place"](), [3, 1, 4, 1, 5]
     answers = [Answer(tuple(prompt), tuple(continued(teacher.model, prompt, 20, ())))]
-    simulated = simulate(learner, teacher, answers, DEPTH)
+    simulated = simulate_rounds(learner, teacher, answers, DEPTH)
     assert differences(learner, teacher, simulated, simulated, DEPTH) == ()
     number = next(index for index, given in enumerate(simulated.given[0]) if given > 1)
     given = (*simulated.given[0][:number], 1, *simulated.given[0][number:])
-    (found,) = differences(learner, teacher, simulated, Decoded("", tuple(answers), (given,)), DEPTH)
+    (found,) = differences(learner, teacher, simulated, SimulatedDecoding("", tuple(answers), (given,)), DEPTH)
     before = sum(simulated.given[0][:number])
     assert (found.prompt, found.round, found.index, found.who) == (0, number, before + 1, "drafter")
     seen = teacher.read(*texts_of(answers))
@@ -119,13 +119,13 @@ def test_texts_that_part_are_the_targets_difference(teacher):
     new = continued(teacher.model, prompt, 12, ())
     other = [*new[:4], (new[4] + 1) % VOCABULARY, *new[5:]]
     simulated, ran = (
-        Decoded("", (Answer(tuple(prompt), tuple(text)),), ((1,) * 11,)) for text in (new, other)
+        SimulatedDecoding("", (Answer(tuple(prompt), tuple(text)),), ((1,) * 11,)) for text in (new, other)
     )  # rounds of one token each, on both sides
     (found,) = differences(learner, teacher, simulated, ran, DEPTH)
     logits = teacher.read(*texts_of(simulated.answers)).logits[0, len(prompt) + 3]
     assert (found.who, found.index, found.round) == ("target", 4, 3)  # three rounds behind the first token
     assert found.margin == pytest.approx(float(logits[new[4]] - logits[other[4]]))
-    assert found.noise == pytest.approx(NOISE["float32"] * float(logits.abs().max().clamp(min=1)))
+    assert found.noise == pytest.approx(TOLERANCE["float32"] * float(logits.abs().max().clamp(min=1)))
     assert found.to_json()["near_tie"] is found.is_near_tie is False
 
 
@@ -133,22 +133,22 @@ def test_a_target_in_fewer_bits_explains_more():
     """A prompt of one token, whose text ends elsewhere: what is simulated with a coarse target is as coarse."""
     model = zoo.model("llama").to(torch.bfloat16)
     learner, coarse = KINDS["even"](), Teacher(model, ())
-    one, other = (Decoded("", (Answer((3,), new),), ((1, 1),)) for new in ((5, 6, 7), (5, 6, 8)))
+    one, other = (SimulatedDecoding("", (Answer((3,), new),), ((1, 1),)) for new in ((5, 6, 7), (5, 6, 8)))
     (found,) = differences(learner, coarse, one, other, DEPTH)
-    largest = float(coarse.read(*texts_of(one.answers)).logits[0, 2].abs().max())
-    assert found.noise == pytest.approx(NOISE["bfloat16"] * max(largest, 1.0))
+    largest = float(coarse.forward(*texts_of(one.answers)).logits[0, 2].abs().max())
+    assert found.noise == pytest.approx(TOLERANCE["bfloat16"] * max(largest, 1.0))
 
 
 def test_a_text_that_ends_early_is_no_near_tie(teacher):
     texts = {(5, 6, 7, 8): (1, 2), (5, 6, 7): (1, 1)}  # the end cuts the last round
-    one, other = (Decoded("", (Answer((3,), new),), (given,)) for new, given in texts.items())
+    one, other = (SimulatedDecoding("", (Answer((3,), new),), (given,)) for new, given in texts.items())
     (found,) = differences(KINDS["even"](), teacher, one, other, DEPTH)
     assert (found.index, found.round, found.who, found.margin) == (3, 2, "target", float("inf"))
 
 
 def test_a_text_whose_token_the_drafter_has_not_parts_by_its_best_two(teacher):
     learner = KINDS["a vocabulary of its own"]()
-    one, other = (Decoded("", (Answer((3,), (5, 7, 9)),), given) for given in (((1, 1),), ((2,),)))
+    one, other = (SimulatedDecoding("", (Answer((3,), (5, 7, 9)),), given) for given in (((1, 1),), ((2,),)))
     (found,) = differences(learner, teacher, one, other, DEPTH)
     said = learner.say(teacher.read(*texts_of(one.answers)), torch.tensor([[1]]), 0)[0, 0]
     first, second = said.topk(2).values.tolist()

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from speccompile.compiler.prove.drafts import Fed
+from speccompile.compiler.prove.drafts import DrafterInputs
 from speccompile.drafters import module_of
+from speccompile.drafters.context import DrafterContext
 from speccompile.drafters.eagle3.taps import IDS as TAP_IDS
 from speccompile.drafters.eagle3.taps import boundary
-from speccompile.drafters.learning import EMBEDDING, HeadLearner, Learner, Seen
-from speccompile.drafters.site import Site
+from speccompile.drafters.trainable import EMBEDDING, TeacherBatch, TrainableDrafter, TrainableHead
 from speccompile.drafters.weights import IDS
 from tests.heads.eagle import eagle
 from tests.heads.eagle3 import eagle3, of_norms
@@ -54,12 +54,12 @@ HEADS = {
 
 
 @pytest.fixture(params=HEADS)
-def case(request, tmp_path) -> Site:
+def case(request, tmp_path) -> DrafterContext:
     kind, write = HEADS[request.param]
     return sites.written(tmp_path, write, kind)
 
 
-def said(learner: Learner, seen: Seen) -> list[torch.Tensor]:
+def said(learner: TrainableDrafter, seen: TeacherBatch) -> list[torch.Tensor]:
     return learner(seen, torch.tensor(ANCHORS).expand(len(seen.tokens), -1), DEPTH)
 
 
@@ -72,14 +72,14 @@ def test_drafts_are_those_of_the_formula(case):
     ids = slice(None) if learner.vocabulary is None else learner.vocabulary.numpy()
     for row, tokens in enumerate(seen.tokens.tolist()):
         for place, anchor in enumerate(ANCHORS):
-            fed = Fed(tokens[: anchor + 1], seen.features[row, :anchor].numpy(), tokens[1 : anchor + 1])
+            fed = DrafterInputs(tokens[: anchor + 1], seen.features[row, :anchor].numpy(), tokens[1 : anchor + 1])
             expected = np.asarray(teacher(fed, tokens[anchor + 1 : anchor + DEPTH]))
             np.testing.assert_allclose(found[row, place], expected[:, ids], rtol=1e-4, atol=1e-4 * abs(found).max())
 
 
 def test_what_is_trained_gets_gradients_and_nothing_else(case):
     learner = sites.learner(case, DEPTH)
-    assert isinstance(learner, HeadLearner)
+    assert isinstance(learner, TrainableHead)
     seen = sites.seen(case.model, learner.taps)
     sum(logits.logsumexp(-1).sum() for logits in said(learner, seen)).backward()
     trained = {name for name, each in learner.network.named_parameters() if each.requires_grad}

@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from speccompile.compiler.build import modules
-from speccompile.drafters.mtp.stitching import OTHERS, OWN, stitch
+from speccompile.drafters.mtp.patch_checkpoint import OTHERS, OWN, copy_with_replaced
 from speccompile.drafters.mtp.training import learner
 from speccompile.errors import UnsupportedModelError
 from speccompile.recipe import load_recipe, make_plan
@@ -87,12 +87,12 @@ def test_shards_without_trained_tensors_are_linked(tmp_path):
     index = {name: file for file, tensors in shards.items() for name in tensors}
     (source / "model.safetensors.index.json").write_text(json.dumps({"weight_map": index}))
     (source / "config.json").write_text("{}")
-    stitch(source, tmp_path / "left", {"y": torch.full((2,), 3.0)})
+    copy_with_replaced(source, tmp_path / "left", {"y": torch.full((2,), 3.0)})
     assert (tmp_path / "left" / "a.safetensors").samefile(source / "a.safetensors")
     assert load_file(tmp_path / "left" / "b.safetensors").keys() == {"z"}
     written = json.loads((tmp_path / "left" / "model.safetensors.index.json").read_text())["weight_map"]
     assert written == {"x": "a.safetensors", "y": OWN, "z": "b.safetensors"}
-    stitch(tmp_path / "left", tmp_path / "again", {"y": torch.full((2,), 4.0)})
+    copy_with_replaced(tmp_path / "left", tmp_path / "again", {"y": torch.full((2,), 4.0)})
     assert load_file(tmp_path / "again" / OWN)["y"].tolist() == [4, 4]
     assert load_file(tmp_path / "left" / OWN)["y"].tolist() == [3, 3]
 
@@ -105,7 +105,7 @@ def test_beside_the_text_decoder_of_a_multimodal_checkpoint(tmp_path):
     before = load_file(path) | own
     save_file(before, path, {"format": "pt"})
     multimodal.edit_config(tmp_path / "target", lambda config: config["text_config"].update(mtp_num_hidden_layers=1))
-    trained = learner(modules.site_of(plan_of(tmp_path)), 2)
+    trained = learner(modules.drafter_context(plan_of(tmp_path)), 2)
     trained.save(tmp_path / "left", torch.float32)
     after = load_file(tmp_path / "left" / OWN)
     assert after.keys() == own.keys()
@@ -118,4 +118,4 @@ def test_quantized_layers_are_refused(tmp_path):
     mtp_target(tmp_path / "target", "mimo")
     quantized_models.quantize(tmp_path / "target", "gptq")
     with pytest.raises(UnsupportedModelError, match=r"expected a tensor of shape .*, in whose place the trained one"):
-        learner(modules.site_of(plan_of(tmp_path)), 2)
+        learner(modules.drafter_context(plan_of(tmp_path)), 2)

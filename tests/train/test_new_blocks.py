@@ -6,14 +6,14 @@ import pytest
 import torch
 
 from speccompile.compiler.build import build
-from speccompile.drafters import FAMILIES
-from speccompile.drafters.beginning import mask_token
-from speccompile.drafters.learning import Wanted
+from speccompile.drafters import DRAFTING_METHODS
+from speccompile.drafters.initialization import mask_token
 from speccompile.drafters.sizes import UNUSED
-from speccompile.drafters.weights import Ends
+from speccompile.drafters.trainable import NewDrafter
+from speccompile.drafters.weights import TargetEmbeddings
 from speccompile.errors import RecipeError
-from speccompile.plan.refusal import Origin
-from speccompile.recipe.shape import decide_sizes
+from speccompile.plan.recipe_source import RecipeSource
+from speccompile.recipe.drafter_shape import decide_shape
 from speccompile.runtime import Bundle
 from tests import zoo
 from tests.train import sites
@@ -42,7 +42,7 @@ def begun(request, tmp_path):
     model = sites.target(tmp_path)
     sites.begin(tmp_path, model, kind, **asked)
     plan = sites.site(tmp_path, model, kind).plan
-    return plan, asked.get("taps", taps), tokens, asked.get("dialect", FAMILIES[kind].training.dialects[0])
+    return plan, asked.get("taps", taps), tokens, asked.get("dialect", DRAFTING_METHODS[kind].training.dialects[0])
 
 
 def test_what_is_written_is_read(begun):
@@ -86,16 +86,16 @@ def test_it_is_built(kind, tmp_path):
 @pytest.mark.parametrize("layers", [2, 3, 5, 7, 8, 12, 36])
 def test_default_taps_differ_and_are_there(layers):
     for kind in ("dflash", "dspark", "kangaroo"):
-        taps = FAMILIES[kind].training.taps(layers)
+        taps = DRAFTING_METHODS[kind].training.taps(layers)
         assert len(set(taps)) == len(taps)
         assert all(0 <= int(tap.split(".")[1]) < layers for tap in taps)
 
 
 def test_default_taps_are_those_of_published_heads():
     """z-lab's for Qwen3-8B and its 36 layers, and Kangaroo's for Vicuna 7B and 13B."""
-    taps = FAMILIES["dflash"].training.taps(36)
+    taps = DRAFTING_METHODS["dflash"].training.taps(36)
     assert taps == tuple(f"layers.{layer}.output" for layer in (1, 9, 17, 25, 33))
-    kangaroo = FAMILIES["kangaroo"].training.taps
+    kangaroo = DRAFTING_METHODS["kangaroo"].training.taps
     assert (kangaroo(32), kangaroo(40)) == (("layers.1.output",), ("layers.2.output",))
 
 
@@ -104,7 +104,9 @@ def wanted():
     """A DFlash head for a target whose padding is token 0."""
     model = zoo.model("llama")
     sizes = {"mask_token": UNUSED}
-    return Wanted(model.config.to_dict(), Ends(lambda: model), 3, sizes, (), None, "z-lab", "some/target", 0)
+    return NewDrafter(
+        model.config.to_dict(), TargetEmbeddings(lambda: model), 3, sizes, (), None, "z-lab", "some/target", 0
+    )
 
 
 def test_masks_are_a_token_that_no_text_has(wanted):
@@ -129,12 +131,16 @@ def test_a_token_that_ends_texts_is_none(wanted):
 
 
 def test_what_a_mask_token_may_be(tmp_path):
-    sizes, config, origin = FAMILIES["dflash"].training.sizes, zoo.config("llama").to_dict(), Origin(tmp_path)
-    assert decide_sizes(sizes, config, {}, origin)["mask_token"] == UNUSED
-    assert decide_sizes(sizes, config, {"mask_token": 5}, origin)["mask_token"] == 5
+    sizes, config, origin = (
+        DRAFTING_METHODS["dflash"].training.sizes,
+        zoo.config("llama").to_dict(),
+        RecipeSource(tmp_path),
+    )
+    assert decide_shape(sizes, config, {}, origin)["mask_token"] == UNUSED
+    assert decide_shape(sizes, config, {"mask_token": 5}, origin)["mask_token"] == 5
     for wrong, expected in (("other", UNUSED), (zoo.VOCABULARY, "at most"), (True, UNUSED), (-1, "from 0 on")):
         with pytest.raises(RecipeError, match=rf"train.shape.mask_token: received .*{expected}"):
-            decide_sizes(sizes, config, {"mask_token": wrong}, origin)
+            decide_shape(sizes, config, {"mask_token": wrong}, origin)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +153,7 @@ def test_what_a_mask_token_may_be(tmp_path):
     ],
 )
 def test_taps_that_the_dialect_cannot_say_are_refused(kind, taps, received):
-    training = FAMILIES[kind].training
+    training = DRAFTING_METHODS[kind].training
     assert training.refusal(training.dialects[0], training.taps(4), {}) is None
     assert training.refusal(training.dialects[0], taps, {})[:2] == ("taps", received)
 

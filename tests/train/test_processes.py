@@ -153,8 +153,8 @@ def test_alone_the_work_of_the_first_is_done_here():
         raise SpeccompileError("so", hint="do")
 
     processes = Processes()
-    assert processes.at_first(lambda: 3) == 3
-    assert processes.gathered("x") == ["x"]
-    assert processes.of_first(1.5, 2.0) == [1.5, 2.0]
+    assert processes.run_on_main(lambda: 3) == 3
+    assert processes.all_gather("x") == ["x"]
+    assert processes.broadcast(1.5, 2.0) == [1.5, 2.0]
     with pytest.raises(SpeccompileError, match="so"):
-        processes.at_first(fails)
+        processes.run_on_main(fails)

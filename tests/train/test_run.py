@@ -14,7 +14,7 @@ from safetensors.numpy import load_file
 from safetensors.torch import save_file
 
 from speccompile.cli import main
-from speccompile.drafters import FAMILIES
+from speccompile.drafters import DRAFTING_METHODS
 from speccompile.errors import SpeccompileError, TrainingError
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.recipe.training import plan_training
@@ -69,7 +69,7 @@ def trained(path: Path, *overrides: str, restart: bool = False) -> Report:
     return report
 
 
-NEW = [kind for kind in trainable() if kind not in SEVERAL and FAMILIES[kind].training.makes_new]
+NEW = [kind for kind in trainable() if kind not in SEVERAL and DRAFTING_METHODS[kind].training.makes_new]
 
 
 @pytest.mark.parametrize("kind", NEW)
@@ -83,7 +83,7 @@ def test_what_training_leaves_is_what_the_recipe_plans_to_build(recipe, kind, tm
     assert report.data["learnt_from"] + report.data["held_out"] == report.data["texts"]
     plan = make_plan(load_recipe(path))
     reach = None if plan.drafter.head is None else plan.drafter.head.tokens
-    assert (reach is not None) is FAMILIES[kind].training.bounded
+    assert (reach is not None) is DRAFTING_METHODS[kind].training.max_depth_is_trained
     assert plan.drafter.kind == kind
     said = json.loads((tmp_path / "new" / REPORT).read_text())
     assert (said["made_by"], said["steps"]) == (MADE_BY, STEPS)
@@ -124,7 +124,7 @@ def test_an_interrupted_training_goes_on_to_the_same_bits(recipe, tmp_path, monk
     path = recipe("eagle3", save={"every": 1e-9})
     trained(path)
     whole = load_file(tmp_path / "new" / "model.safetensors")
-    weigh = run._Run.weigh
+    weigh = run._TrainingRun.weigh
 
     def stop(self, step, part, parts):
         if step == 2:
@@ -132,7 +132,7 @@ def test_an_interrupted_training_goes_on_to_the_same_bits(recipe, tmp_path, monk
         return weigh(self, step, part, parts)
 
     with monkeypatch.context() as patch:
-        patch.setattr(run._Run, "weigh", stop)
+        patch.setattr(run._TrainingRun, "weigh", stop)
         with pytest.raises(KeyboardInterrupt):
             trained(path, restart=True)
     report = trained(path)
@@ -143,7 +143,11 @@ def test_an_interrupted_training_goes_on_to_the_same_bits(recipe, tmp_path, monk
 
 @pytest.mark.parametrize(
     ("owner", "name", "folder"),
-    [(run, "begin_folder", "build/t-train/begin"), (run._Run, "judge", "build/t-train/judged"), (run, "put", "new")],
+    [
+        (run, "begin_folder", "build/t-train/begin"),
+        (run._TrainingRun, "judge", "build/t-train/judged"),
+        (run, "put", "new"),
+    ],
 )
 def test_a_full_disk_is_one_error_and_the_rest_goes_on(recipe, tmp_path, monkeypatch, owner, name, folder):
     """A limit of files stands for it: the system refuses what is longer."""
@@ -276,7 +280,7 @@ def test_the_command_says_what_was_done_and_how_to_go_on(recipe, tmp_path, capsy
         def stop(self, step, part, parts):
             raise KeyboardInterrupt
 
-        patch.setattr(run._Run, "weigh", stop)
+        patch.setattr(run._TrainingRun, "weigh", stop)
         assert command(path, "--set", "train.seed=1") == 1
         told = capsys.readouterr().err.splitlines()[-1]
         assert told.startswith("interrupted; ")

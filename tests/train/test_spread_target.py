@@ -4,7 +4,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from speccompile.train.processes import _apart
+from speccompile.train.processes import _shardable_layers
 from tests import zoo
 from tests.train.launching import launch
 from tests.train.spread_target import TOKENS
@@ -31,5 +31,5 @@ def test_layers_spread_over_processes_read_as_whole_ones(tmp_path, row):
 
 def test_a_target_without_a_list_of_layers_stays_whole():
     """RecurrentGemma's layers do not all attend: nobody taps them, and a drafter that reads tokens alone learns."""
-    assert _apart(zoo.model("recurrent_gemma")) == []
-    assert len(_apart(zoo.model("llama"))) == zoo.config("llama").num_hidden_layers
+    assert _shardable_layers(zoo.model("recurrent_gemma")) == []
+    assert len(_shardable_layers(zoo.model("llama"))) == zoo.config("llama").num_hidden_layers

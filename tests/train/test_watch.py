@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 
 from speccompile.errors import TrainingError
-from speccompile.train.watch import FACTOR, PATIENCE, SHOWN, Watch
+from speccompile.train.divergence_guard import FACTOR, PATIENCE, SHOWN, DivergenceGuard
 from tests.train.toy_training import Toy, ToyWeigh, run, texts
 
 
@@ -99,7 +99,7 @@ def test_a_training_that_exploded_does_so_again_where_it_goes_on(tmp_path):
 
 def see(losses, watch=None):
     """The step at which a row of losses stops a training, or None."""
-    watch = watch or Watch(None)
+    watch = watch or DivergenceGuard(None)
     for step, loss in enumerate(losses):
         try:
             watch.see_loss(step, [loss * 2], [2.0])
@@ -127,15 +127,15 @@ def test_what_counts_as_an_explosion(losses, step):
 
 def test_the_watch_goes_on_where_it_was():
     losses = [8.0, *([2.0] * 10), *([9.0] * 5)]
-    first, second = Watch(None), Watch(None)
+    first, second = DivergenceGuard(None), DivergenceGuard(None)
     assert see(losses[:13], first) is None
     second.load(json.loads(json.dumps(first.state())))
     assert see(losses[13:], second) == 2
-    assert not second.is_calm
+    assert not second.is_stable
     assert second.limit == max(8.0, FACTOR * 2.0)
 
 
 def test_many_samples_are_named_in_part():
-    watch = Watch(lambda step, part, parts: range(100))
+    watch = DivergenceGuard(lambda step, part, parts: range(100))
     with pytest.raises(TrainingError, match=rf", {SHOWN - 1} and {100 - SHOWN} more; the weights are those before"):
         watch.see_loss(4, [math.nan], [1.0])

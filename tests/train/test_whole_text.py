@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from speccompile.compiler.step import ops
-from speccompile.compiler.step.attention import Asked, reach
-from speccompile.compiler.step.whole_text import WholeText
+from speccompile.compiler.step.attention import AttentionCall, window_reference
+from speccompile.compiler.step.training_pass import TrainingPass
 
 BATCH, HEADS, GROUPS, LENGTH, WIDTH = 2, 4, 2, 7, 6
 FORMS = [
@@ -26,7 +26,7 @@ class Ran:
     but the first, whose rows it sees by a random mask. steps: query, keys and values of every run."""
 
     def __init__(self, window: int, runs: int, dtype: torch.dtype = torch.float32) -> None:
-        self.current, self.window, self.runs = WholeText([window]), window, runs
+        self.current, self.window, self.runs = TrainingPass([window]), window, runs
         self.rows = torch.arange(LENGTH).expand(BATCH, -1) + torch.tensor([[0], [2]])
         random = torch.rand(BATCH, LENGTH, LENGTH, generator=torch.Generator().manual_seed(5)) < 0.7
         self.visible = random & (torch.arange(LENGTH) <= torch.arange(LENGTH)[:, None])
@@ -38,22 +38,22 @@ class Ran:
             for step in range(runs + 1)
         ]  # fmt: skip
 
-    def last(self, asked: Asked) -> Tensor:
+    def last(self, asked: AttentionCall) -> Tensor:
         """What the last run gives, all of them made one after the other."""
         for step, (query, keys, values) in enumerate(self.steps):
-            self.current.look(self.rows + step, self.rows, self.visible, n_own=step)
+            self.current.set_positions(self.rows + step, self.rows, self.visible, n_own=step)
             self.current.update(keys, values, 0)
             found = self.current.attend(query, asked)
         return found
 
-    def by_the_op(self, asked: Asked) -> Tensor:
+    def by_the_op(self, asked: AttentionCall) -> Tensor:
         """The same by `ops.attend`, every row a column of its own and nothing committed."""
         own = torch.eye(LENGTH, dtype=torch.bool).expand(BATCH, -1, -1)
         visible = torch.cat([self.visible, *[own] * self.runs], 2)
         positions = self.rows + self.runs
         places = torch.cat([self.rows + step for step in range(self.runs + 1)], 1)
         if self.window:
-            reached = reach(positions, self.window)[:, :, None] - places[:, None]
+            reached = window_reference(positions, self.window)[:, :, None] - places[:, None]
             visible = visible & (reached < abs(self.window))
         query = self.steps[-1][0]
         keys, values = (torch.cat([step[part] for step in self.steps], 2) for part in (1, 2))
@@ -65,9 +65,9 @@ class Ran:
         )  # fmt: skip
 
 
-def asked_for(softcap: float, sinks: bool, dtype: torch.dtype = torch.float32) -> Asked:
+def asked_for(softcap: float, sinks: bool, dtype: torch.dtype = torch.float32) -> AttentionCall:
     given = drawn(HEADS, seed=3, dtype=dtype) if sinks else None
-    return Asked(0, 0, scale=0.4, softcap=softcap, sinks=given)
+    return AttentionCall(0, 0, scale=0.4, softcap=softcap, sinks=given)
 
 
 @pytest.mark.parametrize("form", FORMS, ids=str)
@@ -82,7 +82,7 @@ def test_latent_rows_attend_as_the_neutral_op():
     ran = Ran(0, 0)
     query = drawn(BATCH, HEADS, LENGTH, 2 * WIDTH, seed=40)
     (_, keys, values), asked = ran.steps[0], replace(asked_for(0.0, sinks=True), is_latent=True)
-    ran.current.look(ran.rows, ran.rows, ran.visible)
+    ran.current.set_positions(ran.rows, ran.rows, ran.visible)
     ran.current.update(keys, values, 0)
     none, length = torch.zeros(BATCH, GROUPS, 0, WIDTH), torch.zeros(BATCH, dtype=torch.int64)
     bias = torch.where(ran.visible, 0.0, ops.HIDDEN)[:, None]

@@ -6,14 +6,14 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from speccompile.drafters.learning import Learner, Seen
+from speccompile.drafters.trainable import TeacherBatch, TrainableDrafter
 from tests import zoo
 
 DEPTH = 3
 VOCABULARY = zoo.config("llama").vocab_size
 
 
-class Toy(Learner):
+class Toy(TrainableDrafter):
     """It says of draft d behind an anchor what a table says of that token, d and, unless it is `even`, the tokens
     between; rarely the target's best token, so that its logits are moved towards that."""
 
@@ -25,11 +25,11 @@ class Toy(Learner):
         self.table = nn.Parameter(table)
         self.asked: list[int] = []
 
-    def forward(self, seen: Seen, anchors: Tensor, depth: int) -> list[Tensor]:
+    def forward(self, seen: TeacherBatch, anchors: Tensor, depth: int) -> list[Tensor]:
         self.asked.append(anchors.shape[1])
         return [self.say(seen, anchors, step) for step in range(depth)]
 
-    def say(self, seen: Seen, anchors: Tensor, step: int) -> Tensor:
+    def say(self, seen: TeacherBatch, anchors: Tensor, step: int) -> Tensor:
         places = (anchors + step).clamp(max=seen.tokens.shape[1] - 1)
         read = seen.tokens.gather(1, places if self.even else anchors)
         target = seen.logits.gather(1, places[..., None].expand(-1, -1, VOCABULARY))

@@ -20,9 +20,9 @@ from torch.nn import functional
 from speccompile.errors import SpeccompileError
 from speccompile.plan.training_plan import SchedulePlan
 from speccompile.train import processes as processes_room
-from speccompile.train.curves import Curves
-from speccompile.train.loop import Judged, Judging, Saving, Trained, train
-from speccompile.train.objective import Weighed
+from speccompile.train.curves import MetricsLog
+from speccompile.train.loop import EvaluationResult, EvaluationSchedule, Saving, Trained, train
+from speccompile.train.objective import WeightedLoss
 from speccompile.train.processes import Processes
 
 # At these sizes a second thread costs more than it gives, and six times as much on a busy machine.
@@ -73,7 +73,7 @@ class ToyWeigh:
         self.learner, self.size, self.calls = learner, size, []
         self.before = {}
 
-    def __call__(self, step: int, part: int, parts: int) -> Weighed:
+    def __call__(self, step: int, part: int, parts: int) -> WeightedLoss:
         self.calls.append((step, part, parts))
         scale = self.before[step](part) if step in self.before else 1.0
         samples = torch.from_numpy(texts(step, part, parts, self.size))
@@ -81,7 +81,7 @@ class ToyWeigh:
         losses = functional.cross_entropy(self.learner(tokens).float(), wanted, reduction="none")
         total = (losses * weights).sum() * scale
         right = losses.detach().sum().item()
-        return Weighed(total, weights.sum(), {"loss/1": (right, len(samples))})
+        return WeightedLoss(total, weights.sum(), {"loss/1": (right, len(samples))})
 
 
 def run(
@@ -94,14 +94,14 @@ def run(
     changed = replace(SCHEDULE, **schedule)
     processes = Processes()
 
-    def judge(step: int) -> Judged:
+    def judge(step: int) -> EvaluationResult:
         held = learner.state_dict()
         assert not any(isinstance(value, DTensor) for value in held.values()), "a part of the weights"
         size = sum(float(value.abs().sum()) for value in held.values())
-        return Judged((scores or {}).get(step, -float(step)), {"by_depth": [0.5, 0.25], "size": size})
+        return EvaluationResult((scores or {}).get(step, -float(step)), {"by_depth": [0.5, 0.25], "size": size})
 
-    judging = None if judge_every is None else Judging(judge, judge_every)
-    curves = Curves(folder, "toy") if with_curves and processes.is_first else None
+    judging = None if judge_every is None else EvaluationSchedule(judge, judge_every)
+    curves = MetricsLog(folder, "toy") if with_curves and processes.is_first else None
     trained = train(
         processes, learner, weigh or ToyWeigh(learner, changed.batch_size), changed,
         Saving(folder / "checkpoints", save_every, keep, plan or {"loss": {"kind": "ce"}, "seed": SEED}),

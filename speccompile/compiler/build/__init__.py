@@ -9,28 +9,28 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from speccompile.bundle.manifest import Manifest, files_of
-from speccompile.bundle.steps import BuildCache
+from speccompile.bundle.build_cache import BuildCache
+from speccompile.bundle.manifest import Manifest, engine_files
 from speccompile.bundle.writer import BundleWriter
+from speccompile.compiler.build.cached_steps import CachedSteps
 from speccompile.compiler.build.calibration import is_calibrated
 from speccompile.compiler.build.distribution_proof import prove_distributions
 from speccompile.compiler.build.interrupts import Interrupts
 from speccompile.compiler.build.lowered import Lowered, lower_all, lower_traced
-from speccompile.compiler.build.lowered_proof import proof_engine, prove_graphs, prove_weights, say_losses
+from speccompile.compiler.build.lowered_proof import log_requantization, proof_engine, prove_graphs, prove_weights
 from speccompile.compiler.build.memory import settled_heap
-from speccompile.compiler.build.parts import Part, compile_parts
+from speccompile.compiler.build.metadata import make_lock, make_manifest
 from speccompile.compiler.build.proposals import put_index
 from speccompile.compiler.build.quality import measure_quality, quality_texts
-from speccompile.compiler.build.records import make_lock, make_manifest
-from speccompile.compiler.build.steps import Steps
-from speccompile.compiler.build.tensorrt import build_engines, check_builders, failure_of
+from speccompile.compiler.build.tensorrt import build_engines, check_builders, combined_error
 from speccompile.compiler.build.token_proof import proof_prompts, prove_tokens
-from speccompile.compiler.checkpoints.unchanged import Unchanged
-from speccompile.compiler.lower.files import GRAPHS, drop_unread
+from speccompile.compiler.build.traced_graphs import TracedGraph, trace_graphs
+from speccompile.compiler.checkpoints.change_guard import ChangeGuard
+from speccompile.compiler.lower.files import GRAPHS, delete_unreferenced
 from speccompile.compiler.models.tokenizer import warn_without_tokenizer, write_tokenizer
 from speccompile.errors import BuildError
 from speccompile.plan.head import HeadPlan
-from speccompile.progress import step
+from speccompile.progress import log_step
 from speccompile.recipe import ModelPlan, Plan
 
 
@@ -55,7 +55,7 @@ def build(
     if dump_graphs:
         _make_folder(dump_graphs)
     deferred = check_builders(plan)
-    steps = Steps(BuildCache() if remember else None)
+    steps = CachedSteps(BuildCache() if remember else None)
     with settled_heap(), Interrupts() as interrupts, BundleWriter(output) as writer, ExitStack() as stack:
         checkpoints = [stack.enter_context(each) for each in _checkpoints(plan)]
         folder = writer.folder
@@ -66,7 +66,7 @@ def build(
         put_index(plan, folder)
         prompts = proof_prompts(plan, folder) if prove or is_calibrated(plan) else []
         texts = quality_texts(plan, folder, prompts) if prove else []
-        parts = compile_parts(plan, folder, steps, prove=prove)
+        parts = trace_graphs(plan, folder, steps, prove=prove)
         _check(checkpoints, interrupts)
         lowered = lower_all(plan, parts, folder, prompts, steps)
         _check(checkpoints, interrupts)
@@ -80,31 +80,31 @@ def build(
             shutil.copytree(folder / GRAPHS, dump_graphs, dirs_exist_ok=True)
         _check(checkpoints, interrupts)
         if built.entries:
-            with step("writing the bundle"):
+            with log_step("writing the bundle"):
                 manifest = replace(manifest, engines=tuple(built.entries))
-                drop_unread(folder, {file for entry in built.entries for file in files_of(entry)})
+                delete_unreferenced(folder, {file for entry in built.entries for file in engine_files(entry)})
                 writer.finish(manifest, make_lock(plan), proof)
     if built.failures:
-        raise failure_of(built.failures, built.entries, output)
+        raise combined_error(built.failures, built.entries, output)
     return output
 
 
 def _prove(
     plan: Plan,
-    parts: list[Part],
+    parts: list[TracedGraph],
     lowered: dict[str, Lowered],
     manifest: Manifest,
     folder: Path,
     prompts: list[list[int]],
     texts: list[list[int]],
-    steps: Steps,
+    steps: CachedSteps,
 ) -> dict[str, Any]:
     rows = [row for part in parts for row in part.proofs]
     distinct = list(dict.fromkeys(lowered.values()))
     traced = [proof_engine(each, folder) for each in lower_traced(plan, distinct, parts, folder, steps)]
     engines = [proof_engine(each, folder) for each in distinct]
     weights = prove_weights(engines, parts, folder, steps)
-    say_losses(plan, weights)
+    log_requantization(plan, weights)
     rows += weights
     for engine in (*traced, *engines):
         rows += prove_graphs(plan, engine, parts, folder, steps)
@@ -119,14 +119,14 @@ def _prove(
     return proof
 
 
-def _checkpoints(plan: Plan) -> list[Unchanged]:
+def _checkpoints(plan: Plan) -> list[ChangeGuard]:
     """The files of all models, as they are when a build begins."""
     models: list[ModelPlan | HeadPlan] = [plan.target, *plan.drafter.models]
     models += [plan.drafter.head] if plan.drafter.head else []
-    return [Unchanged(model.folder, model.files) for model in models]
+    return [ChangeGuard(model.folder, model.files) for model in models]
 
 
-def _check(checkpoints: list[Unchanged], interrupts: Interrupts) -> None:
+def _check(checkpoints: list[ChangeGuard], interrupts: Interrupts) -> None:
     interrupts.check()
     for each in checkpoints:
         each.check()

@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from speccompile.compiler.build.steps import Steps, graph_contents
+from speccompile.compiler.build.cached_steps import CachedSteps, graph_hashes
 from speccompile.compiler.lower.files import Ranges, neutral_file
-from speccompile.compiler.lower.forms import Numbers
+from speccompile.compiler.lower.lowering_targets import WeightFormat
 from speccompile.compiler.lower.quantize import ACTIVATIONS, calibrate
 from speccompile.contract import Graph
-from speccompile.progress import step
+from speccompile.progress import log_step
 from speccompile.recipe import Plan
 
 
@@ -17,7 +17,7 @@ def is_calibrated(plan: Plan) -> bool:
 
 
 def calibrated_ranges(
-    graph: Graph, numbers: Numbers, folder: Path, prompts: list[list[int]], verify: Graph, steps: Steps
+    graph: Graph, numbers: WeightFormat, folder: Path, prompts: list[list[int]], verify: Graph, steps: CachedSteps
 ) -> Ranges | None:
     """Tensor name -> smallest and largest value over the prompts; None where the precision needs none. verify: what a
     drafter that reads the target runs behind."""
@@ -29,9 +29,9 @@ def calibrated_ranges(
     before = (folder / neutral_file(verify), verify) if reads else None
 
     def find() -> list[tuple[str, float, float]]:
-        with step(title):
+        with log_step(title):
             found = calibrate(folder / neutral_file(graph), graph, prompts, before)
         return [(name, *bounds) for name, bounds in found.items()]
 
-    files = graph_contents(folder, *map(neutral_file, (graph, verify) if reads else (graph,)))
+    files = graph_hashes(folder, *map(neutral_file, (graph, verify) if reads else (graph,)))
     return {name: (low, high) for name, low, high in steps.result(title, {"files": files, "prompts": prompts}, find)}

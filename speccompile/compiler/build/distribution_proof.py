@@ -6,21 +6,21 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from speccompile.bundle.manifest import Manifest
-from speccompile.compiler.build.lowered import form_and_precision, lower_all
+from speccompile.compiler.build.cached_steps import CachedSteps, graph_hashes
+from speccompile.compiler.build.lowered import lower_all, sharing_key
 from speccompile.compiler.build.lowered_proof import ProofEngine, proof_engine
-from speccompile.compiler.build.memory import release
-from speccompile.compiler.build.modules import drafter_contents, model_contents
-from speccompile.compiler.build.parts import compile_parts
+from speccompile.compiler.build.memory import free_memory
+from speccompile.compiler.build.metadata import make_manifest
+from speccompile.compiler.build.modules import drafter_key, model_key
 from speccompile.compiler.build.proposals import proof_proposer
-from speccompile.compiler.build.records import make_manifest
-from speccompile.compiler.build.small_model import small_plan
-from speccompile.compiler.build.steps import Steps, graph_contents
+from speccompile.compiler.build.tiny_model import tiny_plan
+from speccompile.compiler.build.traced_graphs import trace_graphs
 from speccompile.compiler.models.load import load_model
 from speccompile.compiler.prove import distribution
 from speccompile.compiler.prove.distribution import MORE_SETTINGS, SETTINGS, Request, sample_count
 from speccompile.compiler.prove.processors import eager_reference
 from speccompile.compiler.prove.tokens import engine_reference
-from speccompile.progress import step
+from speccompile.progress import log_step
 from speccompile.recipe import Plan
 from speccompile.runtime import Bundle
 from speccompile.runtime.devices.onnxruntime import OnnxRuntimeEngine
@@ -37,7 +37,7 @@ def prove_distributions(
     engines: Sequence[ProofEngine],
     folder: Path,
     prompts: Sequence[list[int]],
-    steps: Steps,
+    steps: CachedSteps,
 ) -> list[dict[str, Any]]:
     """What all bundles draw, against the target's own probabilities: rows of the proof, none for greedy decoding.
 
@@ -47,8 +47,8 @@ def prove_distributions(
         return []
     files = [file for each in engines for file in each.entry.files.values()]
     planned = {name: value for name, value in plan.to_json().items() if name not in ("name", "prove")}
-    key = {"files": graph_contents(folder, *files), "prompt": prompts[0], "plan": planned}
-    key |= {"model": model_contents(plan.target), "drafter": drafter_contents(plan)}
+    key = {"files": graph_hashes(folder, *files), "prompt": prompts[0], "plan": planned}
+    key |= {"model": model_key(plan.target), "drafter": drafter_key(plan)}
     return steps.result("proving distributions", key, lambda: _prove_all(plan, manifest, engines, folder, prompts))
 
 
@@ -58,9 +58,9 @@ def _prove_all(
     rows = [{"model": "small", "engines": []} | row for row in _prove_small(plan)]
     count = sample_count(plan.target.facts.weight_bytes)
     for number, engine in enumerate(engines):
-        stands_for = [each.name for each in plan.engines if form_and_precision(each) == engine.lowered.identity]
+        stands_for = [each.name for each in plan.engines if sharing_key(each) == engine.lowered.identity]
         request = Request(SETTINGS, max(100, count // _OTHERS) if number else count)
-        with step(
+        with log_step(
             f"proving distributions on {engine.lowered.name}: {request.count} samples at {len(SETTINGS)} settings"
         ):
             found = _prove(plan, manifest, engine, folder, prompts[0], request)
@@ -71,14 +71,14 @@ def _prove_all(
 def _prove_small(plan: Plan) -> list[dict[str, Any]]:
     with TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        with step("compiling a small model with the recipe's drafter and rule"):
-            small = small_plan(plan, folder)
-            parts = compile_parts(small, folder, Steps(), prove=False)
-            lowered = lower_all(small, parts, folder, [], Steps())["small"]
+        with log_step("compiling a small model with the recipe's drafter and rule"):
+            small = tiny_plan(plan, folder)
+            parts = trace_graphs(small, folder, CachedSteps(), prove=False)
+            lowered = lower_all(small, parts, folder, [], CachedSteps())["small"]
             manifest = make_manifest(small, parts, folder)
         engine = proof_engine(lowered, folder)
         request = Request(MORE_SETTINGS, SMALL_SAMPLES, 2 + manifest.depth)
-        with step(
+        with log_step(
             f"proving distributions on the small model: {request.count} samples at {len(MORE_SETTINGS)} settings"
         ):
             return _prove(small, manifest, engine, folder, list(range(8)), request)
@@ -101,5 +101,5 @@ def _prove(
     if engine.entry.precision["target"] != "float32":
         return distribution.check(manifest, drawn, engine_reference(bundle))
     del bundle  # before its model comes again
-    release()
+    free_memory()
     return distribution.check(manifest, drawn, eager_reference(load_model(plan.target.folder, plan.max_length)))

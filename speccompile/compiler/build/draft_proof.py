@@ -3,13 +3,13 @@ drafter without weights, by its module; what is looked up beside a drafter, by a
 
 from typing import Any
 
-from speccompile.compiler.build.modules import make_drafter, site_of
+from speccompile.compiler.build.modules import drafter_context, make_drafter
 from speccompile.compiler.prove import drafts
 from speccompile.compiler.prove import graphs as graph_proof
-from speccompile.compiler.prove.lookups import Beside, DraftedFor, Lookup, check_drafted_for
-from speccompile.compiler.prove.script import Driven
-from speccompile.drafters import FAMILIES, HEADS, module_of
-from speccompile.drafters.family import NOTHING
+from speccompile.compiler.prove.lookups import CascadeView, DraftedFor, Lookup, check_drafted_for
+from speccompile.compiler.prove.schedule import Recording
+from speccompile.drafters import DRAFTING_METHODS, TARGET_SPECIFIC_KINDS, module_of
+from speccompile.drafters.method import NOTHING
 from speccompile.plan.plan import DrafterPlan, InnerPlan, LookupPlan
 from speccompile.recipe import Plan
 from speccompile.tree import Tree, chain
@@ -17,15 +17,15 @@ from speccompile.tree import Tree, chain
 
 def reads_target(plan: Plan) -> bool:
     """Whether a draft can only be judged behind the target's own graph, whose features, caches or choices it reads."""
-    return plan.drafter.kind in HEADS or plan.drafter.layers is not None or plan.drafter.successors > 0
+    return plan.drafter.kind in TARGET_SPECIFIC_KINDS or plan.drafter.layers is not None or plan.drafter.successors > 0
 
 
-def check_draft(plan: Plan, driven: Driven) -> dict[str, Any]:
+def check_draft(plan: Plan, driven: Recording) -> dict[str, Any]:
     """What a graph drafted, against the drafter itself: a row of the proof. Raises ProofError."""
-    if FAMILIES[plan.drafter.kind].weights == NOTHING:
+    if DRAFTING_METHODS[plan.drafter.kind].weights == NOTHING:
         return _check_module(plan, driven)
     reference = module_of(plan.drafter.kind, "reference")
-    teachers: list[drafts.Teacher] = reference.teachers(site_of(plan))
+    teachers: list[drafts.ReferenceLogits] = reference.teachers(drafter_context(plan))
     own, max_length, view = plan.drafter.own, plan.max_length, _view(plan.drafter)
     tree = own.tree
     if tree.parents is None:
@@ -35,12 +35,12 @@ def check_draft(plan: Plan, driven: Driven) -> dict[str, Any]:
         inner = DraftedFor(_lookup(own.inner), own.inner.passes, own.inner.lenience)
         return check_drafted_for(driven, teachers[0], inner, own.tokens, max_length, view)
     fallback = plan.verify.parameters.get("fallback", plan.drafter.threshold)
-    shape, late = Tree(tree.parents), int(FAMILIES[plan.drafter.kind].keeps_unsure)
-    sure = reference.confidences(site_of(plan)) if hasattr(reference, "confidences") else None
+    shape, late = Tree(tree.parents), int(DRAFTING_METHODS[plan.drafter.kind].verifies_low_confidence)
+    sure = reference.confidences(drafter_context(plan)) if hasattr(reference, "confidences") else None
     return drafts.check_tree(driven, teachers, shape, max_length, fallback, late, sure, view)
 
 
-def _view(drafter: DrafterPlan) -> drafts.View | None:
+def _view(drafter: DrafterPlan) -> drafts.CaseFilter | None:
     """What leaves a drafter's own drafts, None where there are no others."""
     cascade = drafter.cascade
     if cascade is None:
@@ -48,16 +48,16 @@ def _view(drafter: DrafterPlan) -> drafts.View | None:
     own = Tree(cascade.tree.parents or ())
     then = None if cascade.then is None else _lookup(cascade.then)
     if cascade.gate is None or cascade.gate.by_host:  # the host does not write here
-        return Beside(own, then, None)
+        return CascadeView(own, then, None)
     gate = _lookup(cascade.gate, None if own.is_chain else own)
-    return Beside(own, then, gate)
+    return CascadeView(own, then, gate)
 
 
 def _lookup(plan: LookupPlan | InnerPlan, tree: Tree | None = None) -> Lookup:
     return Lookup(tree or chain(plan.tokens), plan.ngram, plan.match if isinstance(plan, LookupPlan) else 1)
 
 
-def _check_module(plan: Plan, driven: Driven) -> dict[str, Any]:
+def _check_module(plan: Plan, driven: Recording) -> dict[str, Any]:
     drafter = make_drafter(plan)
     assert drafter is not None
     expected = graph_proof.module_drafts(drafter, driven)

@@ -7,19 +7,25 @@ from pathlib import Path
 import onnx_ir as ir
 
 from speccompile.bundle.manifest import EngineEntry
+from speccompile.compiler.build.cached_steps import CachedSteps, file_hashes
 from speccompile.compiler.build.calibration import calibrated_ranges
-from speccompile.compiler.build.memory import release
-from speccompile.compiler.build.parts import Part, shares_weights
-from speccompile.compiler.build.steps import Steps, contents
+from speccompile.compiler.build.memory import free_memory
+from speccompile.compiler.build.traced_graphs import TracedGraph, shares_weights
 from speccompile.compiler.lower.compose import STEP, compose_step, step_graph
-from speccompile.compiler.lower.files import engine_file, neutral_file, share_weights, write_lowered, write_numbers
-from speccompile.compiler.lower.forms import Form, Numbers, form_of, numbers_in_place, numbers_of
+from speccompile.compiler.lower.files import engine_file, neutral_file, share_weights, write_lowered, write_quantized
+from speccompile.compiler.lower.lowering_targets import (
+    LoweringTarget,
+    WeightFormat,
+    lowering_target,
+    numbers_in_place,
+    weight_format,
+)
 from speccompile.contract import Graph
 from speccompile.plan.plan import PrecisionPlan
-from speccompile.progress import LOGGER, step
+from speccompile.progress import LOGGER, log_step
 from speccompile.recipe import EnginePlan, Plan
 
-PARTS = {"verify": "target", "draft": "drafter"}
+GRAPH_COMPONENTS = {"verify": "target", "draft": "drafter"}
 """Graph -> the part whose numbers it has."""
 
 
@@ -28,7 +34,7 @@ class Lowered:
     """The graphs of one form in one precision, with the dtypes of that precision in their contract."""
 
     name: str
-    form: Form
+    form: LoweringTarget
     precision: PrecisionPlan
     graphs: tuple[Graph, ...]
     shares_weights: bool
@@ -37,7 +43,7 @@ class Lowered:
     """Whether the weights stay in the checkpoint, for the proof alone."""
 
     @property
-    def identity(self) -> tuple[Form, PrecisionPlan]:
+    def identity(self) -> tuple[LoweringTarget, PrecisionPlan]:
         """What engines that share these graphs have in common."""
         return self.form, self.precision
 
@@ -46,10 +52,10 @@ class Lowered:
         """Graph -> its lowered ONNX."""
         return {graph.name: engine_file(graph, self.name) for graph in self.graphs}
 
-    def numbers(self, graph: str) -> Numbers:
+    def weight_format(self, graph: str) -> WeightFormat:
         if self.in_place:
             return numbers_in_place(self.form)
-        return numbers_of(self.form, self.precision, PARTS[graph], shares=self.shares_weights)
+        return weight_format(self.form, self.precision, GRAPH_COMPONENTS[graph], shares=self.shares_weights)
 
     def entry(self, planned: EnginePlan) -> EngineEntry:
         """An engine of the bundle that opens the lowered graphs themselves."""
@@ -58,12 +64,12 @@ class Lowered:
         )
 
 
-def form_and_precision(planned: EnginePlan) -> tuple[Form, PrecisionPlan]:
+def sharing_key(planned: EnginePlan) -> tuple[LoweringTarget, PrecisionPlan]:
     """What tells the graphs of one engine from those of another."""
-    return form_of(planned), planned.precision
+    return lowering_target(planned), planned.precision
 
 
-def round_graphs(plan: Plan, parts: Iterable[Part]) -> tuple[Graph, ...]:
+def round_graphs(plan: Plan, parts: Iterable[TracedGraph]) -> tuple[Graph, ...]:
     """The graphs of a round, in order. A fused step comes with `verify`, which autoregressive decoding runs alone."""
     graphs = {part.graph.name: part.graph for part in parts}
     if plan.graphs == "fused":
@@ -72,24 +78,24 @@ def round_graphs(plan: Plan, parts: Iterable[Part]) -> tuple[Graph, ...]:
 
 
 def lower_all(
-    plan: Plan, parts: list[Part], folder: Path, prompts: list[list[int]], steps: Steps
+    plan: Plan, parts: list[TracedGraph], folder: Path, prompts: list[list[int]], steps: CachedSteps
 ) -> dict[str, Lowered]:
     """Write the lowered graphs of every engine into `folder`. Returns them by the names of the engines.
 
     prompts: token ids on which activations are calibrated, where a precision needs it.
     """
-    found: dict[tuple[Form, PrecisionPlan], Lowered] = {}
+    found: dict[tuple[LoweringTarget, PrecisionPlan], Lowered] = {}
     for planned in plan.engines:
-        identity = form_and_precision(planned)
+        identity = sharing_key(planned)
         if identity not in found:
             found[identity] = _lowered(plan, *identity, parts)
             _lower(found[identity], parts, folder, prompts, steps)
-            release()
-    return {planned.name: found[form_and_precision(planned)] for planned in plan.engines}
+            free_memory()
+    return {planned.name: found[sharing_key(planned)] for planned in plan.engines}
 
 
 def lower_traced(
-    plan: Plan, lowered: Iterable[Lowered], parts: list[Part], folder: Path, steps: Steps
+    plan: Plan, lowered: Iterable[Lowered], parts: list[TracedGraph], folder: Path, steps: CachedSteps
 ) -> list[Lowered]:
     """The same lowerings over the checkpoint's own weights, for the proof alone: what they get wrong cannot hide there
     in what rounding costs.
@@ -102,14 +108,14 @@ def lower_traced(
     added = [_lowered(plan, form, traced, parts, in_place=True) for form in missing]
     for each in added:
         _lower(each, parts, folder, [], steps)
-        release()
+        free_memory()
     return added
 
 
 def _lowered(
-    plan: Plan, form: Form, precision: PrecisionPlan, parts: Iterable[Part], *, in_place: bool = False
+    plan: Plan, form: LoweringTarget, precision: PrecisionPlan, parts: Iterable[TracedGraph], *, in_place: bool = False
 ) -> Lowered:
-    numbers = {part: numbers_of(form, precision, part) for part in precision.words()}
+    numbers = {part: weight_format(form, precision, part) for part in precision.words()}
     dtypes = {part: each.compute for part, each in numbers.items()}
     graphs = tuple(form.contract(graph, dtypes, plan.batch_size) for graph in round_graphs(plan, parts))
     words = [each.name.partition(".")[0] for each in numbers.values()]
@@ -117,47 +123,51 @@ def _lowered(
     return Lowered(".".join([form.name, *suffix]), form, precision, graphs, shares_weights(plan), in_place)
 
 
-def _lower(lowered: Lowered, parts: list[Part], folder: Path, prompts: list[list[int]], steps: Steps) -> None:
+def _lower(
+    lowered: Lowered, parts: list[TracedGraph], folder: Path, prompts: list[list[int]], steps: CachedSteps
+) -> None:
     for part in parts:
-        _write_numbers(part, lowered.numbers(part.graph.name), folder, prompts, parts[0].graph, steps)
+        _write_numbers(part, lowered.weight_format(part.graph.name), folder, prompts, parts[0].graph, steps)
     if lowered.shares_weights and not lowered.in_place:
-        verify, draft = (folder / neutral_file(part.graph, lowered.numbers(part.graph.name)) for part in parts)
+        verify, draft = (folder / neutral_file(part.graph, lowered.weight_format(part.graph.name)) for part in parts)
         share_weights(draft, verify)
     for graph in lowered.graphs:
         title = f"lowering {graph.name} for {lowered.name}"
 
         def lower(graph: Graph = graph, title: str = title) -> dict[str, int]:
-            with step(title):
+            with log_step(title):
                 model = _neutral(lowered, graph, parts, folder)
                 return write_lowered(model, graph, folder, lowered.name, lowered.form)
 
         read = [part.graph for part in parts if graph.name in (STEP, part.graph.name)]
-        files = [neutral_file(each, lowered.numbers(each.name)) for each in read]
-        key = {"files": contents(folder, files), "graph": graph.to_json(), "form": lowered.form.name}
+        files = [neutral_file(each, lowered.weight_format(each.name)) for each in read]
+        key = {"files": file_hashes(folder, files), "graph": graph.to_json(), "form": lowered.form.name}
         fired = steps.files(title, key, folder, [engine_file(graph, lowered.name)], lower)
         counts = ", ".join(f"{name} {count}" for name, count in fired.items() if count)
         LOGGER.info("%s for %s: %s", graph.name, lowered.name, counts)
 
 
 def _write_numbers(
-    part: Part, numbers: Numbers, folder: Path, prompts: list[list[int]], verify: Graph, steps: Steps
+    part: TracedGraph, numbers: WeightFormat, folder: Path, prompts: list[list[int]], verify: Graph, steps: CachedSteps
 ) -> None:
     """Once for every pair of a graph and its numbers."""
     path = folder / neutral_file(part.graph, numbers)
     if path.exists():
         return
     ranges = calibrated_ranges(part.graph, numbers, folder, prompts, verify, steps)
-    with step(f"writing {part.graph.name} in {numbers.name}"):
+    with log_step(f"writing {part.graph.name} in {numbers.name}"):
         target = folder / neutral_file(verify)
-        report = write_numbers(part.graph, PARTS[part.graph.name], numbers, folder, ranges, target, steps.write)
+        report = write_quantized(
+            part.graph, GRAPH_COMPONENTS[part.graph.name], numbers, folder, ranges, target, steps.write
+        )
     if report is not None:
         for line in report.lines():
             LOGGER.info("%s in %s: %s", part.graph.name, numbers.name, line)
 
 
-def _neutral(lowered: Lowered, graph: Graph, parts: list[Part], folder: Path) -> ir.Model:
+def _neutral(lowered: Lowered, graph: Graph, parts: list[TracedGraph], folder: Path) -> ir.Model:
     models = {
-        part.graph.name: ir.load(folder / neutral_file(part.graph, lowered.numbers(part.graph.name)))
+        part.graph.name: ir.load(folder / neutral_file(part.graph, lowered.weight_format(part.graph.name)))
         for part in parts
         if graph.name in (STEP, part.graph.name)
     }

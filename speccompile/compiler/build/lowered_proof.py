@@ -6,25 +6,25 @@ from pathlib import Path
 from typing import Any
 
 from speccompile.bundle.manifest import EngineEntry
+from speccompile.compiler.build.cached_steps import CachedSteps, graph_hashes
 from speccompile.compiler.build.draft_proof import check_draft, reads_target
-from speccompile.compiler.build.lowered import PARTS, Lowered
-from speccompile.compiler.build.memory import release
-from speccompile.compiler.build.modules import drafter_contents
-from speccompile.compiler.build.parts import Part, neutral, neutral_engine
-from speccompile.compiler.build.steps import Steps, graph_contents
+from speccompile.compiler.build.lowered import GRAPH_COMPONENTS, Lowered
+from speccompile.compiler.build.memory import free_memory
+from speccompile.compiler.build.modules import drafter_key
+from speccompile.compiler.build.traced_graphs import TracedGraph, neutral, neutral_engine
 from speccompile.compiler.diagnose.compare import compare_graphs
 from speccompile.compiler.lower.compose import STEP
+from speccompile.compiler.lower.emulated_graph import stand_in
 from speccompile.compiler.lower.files import neutral_file
-from speccompile.compiler.lower.forms import CPU, Numbers
-from speccompile.compiler.lower.stand_in import stand_in
+from speccompile.compiler.lower.lowering_targets import CPU, WeightFormat
 from speccompile.compiler.prove import graphs as graph_proof
 from speccompile.compiler.prove.graphs import TRACED
-from speccompile.compiler.prove.noise import NOISE, tolerance
-from speccompile.compiler.prove.script import Driven, Outputs, Script, drive, overlapped, run_alone
+from speccompile.compiler.prove.schedule import Outputs, Recording, Schedule, drive, overlapped, run_alone
+from speccompile.compiler.prove.tolerance import TOLERANCE, tolerance
 from speccompile.compiler.prove.weights import check_weights
 from speccompile.compiler.weights.session import LinkedEngine
 from speccompile.contract import Graph
-from speccompile.progress import LOGGER, step
+from speccompile.progress import LOGGER, log_step
 from speccompile.recipe import Plan
 from speccompile.runtime.devices.engine import Array
 
@@ -53,11 +53,11 @@ def proof_engine(lowered: Lowered, folder: Path) -> ProofEngine:
 
 
 def prove_weights(
-    engines: Iterable[ProofEngine], parts: Iterable[Part], folder: Path, steps: Steps
+    engines: Iterable[ProofEngine], parts: Iterable[TracedGraph], folder: Path, steps: CachedSteps
 ) -> list[dict[str, Any]]:
     """Compare the weights of every graph in every numbers with those of the model. Raises ProofError."""
     known, rows = {part.graph.name: part.graph for part in parts}, []
-    found = {(name, engine.lowered.numbers(name)): None for engine in engines for name in known}
+    found = {(name, engine.lowered.weight_format(name)): None for engine in engines for name in known}
     for name, numbers in found:
         if not numbers.in_place:
             title = f"proving the weights of {name} in {numbers.name}"
@@ -66,19 +66,19 @@ def prove_weights(
             def check(
                 title: str = title, files: tuple[str, str] = files, name: str = name, word: str = numbers.word
             ) -> dict[str, Any]:
-                with step(title):
+                with log_step(title):
                     return check_weights(folder / files[0], folder / files[1], name, word)
 
-            key = {"files": graph_contents(folder, *files), "word": numbers.word}
+            key = {"files": graph_hashes(folder, *files), "word": numbers.word}
             rows.append(steps.result(title, key, check))
     return rows
 
 
-def say_losses(plan: Plan, rows: Iterable[dict[str, Any]]) -> None:
+def log_requantization(plan: Plan, rows: Iterable[dict[str, Any]]) -> None:
     """What became of weights that were quantized already, in the rows of `prove_weights`."""
     models = {"target": [plan.target], "drafter": list(plan.drafter.models)}
     for row in rows:
-        part = PARTS[row["graph"]]
+        part = GRAPH_COMPONENTS[row["graph"]]
         methods = ", ".join(dict.fromkeys(filter(None, (model.facts.quantization for model in models[part]))))
         if methods:
             LOGGER.info(
@@ -89,7 +89,7 @@ def say_losses(plan: Plan, rows: Iterable[dict[str, Any]]) -> None:
 
 
 def prove_graphs(
-    plan: Plan, engine: ProofEngine, parts: Iterable[Part], folder: Path, steps: Steps
+    plan: Plan, engine: ProofEngine, parts: Iterable[TracedGraph], folder: Path, steps: CachedSteps
 ) -> list[dict[str, Any]]:
     """Compare every lowered graph with the neutral ones in the same numbers, over the same script. Raises ProofError.
 
@@ -103,37 +103,37 @@ def prove_graphs(
         level = f"{engine.lowered.name} against neutral"
 
         def prove(graph: Graph = graph, level: str = level) -> list[dict[str, Any]]:
-            with step(f"proving {graph.name}: {level}"):
-                release()
+            with log_step(f"proving {graph.name}: {level}"):
+                free_memory()
                 return _proven(plan, engine, graph, known, folder, level)
 
-        files = [neutral_file(part.graph, engine.lowered.numbers(name)) for name, part in known.items()]
+        files = [neutral_file(part.graph, engine.lowered.weight_format(name)) for name, part in known.items()]
         if graph.name == "verify":  # which is judged alone
             files = files[:1]
         key = {
-            "files": graph_contents(folder, *files, engine.entry.files[graph.name]), "graph": graph.to_json(),
+            "files": graph_hashes(folder, *files, engine.entry.files[graph.name]), "graph": graph.to_json(),
             "script": known["verify"].script.to_json(),
-            "drafter": drafter_contents(plan) if graph.name != "verify" else {},
+            "drafter": drafter_key(plan) if graph.name != "verify" else {},
         }  # fmt: skip
         rows += steps.result(f"proving {graph.name}: {level}", key, prove)
     return rows
 
 
 def _proven(
-    plan: Plan, engine: ProofEngine, graph: Graph, known: dict[str, Part], folder: Path, level: str
+    plan: Plan, engine: ProofEngine, graph: Graph, known: dict[str, TracedGraph], folder: Path, level: str
 ) -> list[dict[str, Any]]:
     if engine.lowered.form is CPU or graph.name == STEP:
         row = _drive(engine, graph, known, folder, level, _depth(plan))
     else:
         row = _compare(engine, known[graph.name], folder, level, _depth(plan))
     others, parts_of = row.pop("other_drafts", 0), known if graph.name == STEP else [graph.name]
-    if others and all(engine.lowered.numbers(name).has_traced_weights for name in parts_of):
+    if others and all(engine.lowered.weight_format(name).has_traced_weights for name in parts_of):
         return [row, _check_drafts(plan, engine, graph, known, folder)]
     return [row]
 
 
 def _check_drafts(
-    plan: Plan, engine: ProofEngine, graph: Graph, known: dict[str, Part], folder: Path
+    plan: Plan, engine: ProofEngine, graph: Graph, known: dict[str, TracedGraph], folder: Path
 ) -> dict[str, Any]:
     verify, level = known["verify"].graph, f"{engine.lowered.name} against eager"
     script, graphs, files = known["verify"].script, [graph], {graph.name: engine.entry.files[graph.name]}
@@ -141,17 +141,17 @@ def _check_drafts(
         graphs, files = [verify, graph], {verify.name: neutral_file(verify), **files}
     entry = replace(engine.entry, files=files, graphs=tuple(graphs))
     outputs = drive(LinkedEngine(folder, entry), script, graphs)
-    release()
+    free_memory()
     links: tuple[dict[str, Array], ...] = ()
     if reads_target(plan) and graph.name == STEP:  # which hands them on inside: they are those of its two graphs
-        numbers = {name: engine.lowered.numbers(name) for name in known}
+        numbers = {name: engine.lowered.weight_format(name) for name in known}
         names = {tensor.name for tensor in verify.outputs if tensor.role == "link"}
         if plan.drafter.successors:  # which of two that are as good is the better, the engine's own arithmetic decides
             both = run_alone(engine.open(folder, verify.name), script, engine.entry.graphs, verify.name)
         else:
             both = _round(list(known.values()), numbers, folder, overlapped(script, graphs))
         links = tuple({name: one[name] for name in names} for one in both if names and names <= one.keys())
-    return check_draft(plan, Driven(graph, level, script, outputs, tuple(graphs), links))
+    return check_draft(plan, Recording(graph, level, script, outputs, tuple(graphs), links))
 
 
 def _depth(plan: Plan) -> int:
@@ -159,8 +159,8 @@ def _depth(plan: Plan) -> int:
     return max(model.facts.layers or 1 for model in (plan.target, *plan.drafter.models))
 
 
-def _compare(engine: ProofEngine, part: Part, folder: Path, level: str, layers: int) -> dict[str, Any]:
-    numbers = engine.lowered.numbers(part.graph.name)
+def _compare(engine: ProofEngine, part: TracedGraph, folder: Path, level: str, layers: int) -> dict[str, Any]:
+    numbers = engine.lowered.weight_format(part.graph.name)
     graph, reference = neutral(part.graph, numbers, folder)
     row = compare_graphs(
         folder / reference, folder / engine.entry.files[graph.name], graph, part.script,
@@ -170,14 +170,14 @@ def _compare(engine: ProofEngine, part: Part, folder: Path, level: str, layers: 
 
 
 def _drive(
-    engine: ProofEngine, graph: Graph, known: dict[str, Part], folder: Path, level: str, layers: int
+    engine: ProofEngine, graph: Graph, known: dict[str, TracedGraph], folder: Path, level: str, layers: int
 ) -> dict[str, Any]:
     parts = list(known.values()) if graph.name == STEP else [known[graph.name]]
-    numbers = {part.graph.name: engine.lowered.numbers(part.graph.name) for part in parts}
+    numbers = {part.graph.name: engine.lowered.weight_format(part.graph.name) for part in parts}
     running = engine.open(folder, graph.name)
     script = parts[0].script
     outputs = drive(running, script, [graph])
-    word = max((each.arithmetic for each in numbers.values()), key=NOISE.__getitem__)
+    word = max((each.arithmetic for each in numbers.values()), key=TOLERANCE.__getitem__)
     # What its two graphs hand on to each other stays inside a step.
     links = {t.name for part in parts for t in part.graph.outputs if t.role == "link"} if graph.name == STEP else set()
     is_traced = all(each.word == TRACED for each in numbers.values())
@@ -192,7 +192,7 @@ def _drive(
     return graph_proof.check_same(outputs, expected, graph.name, level, word)
 
 
-def _round(parts: list[Part], numbers: dict[str, Numbers], folder: Path, script: Script) -> Outputs:
+def _round(parts: list[TracedGraph], numbers: dict[str, WeightFormat], folder: Path, script: Schedule) -> Outputs:
     """What the neutral graphs give for a script in the engine's numbers, run one after the other."""
     engine = neutral_engine([neutral(part.graph, numbers[part.graph.name], folder) for part in parts], folder)
     return drive(engine, script, [part.graph for part in parts])

@@ -10,14 +10,14 @@ from typing import Any
 
 from speccompile.bundle.writer import check_output
 from speccompile.errors import SpeccompileError, UsageError
-from speccompile.machine.pool import Pool, Task
+from speccompile.machine.executor import Executor, Task
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.recipe.load import parse_yaml
-from speccompile.recipe.needs import needs_of
+from speccompile.recipe.resource_estimate import estimate_resources
 
 
 @dataclass(frozen=True)
-class Cell:
+class BuildVariant:
     """One combination. settings: KEY=VALUE, as --set takes them; memory: bytes that its build needs."""
 
     settings: tuple[str, ...]
@@ -40,10 +40,12 @@ def combinations(varied: Sequence[str]) -> list[tuple[str, ...]]:
     return list(product(*axes))
 
 
-def read_cells(recipe: Path, overrides: Sequence[str], varied: Sequence[str], output: Path | None) -> list[Cell]:
+def read_cells(
+    recipe: Path, overrides: Sequence[str], varied: Sequence[str], output: Path | None
+) -> list[BuildVariant]:
     """Plan every combination, before any work. output: what holds their folders; by default build/<name>-matrix.
     Raises RecipeError for one that the recipe cannot have, UsageError for a folder that is in the way."""
-    cells: dict[Path, Cell] = {}
+    cells: dict[Path, BuildVariant] = {}
     for settings in combinations(varied):
         plan = make_plan(load_recipe(recipe, [*overrides, *settings]))
         base = output or Path("build") / f"{plan.name}-matrix"
@@ -55,13 +57,19 @@ def read_cells(recipe: Path, overrides: Sequence[str], varied: Sequence[str], ou
                 hint="build them with `speccompile ray build` one after the other, with another --output",
             )
         check_output(folder)
-        cells[folder] = Cell(settings, folder, needs_of(plan).memory)
+        cells[folder] = BuildVariant(settings, folder, estimate_resources(plan).memory)
     return list(cells.values())
 
 
 def build_cells(
-    pool: Pool, recipe: Path, overrides: Sequence[str], cells: Sequence[Cell], *, prove: bool, remember: bool
-) -> Iterator[tuple[Cell, SpeccompileError | None]]:
+    pool: Executor,
+    recipe: Path,
+    overrides: Sequence[str],
+    cells: Sequence[BuildVariant],
+    *,
+    prove: bool,
+    remember: bool,
+) -> Iterator[tuple[BuildVariant, SpeccompileError | None]]:
     """Each, and what its build failed with, as they end."""
     tasks = [
         Task(
@@ -77,10 +85,10 @@ def _build(recipe: Path, overrides: Sequence[str], output: Path, prove: bool, re
     """On the machine that builds."""
     from speccompile.compiler.build import build  # imports torch
     from speccompile.compiler.models.load import quiet_transformers
-    from speccompile.recipe.room import check_room, find_room
+    from speccompile.recipe.resources import check_resources, find_resources
 
     plan = make_plan(load_recipe(recipe, overrides))
-    check_room(needs_of(plan), find_room(output))
+    check_resources(estimate_resources(plan), find_resources(output))
     quiet_transformers()
     output.parent.mkdir(parents=True, exist_ok=True)
     build(plan, output, prove=prove, remember=remember)
@@ -91,7 +99,7 @@ def _name(settings: Sequence[str]) -> str:
     return ",".join(re.sub(r"[^\w.=-]+", "_", each).strip("_") for each in settings)
 
 
-def cell_json(cell: Cell, error: SpeccompileError | None) -> dict[str, Any]:
+def variant_json(cell: BuildVariant, error: SpeccompileError | None) -> dict[str, Any]:
     """Of the documented object of `ray build --json`."""
     failure = None if error is None else {"message": str(error), "hint": error.hint}
     return {"settings": list(cell.settings), "output": str(cell.output), "error": failure}

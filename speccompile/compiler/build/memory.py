@@ -25,7 +25,7 @@ def settled_heap() -> Iterator[None]:
             gc.unfreeze()
 
 
-def release() -> None:
+def free_memory() -> None:
     """Free what only cycles hold, and return free heap to the system.
 
     A traced program holds its model in cycles. Freed weights of an engine stay in glibc's heap otherwise (measured:

@@ -4,20 +4,20 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
-from speccompile.compiler.build.steps import Steps, contents
-from speccompile.compiler.checkpoints.objects import CONFIG
+from speccompile.compiler.build.cached_steps import CachedSteps, file_hashes
+from speccompile.compiler.checkpoints.json_files import CONFIG
 from speccompile.compiler.models.load import load_model
-from speccompile.compiler.models.probe import behind_hook, probe
+from speccompile.compiler.models.probe import probe, with_hook
 from speccompile.compiler.step.attention import LayerAttention
 from speccompile.compiler.step.decoder import CacheShape, Decoder
 from speccompile.compiler.step.draft import Drafter
 from speccompile.compiler.step.verify import Verify
 from speccompile.compiler.step.verify.methods import make_acceptance
-from speccompile.compiler.step.window import Branches, Chain
-from speccompile.drafters import FAMILIES, module_of
+from speccompile.compiler.step.window import ChainLayout, TreeLayout
+from speccompile.drafters import DRAFTING_METHODS, module_of
 from speccompile.drafters.cascades import cascaded
-from speccompile.drafters.site import Site
-from speccompile.progress import step
+from speccompile.drafters.context import DrafterContext
+from speccompile.progress import log_step
 from speccompile.recipe import ModelPlan, Plan
 from speccompile.tree import ROOT, Tree, chain, from_parents, merged
 
@@ -49,15 +49,15 @@ def script_tree(plan: Plan) -> Tree | None:
     """How drafts follow each other where the graphs are driven for the proof: as in a round. Where the target's graph
     takes any chain, one of whole steps, so that its proof stays the same when a few drafts are added."""
     tree = proof_tree(plan)
-    if tree is None or not judges_any_chain(plan) or plan.max_length < _LONG_ENOUGH:
+    if tree is None or not is_chain_independent(plan) or plan.max_length < _LONG_ENOUGH:
         return tree
     return chain(-(-tree.drafts // _SCRIPT) * _SCRIPT)
 
 
-def judges_any_chain(plan: Plan) -> bool:
+def is_chain_independent(plan: Plan) -> bool:
     """Whether the target's graph is the same whatever is drafted: it compares what it is given with its own choices."""
     is_plain = plan.decoding == "greedy" and plan.verify.method == "exact" and not plan.drafter.successors
-    return window_kind(plan) == "chain" and is_plain
+    return tree_kind(plan) == "chain" and is_plain
 
 
 def proof_tree(plan: Plan) -> Tree | None:
@@ -68,7 +68,7 @@ def proof_tree(plan: Plan) -> Tree | None:
     return from_parents([ROOT, *range(long), *[0] * (plan.drafter.tokens - long)])
 
 
-def window_kind(plan: Plan) -> str:
+def tree_kind(plan: Plan) -> str:
     """ "chain", "static" or "dynamic": what the drafts of a round are together."""
     tree = window_tree(plan)
     return "static" if tree is not None and not tree.is_chain else plan.drafter.tree.kind
@@ -77,62 +77,62 @@ def window_kind(plan: Plan) -> str:
 def make_verify(plan: Plan, decoder: Decoder) -> Verify:
     """The target's part of the round."""
     tree, nodes = window_tree(plan), plan.drafter.tokens + 1
-    has_branches = window_kind(plan) != "chain"
+    has_branches = tree_kind(plan) != "chain"
     depth = tree.depth if tree else plan.drafter.tree.depth
     acceptance = make_acceptance(
         plan.verify.method, plan.verify.parameters, tree=tree, is_sampling=plan.decoding == "sampling",
         draws=plan.drafter.sample,
     )  # fmt: skip
-    shape = Branches(tree, nodes, depth) if has_branches else Chain()
+    shape = TreeLayout(tree, nodes, depth) if has_branches else ChainLayout()
     taps = plan.drafter.head.taps if plan.drafter.head else ()
     return Verify(decoder, shape, acceptance, taps, plan.drafter.successors)
 
 
 def drafts_in_graph(plan: Plan) -> bool:
     """Whether there are drafts, and they do not come from the host."""
-    return plan.drafter.tokens > 0 and not FAMILIES[plan.drafter.kind].by_host
+    return plan.drafter.tokens > 0 and not DRAFTING_METHODS[plan.drafter.kind].drafts_on_host
 
 
-def make_drafter(plan: Plan, steps: Steps | None = None) -> Drafter | None:
+def make_drafter(plan: Plan, steps: CachedSteps | None = None) -> Drafter | None:
     """The drafter's part of the round, None where no graph drafts."""
     if not drafts_in_graph(plan):
         return None
-    site = site_of(plan, steps)
+    site = drafter_context(plan, steps)
     return cascaded(module_of(plan.drafter.kind, "drafter").make(site), plan, site.shape)
 
 
-def site_of(plan: Plan, steps: Steps | None = None) -> Site:
+def drafter_context(plan: Plan, steps: CachedSteps | None = None) -> DrafterContext:
     """Where the drafter of a plan, and its reference, find what they are made of."""
     own = replace(plan, drafter=plan.drafter.own)
-    return Site(own, cache_shape(plan), partial(load_decoder, steps=steps or Steps()))
+    return DrafterContext(own, cache_shape(plan), partial(load_decoder, steps=steps or CachedSteps()))
 
 
-def load_decoder(model: ModelPlan, role: str, shape: CacheShape, steps: Steps) -> Decoder:
+def load_decoder(model: ModelPlan, role: str, shape: CacheShape, steps: CachedSteps) -> Decoder:
     """The model behind the attention hook, known to go through it."""
     loaded, probed = load_model(model.folder, shape.max_length), list[Decoder]()
 
     def find() -> list[dict[str, Any]]:
-        with step(f"loading the {role} and probing its attention"):
+        with log_step(f"loading the {role} and probing its attention"):
             probed.append(probe(loaded, shape))
         return [asdict(layer) for layer in probed[0].layers]
 
-    key = {"model": model_contents(model), "max_length": shape.max_length}
+    key = {"model": model_key(model), "max_length": shape.max_length}
     found = steps.result(f"probing the attention of the {role}", key, find)
-    return probed[0] if probed else behind_hook(loaded, [LayerAttention.from_json(each) for each in found], shape)
+    return probed[0] if probed else with_hook(loaded, [LayerAttention.from_json(each) for each in found], shape)
 
 
-def drafter_contents(plan: Plan) -> dict[str, Any]:
+def drafter_key(plan: Plan) -> dict[str, Any]:
     """What a drafter is made from, by the plan and by the content of all files; with the target, which it may read."""
     drafter = plan.drafter
-    made = drafter.to_json() | {"models": [model_contents(model) for model in drafter.models]}
+    made = drafter.to_json() | {"models": [model_key(model) for model in drafter.models]}
     if drafter.head is not None:
         made["head"] = drafter.head.to_json() | dict.fromkeys(("reference", "revision", "commit", "precision"))
-        made["head"]["files"] = contents(drafter.head.folder, drafter.head.files)
+        made["head"]["files"] = file_hashes(drafter.head.folder, drafter.head.files)
     # What it reads of a target that it is no part of is the number of its tokens.
     reads = drafter.head is not None or drafter.layers
-    return made | {"target": model_contents(plan.target) if reads else plan.target.facts.vocabulary_size}
+    return made | {"target": model_key(plan.target) if reads else plan.target.facts.vocabulary_size}
 
 
-def model_contents(model: ModelPlan) -> dict[str, str]:
+def model_key(model: ModelPlan) -> dict[str, str]:
     """What a model is made from: the content of its config and its weights, by file."""
-    return contents(model.folder, [CONFIG, *(file for file in model.files if file.suffix == ".safetensors")])
+    return file_hashes(model.folder, [CONFIG, *(file for file in model.files if file.suffix == ".safetensors")])

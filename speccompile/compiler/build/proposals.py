@@ -5,12 +5,12 @@ import shutil
 from pathlib import Path
 
 from speccompile.bundle.manifest import Manifest
-from speccompile.compiler.prove.repeats import Repeats
+from speccompile.compiler.prove.repeats import RepeatProposer
 from speccompile.index.files import HEADER, read_header
-from speccompile.index.retrieval import Policy, write_policy
-from speccompile.progress import step
+from speccompile.index.retrieval import RetrievalPolicy, write_policy
+from speccompile.progress import log_step
 from speccompile.recipe import Plan
-from speccompile.runtime.rounds.proposals import INDEX, Proposer, find_proposer, gate_of, takes_proposals
+from speccompile.runtime.rounds.host_drafts import INDEX, Proposer, find_proposer, gate_config, needs_proposer
 
 
 def put_index(plan: Plan, folder: Path) -> None:
@@ -21,7 +21,7 @@ def put_index(plan: Plan, folder: Path) -> None:
     retrieval = plan.drafter.retrieval
     if retrieval is None or retrieval.folder is None or retrieval.asked is None:
         return
-    with step("putting the index into the bundle"):
+    with log_step("putting the index into the bundle"):
         header, inside = read_header(retrieval.folder, verify=True), folder / INDEX
         inside.mkdir()
         for name in (HEADER, *header.files):
@@ -30,14 +30,18 @@ def put_index(plan: Plan, folder: Path) -> None:
             except OSError:  # another filesystem, or one without links
                 shutil.copyfile(retrieval.folder / name, inside / name)
         tree = plan.drafter.tree
-        write_policy(inside, Policy(*retrieval.asked, branching=1 if tree.kind == "chain" else tree.top_k or 0))
+        write_policy(
+            inside, RetrievalPolicy(*retrieval.asked, branching=1 if tree.kind == "chain" else tree.top_k or 0)
+        )
 
 
 def proof_proposer(folder: Path, manifest: Manifest) -> Proposer | None:
     """Who drafts for the graphs in `folder` while they are proven, alone or through a gate: the bundle's index; where
     there is none, as where a user's proposer will, or for the small model of the proof of distributions, one that
     repeats the text. None where nothing but graphs drafts."""
-    if not takes_proposals(manifest.graphs, manifest.tokens) and not gate_of(manifest):
+    if not needs_proposer(manifest.graphs, manifest.tokens) and not gate_config(manifest):
         return None
-    given = None if (folder / INDEX).is_dir() else Repeats(manifest.tokens, manifest.depth, manifest.tree == "chain")
+    given = (
+        None if (folder / INDEX).is_dir() else RepeatProposer(manifest.tokens, manifest.depth, manifest.tree == "chain")
+    )
     return find_proposer(folder, manifest, given)

@@ -5,22 +5,22 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+from speccompile.compiler.build.cached_steps import CachedSteps, graph_hashes
 from speccompile.compiler.build.lowered import Lowered
 from speccompile.compiler.build.lowered_proof import ProofEngine
-from speccompile.compiler.build.memory import release
-from speccompile.compiler.build.modules import model_contents, window_kind
-from speccompile.compiler.build.steps import Steps, graph_contents
+from speccompile.compiler.build.memory import free_memory
+from speccompile.compiler.build.modules import model_key, tree_kind
 from speccompile.compiler.build.token_proof import token_ids
-from speccompile.compiler.lower.forms import Form, Numbers, form_of, numbers_of
+from speccompile.compiler.lower.lowering_targets import LoweringTarget, WeightFormat, lowering_target, weight_format
 from speccompile.compiler.models.load import load_model
 from speccompile.compiler.prove import quality
 from speccompile.compiler.prove.reference import sequence_logits
 from speccompile.compiler.step.layers import counting_layers
 from speccompile.errors import PromptError
-from speccompile.progress import step
+from speccompile.progress import log_step
 from speccompile.recipe import EnginePlan, Plan
 
-Target = tuple[Form, Numbers]
+Target = tuple[LoweringTarget, WeightFormat]
 """What tells the target of one engine from that of another."""
 
 TREE_TOKENS = 1024
@@ -37,7 +37,7 @@ def quality_texts(plan: Plan, folder: Path, prompts: Sequence[list[int]]) -> lis
         texts = _held_out(plan, plan.prove.held_out, folder)
     else:
         texts = [prompt for prompt in prompts if len(prompt) > 1] if plan.prove.prompts else []
-    return texts if window_kind(plan) == "chain" else _first(texts, TREE_TOKENS)
+    return texts if tree_kind(plan) == "chain" else _first(texts, TREE_TOKENS)
 
 
 def _held_out(plan: Plan, file: Path, folder: Path) -> list[list[int]]:
@@ -58,14 +58,14 @@ def _first(texts: list[list[int]], tokens: int) -> list[list[int]]:
 
 
 def measure_quality(
-    plan: Plan, engines: Sequence[ProofEngine], folder: Path, texts: list[list[int]], steps: Steps
+    plan: Plan, engines: Sequence[ProofEngine], folder: Path, texts: list[list[int]], steps: CachedSteps
 ) -> dict[str, Any]:
     """As `_measure`, or what that gave before."""
     files = [each.entry.files["verify"] for each in engines]
     key: dict[str, Any] = {
-        "files": graph_contents(folder, *files),
+        "files": graph_hashes(folder, *files),
         "texts": texts,
-        "model": model_contents(plan.target),
+        "model": model_key(plan.target),
     }
     named = [[planned.name, planned.backend, planned.provider] for planned in plan.engines]
     key |= {"engines": named, "precision": [planned.precision.words() for planned in plan.engines]}
@@ -79,17 +79,17 @@ def _measure(plan: Plan, engines: Sequence[ProofEngine], folder: Path, texts: li
     Graphs for a GPU run on the CPU here, as in the rest of the proof; those with the same target are measured once.
     """
     size, tokens = plan.target.facts.vocabulary_size, sum(len(text) - 1 for text in texts)
-    with step(f"measuring quality on {len(texts)} texts, {tokens} tokens: transformers"):
+    with log_step(f"measuring quality on {len(texts)} texts, {tokens} tokens: transformers"):
         float32 = _eager(plan, texts)
-        release()
+        free_memory()
     rows = []
     for (form, numbers), engine in {_target(each.lowered): each for each in engines}.items():
-        with step(f"measuring quality: {form.name} in {numbers.name}"):
+        with log_step(f"measuring quality: {form.name} in {numbers.name}"):
             (verify,) = (graph for graph in engine.entry.graphs if graph.name == "verify")
             running = engine.open(folder, "verify")
             logits = quality.engine_logits(running, verify, texts, plan.prefill_chunk, plan.batch_size)
             found = quality.predictions(logits, texts, size, f"{form.name} in {numbers.name}")
-            release()
+            free_memory()
         names = [each.name for each in plan.engines if _planned_target(each) == (form, numbers)]
         row: dict[str, Any] = {"engines": names, "executed_by": "onnxruntime cpu", "precision": numbers.word}
         rows.append(row | {"block_size": numbers.block_size} | quality.agreement(found, float32))
@@ -104,12 +104,12 @@ def _measure(plan: Plan, engines: Sequence[ProofEngine], folder: Path, texts: li
 
 
 def _target(lowered: Lowered) -> Target:
-    return lowered.form, lowered.numbers("verify")
+    return lowered.form, lowered.weight_format("verify")
 
 
 def _planned_target(planned: EnginePlan) -> Target:
-    form = form_of(planned)
-    return form, numbers_of(form, planned.precision, "target")
+    form = lowering_target(planned)
+    return form, weight_format(form, planned.precision, "target")
 
 
 def _eager(plan: Plan, texts: list[list[int]]) -> quality.Predictions:

@@ -17,18 +17,18 @@ from speccompile.compiler.engines import (
     plan_file,
     store_weights_once,
 )
-from speccompile.compiler.engines.demand import MEASURED, Demand
-from speccompile.compiler.engines.flavour import check_buildable, find_gpu, why_not_for
+from speccompile.compiler.engines.flavour import check_buildable, find_gpu, reason_to_defer
+from speccompile.compiler.engines.memory_estimate import COEFFICIENTS, BuilderMemory
 from speccompile.errors import EngineError, SpeccompileError
 from speccompile.progress import LOGGER
 from speccompile.recipe import EnginePlan, Plan
-from speccompile.recipe.needs import largest_graph_bytes
+from speccompile.recipe.resource_estimate import largest_graph_bytes
 
 BACKENDS = ("tensorrt_rtx", "tensorrt")
 
 
 @dataclass
-class Built:
+class BuildResult:
     """The engines of a bundle, in the order of the recipe, and those that could not be built."""
 
     entries: list[EngineEntry] = field(default_factory=list)
@@ -59,12 +59,12 @@ def check_builders(plan: Plan) -> dict[str, str]:
 
 
 def _check_memory(plan: Plan, planned: EnginePlan, limits: Limits) -> None:
-    demand = Demand(largest_graph_bytes(plan, planned))
+    demand = BuilderMemory(largest_graph_bytes(plan, planned))
     try:
         demand.check(planned.backend, limits)
     except EngineError as error:
         raise EngineError(f"engine {planned.name}: {error}", hint=error.hint) from error
-    if planned.backend == MEASURED and demand.usual > limits.memory:
+    if planned.backend == COEFFICIENTS and demand.usual > limits.memory:
         LOGGER.warning("note: engine %s may not be built: %s", planned.name, demand.describe(limits))
 
 
@@ -74,7 +74,7 @@ def _why_not_here(planned: EnginePlan) -> str:
         check_buildable(planned.backend)
     except EngineError as error:
         return str(error)
-    return why_not_for(find_gpu(), planned.compute_capability)
+    return reason_to_defer(find_gpu(), planned.compute_capability)
 
 
 def build_engines(
@@ -84,13 +84,13 @@ def build_engines(
     folder: Path,
     reduce_into: Path | None,
     catch_up: int,
-) -> Built:
+) -> BuildResult:
     """Every engine of the plan; what TensorRT refuses is left out, and the others go on.
 
     catch_up: width of the drafter's catch-up when decoding, which engines are made quick for.
     reduce_into: a folder for the smallest graph that fails in the same way, one for each engine that is left out.
     """
-    built, limits = Built(), Limits()
+    built, limits = BuildResult(), Limits()
     for planned in plan.engines:
         graphs = lowered[planned.name]
         if planned.backend not in BACKENDS:
@@ -160,7 +160,7 @@ def _entry(
     return replace(lowered.entry(planned), files=files, compute_capability=planned.compute_capability, build=build)
 
 
-def failure_of(failures: dict[str, EngineError], kept: list[EngineEntry], output: Path) -> EngineError:
+def combined_error(failures: dict[str, EngineError], kept: list[EngineEntry], output: Path) -> EngineError:
     """One error for all engines that could not be built."""
     lines = [f"engine {name}: {error}" for name, error in failures.items()]
     hints = dict.fromkeys(error.hint for error in failures.values() if error.hint)

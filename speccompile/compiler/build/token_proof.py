@@ -11,20 +11,20 @@ from torch import nn
 from speccompile.bundle import acceptance
 from speccompile.bundle.manifest import TOKENIZER, Manifest
 from speccompile.bundle.prompts import read_prompts
-from speccompile.compiler.build.lowered import form_and_precision
+from speccompile.compiler.build.cached_steps import CachedSteps, graph_hashes
+from speccompile.compiler.build.lowered import sharing_key
 from speccompile.compiler.build.lowered_proof import ProofEngine
-from speccompile.compiler.build.memory import release
-from speccompile.compiler.build.modules import drafter_contents, model_contents, site_of
+from speccompile.compiler.build.memory import free_memory
+from speccompile.compiler.build.modules import drafter_context, drafter_key, model_key
 from speccompile.compiler.build.proposals import proof_proposer
-from speccompile.compiler.build.steps import Steps, graph_contents
 from speccompile.compiler.models.load import load_model
 from speccompile.compiler.prove import reference, seeds, tokens
-from speccompile.drafters.probe import Text, probe_head
+from speccompile.drafters.probe import Text, compare_interpretations
 from speccompile.errors import PromptError
-from speccompile.progress import step
+from speccompile.progress import log_step
 from speccompile.recipe import Plan
 from speccompile.runtime import Bundle, Generation
-from speccompile.runtime.text.text import Text as Tokenizer
+from speccompile.runtime.text.tokenizer import Tokenizer
 
 
 def proof_prompts(plan: Plan, folder: Path) -> list[list[int]]:
@@ -33,7 +33,7 @@ def proof_prompts(plan: Plan, folder: Path) -> list[list[int]]:
     Raises PromptError, naming file and prompt, for one that the buffers cannot hold.
     """
     if plan.prove.prompts is None:
-        return tokens.own_prompts(plan.target.facts.vocabulary_size, plan.max_length, plan.prefill_chunk)
+        return tokens.default_prompts(plan.target.facts.vocabulary_size, plan.max_length, plan.prefill_chunk)
     return token_ids(plan, plan.prove.prompts, folder)
 
 
@@ -61,7 +61,7 @@ def prove_tokens(
     engines: Sequence[ProofEngine],
     folder: Path,
     prompts: list[list[int]],
-    steps: Steps,
+    steps: CachedSteps,
 ) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
     """The token level for all lowered graphs: speculative against autoregressive, both against transformers; and how
     often a head is right on what the target wrote (`drafters.probe`), None for other drafters.
@@ -69,7 +69,7 @@ def prove_tokens(
     Graphs for a GPU run on the CPU here: each row names the engines it stands for, and what executed the graphs.
     """
     rows: list[dict[str, Any]] = []
-    found: list[list[tokens.Written]] = []
+    found: list[list[tokens.GeneratedTokens]] = []
     loaded: list[nn.Module] = []
 
     def model() -> nn.Module:
@@ -81,11 +81,11 @@ def prove_tokens(
     for engine in engines:
         row, written = _prove_engine(plan, manifest, engine, folder, prompts, steps)
         found.append(written)
-        key = {"model": model_contents(plan.target), "max_length": plan.max_length, "written": _json(written)}
+        key = {"model": model_key(plan.target), "max_length": plan.max_length, "written": _json(written)}
 
-        def against(engine: ProofEngine = engine, written: list[tokens.Written] = written) -> dict[str, Any]:
-            with step(f"proving tokens of {engine.lowered.name} against transformers"):
-                return reference.check_written(model(), written, reference.judged_as(model(), engine.entry))
+        def against(engine: ProofEngine = engine, written: list[tokens.GeneratedTokens] = written) -> dict[str, Any]:
+            with log_step(f"proving tokens of {engine.lowered.name} against transformers"):
+                return reference.check_tokens(model(), written, reference.judging_precision(model(), engine.entry))
 
         key |= {"precision": engine.entry.precision, "backend": engine.entry.backend}
         title = f"proving tokens of {engine.lowered.name} against transformers"
@@ -95,17 +95,17 @@ def prove_tokens(
         return rows, None
 
     def probe() -> dict[str, Any] | None:
-        with step("probing how the head is read"):
+        with log_step("probing how the head is read"):
             texts = [Text(each.prompt_ids + each.token_ids, len(each.prompt_ids)) for each in found[0]]
-            return probe_head(replace(site_of(plan, steps), model=model()), model(), texts)
+            return compare_interpretations(replace(drafter_context(plan, steps), model=model()), model(), texts)
 
-    key = {"written": _json(found[0]), "drafter": drafter_contents(plan), "max_length": plan.max_length}
+    key = {"written": _json(found[0]), "drafter": drafter_key(plan), "max_length": plan.max_length}
     return rows, steps.result("probing how the head is read", key, probe)
 
 
 def _prove_engine(
-    plan: Plan, manifest: Manifest, engine: ProofEngine, folder: Path, prompts: list[list[int]], steps: Steps
-) -> tuple[dict[str, Any], list[tokens.Written]]:
+    plan: Plan, manifest: Manifest, engine: ProofEngine, folder: Path, prompts: list[list[int]], steps: CachedSteps
+) -> tuple[dict[str, Any], list[tokens.GeneratedTokens]]:
     """The row of one engine's graphs, and what they wrote that a reference is to judge."""
     lowered, entry = engine.lowered, engine.entry
     title, names = f"proving tokens on {lowered.name}", [graph.name for graph in entry.graphs]
@@ -119,12 +119,12 @@ def _prove_engine(
         return [asdict(each) for each in tokens.written(bundle, prompts, plan.prove.max_new_tokens, True)]
 
     def prove() -> dict[str, Any]:
-        with step(title):
+        with log_step(title):
             opened = engine.open(folder, *names, batch_size=manifest.batch_size)
             bundle = Bundle(manifest, opened, entry, None, None, proof_proposer(folder, manifest))
             speculative = tokens.written(bundle, prompts, plan.prove.max_new_tokens, False)
             same = {name: whole[name] for name in _OF_THE_TARGET}
-            key = asked | {"files": graph_contents(folder, entry.files["verify"]), "manifest": same}
+            key = asked | {"files": graph_hashes(folder, entry.files["verify"]), "manifest": same}
             alone = steps.result(f"decoding alone on {lowered.name}", key, partial(decode_alone, bundle))
             cases = list(tokens.cases(bundle, prompts, speculative, [Generation(**each) for each in alone]))
             ties = [tie for case in cases if (tie := tokens.check_equal(bundle, case))]
@@ -134,17 +134,17 @@ def _prove_engine(
             if seeds.applies(bundle):
                 row["seeds"] = seeds.check(bundle, prompts, plan.prove.max_new_tokens)
             del bundle
-            release()
+            free_memory()
             return {"row": row, "written": _json([case.written for case in cases])}
 
     decided = {name: value for name, value in whole.items() if name not in ("name", "plan", "engines")}
     found = steps.result(
-        title, asked | proposed | {"files": graph_contents(folder, *entry.files.values()), "manifest": decided}, prove
+        title, asked | proposed | {"files": graph_hashes(folder, *entry.files.values()), "manifest": decided}, prove
     )
-    stands_for = [planned.name for planned in plan.engines if form_and_precision(planned) == lowered.identity]
+    stands_for = [planned.name for planned in plan.engines if sharing_key(planned) == lowered.identity]
     row: dict[str, Any] = {"engine": lowered.name, "engines": stands_for, "executed_by": "onnxruntime cpu"}
     row |= {"precision": entry.precision} | found["row"]
-    return row, [tokens.Written(**each) for each in found["written"]]
+    return row, [tokens.GeneratedTokens(**each) for each in found["written"]]
 
 
 _OF_THE_TARGET = (
@@ -153,5 +153,5 @@ _OF_THE_TARGET = (
 """What autoregressive decoding depends on, of a manifest."""
 
 
-def _json(written: Sequence[tokens.Written]) -> list[dict[str, Any]]:
+def _json(written: Sequence[tokens.GeneratedTokens]) -> list[dict[str, Any]]:
     return [asdict(each) for each in written]

@@ -5,18 +5,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from speccompile.compiler.build.cached_steps import CachedSteps
 from speccompile.compiler.build.modules import (
     cache_shape,
-    drafter_contents,
+    drafter_key,
     drafts_in_graph,
-    judges_any_chain,
+    is_chain_independent,
     load_decoder,
     make_drafter,
     make_verify,
-    model_contents,
-    window_kind,
+    model_key,
+    tree_kind,
 )
-from speccompile.compiler.build.steps import Steps
 from speccompile.compiler.lower.export import Exported, export_draft, export_verify
 from speccompile.compiler.lower.files import GRAPHS, write_neutral
 from speccompile.compiler.lower.signatures import DraftWidth
@@ -24,7 +24,7 @@ from speccompile.compiler.step.decoder import Decoder
 from speccompile.compiler.weights.graph import link_file
 from speccompile.contract import Graph
 from speccompile.plan.head import HeadPlan
-from speccompile.progress import counted, step
+from speccompile.progress import log_step, progress_counter
 from speccompile.recipe import ModelPlan, Plan
 
 WEIGHTS = {"verify": "target.traced.weights", "draft": "drafter.traced.weights"}
@@ -56,12 +56,15 @@ def link_checkpoints(plan: Plan, folder: Path) -> None:
     models: list[ModelPlan | HeadPlan] = [plan.target, *plan.drafter.models, *([head] if head else [])]
     files = sorted({m.folder / file for m in models for file in m.files if file.suffix == ".safetensors"})
     sizes = sum(file.stat().st_size for file in files)
-    with step("reading what the checkpoints are"), counted("reading the checkpoints", sizes, "bytes") as advance:
+    with (
+        log_step("reading what the checkpoints are"),
+        progress_counter("reading the checkpoints", sizes, "bytes") as advance,
+    ):
         for file in files:
             link_file(file, folder / GRAPHS, advance)
 
 
-def trace_draft(plan: Plan, folder: Path, steps: Steps) -> TracedDraft | None:
+def trace_draft(plan: Plan, folder: Path, steps: CachedSteps) -> TracedDraft | None:
     """Into `folder`. None where no graph drafts."""
     if not drafts_in_graph(plan):
         return None
@@ -78,11 +81,11 @@ def trace_draft(plan: Plan, folder: Path, steps: Steps) -> TracedDraft | None:
         return TracedDraft(graph, DraftWidth.of(drafter), drafter.catch_up, max(windows, default=0)).to_json()
 
     shape = asdict(cache_shape(plan))
-    key = {"drafter": drafter_contents(plan), "verify": plan.verify.to_json(), "decoding": plan.decoding}
+    key = {"drafter": drafter_key(plan), "verify": plan.verify.to_json(), "decoding": plan.decoding}
     return TracedDraft.from_json(_remembered("draft", key | {"shape": shape}, folder, steps, make))
 
 
-def trace_verify(plan: Plan, width: DraftWidth, folder: Path, steps: Steps) -> tuple[Graph, int]:
+def trace_verify(plan: Plan, width: DraftWidth, folder: Path, steps: CachedSteps) -> tuple[Graph, int]:
     """Into `folder`: the contract, and the target's longest attention window. width: of what it judges."""
 
     def make() -> dict[str, Any]:
@@ -92,13 +95,13 @@ def trace_verify(plan: Plan, width: DraftWidth, folder: Path, steps: Steps) -> t
         graph = _trace("verify", lambda: export_verify(verify, width, **kind), folder)
         return {"graph": graph.to_json(), "window": max(layer.window for layer in decoder.layers)}
 
-    head, kind = plan.drafter.head, window_kind(plan)
+    head, kind = plan.drafter.head, tree_kind(plan)
     key: dict[str, Any] = {
-        "model": model_contents(plan.target), "shape": asdict(cache_shape(plan)), "decoding": plan.decoding,
+        "model": model_key(plan.target), "shape": asdict(cache_shape(plan)), "decoding": plan.decoding,
         "verify": plan.verify.to_json(), "taps": list(head.taps) if head else [], "kind": kind,
     }  # fmt: skip
     key |= {"constraints": True} if plan.constraints else {}
-    if not judges_any_chain(plan):
+    if not is_chain_independent(plan):
         key |= {"width": asdict(width), "tree": plan.drafter.tree.to_json(), "sample": plan.drafter.sample}
         key |= {"models": len(plan.drafter.models)}
     found = _remembered("verify", key, folder, steps, make)
@@ -106,15 +109,15 @@ def trace_verify(plan: Plan, width: DraftWidth, folder: Path, steps: Steps) -> t
 
 
 def _remembered(
-    name: str, key: dict[str, Any], folder: Path, steps: Steps, make: Callable[[], dict[str, Any]]
+    name: str, key: dict[str, Any], folder: Path, steps: CachedSteps, make: Callable[[], dict[str, Any]]
 ) -> dict[str, Any]:
     files = [f"{GRAPHS}/{name}.neutral.onnx", f"{GRAPHS}/{WEIGHTS[name]}"]
     return steps.files(f"tracing {name}", key, folder, files, make)
 
 
 def _trace(name: str, export: Callable[[], Exported], folder: Path) -> Graph:
-    with step(f"tracing {name}"):
+    with log_step(f"tracing {name}"):
         exported = export()
-    with step(f"writing the neutral {name} graph"):
+    with log_step(f"writing the neutral {name} graph"):
         write_neutral(exported.model, exported.graph, folder, WEIGHTS[name], in_place=True)
     return exported.graph

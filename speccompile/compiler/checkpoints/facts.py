@@ -3,12 +3,12 @@
 from pathlib import Path
 from typing import Any, TypeGuard
 
+from speccompile.compiler.checkpoints.json_files import CONFIG, is_present, read_json_object, wrong
 from speccompile.compiler.checkpoints.layer_types import check_layer_types
 from speccompile.compiler.checkpoints.multimodal import decoder_tensors, embedding_rows, text_config
-from speccompile.compiler.checkpoints.objects import CONFIG, is_present, read_object, wrong
 from speccompile.compiler.checkpoints.quantization import quantization_of
 from speccompile.compiler.checkpoints.shapes import check_shapes
-from speccompile.compiler.checkpoints.states import carried_by
+from speccompile.compiler.checkpoints.states import recurrent_layers
 from speccompile.compiler.checkpoints.weights import files_of, stored_tensors
 from speccompile.errors import CheckpointError, UnsupportedModelError
 from speccompile.plan.plan import CheckpointFacts
@@ -38,7 +38,7 @@ def read_checkpoint(folder: Path) -> tuple[tuple[Path, ...], CheckpointFacts]:
     encoder-decoder model, for a kind of layer that is not known, for a multimodal checkpoint whose decoder is not
     compiled, and for weights that are quantized by a method that is not read.
     """
-    config = read_object(folder / CONFIG)
+    config = read_json_object(folder / CONFIG)
     if config is None:
         raise CheckpointError(
             f"{folder}: received a folder without {CONFIG}, expected a model in Hugging Face layout",
@@ -62,7 +62,7 @@ def read_checkpoint(folder: Path) -> tuple[tuple[Path, ...], CheckpointFacts]:
         left_out=len(stored) - len(tensors),
         quantization=None if quantized is None else quantized.text,
         groups_of_4_bits=None if quantized is None else quantized.groups_of_4_bits,
-        states=carried_by(sizes),
+        states=recurrent_layers(sizes),
     )
     check_shapes(folder, tensors, facts.vocabulary_size, _count(sizes, STORED_LAYER_KEYS))
     return (
@@ -76,7 +76,7 @@ def special_ids(folder: Path, name: str) -> tuple[int, ...]:
     """The ids of `bos`, `eos` or `pad` in config.json, where a multimodal model may leave them to its text decoder.
     Raises CheckpointError."""
     path, key = folder / CONFIG, f"{name}_token_id"
-    config = read_object(path) or {}
+    config = read_json_object(path) or {}
     decoder = text_config(config, folder) or {}
     return token_ids(config.get(key), key, path) or token_ids(decoder.get(key), key, path)
 
@@ -123,7 +123,7 @@ def _vocabulary_size(config: dict[str, Any], rows: int | None, folder: Path) -> 
 
 def _eos_token_ids(folder: Path) -> tuple[int, ...]:
     path = folder / GENERATION_CONFIG
-    own = token_ids((read_object(path) or {}).get("eos_token_id"), "eos_token_id", path)
+    own = token_ids((read_json_object(path) or {}).get("eos_token_id"), "eos_token_id", path)
     return own or special_ids(folder, "eos")
 
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from speccompile.compiler.checkpoints.objects import wrong
+from speccompile.compiler.checkpoints.json_files import wrong
 from speccompile.errors import UnsupportedModelError
 
 LISTS = ("layer_types", "layers_block_type")

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from speccompile.compiler.checkpoints.objects import CONFIG, wrong
+from speccompile.compiler.checkpoints.json_files import CONFIG, wrong
 from speccompile.compiler.checkpoints.weights import StoredTensor
 from speccompile.errors import CheckpointError, UnsupportedModelError
 

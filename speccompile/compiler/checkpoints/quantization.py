@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from speccompile.compiler.checkpoints.objects import CONFIG, read_object, wrong
+from speccompile.compiler.checkpoints.json_files import CONFIG, read_json_object, wrong
 from speccompile.errors import CheckpointError, UnsupportedModelError
 
 KEYS = ("quantization_config", "compression_config")
@@ -50,7 +50,7 @@ class Quantization:
 
 def read_quantization(folder: Path) -> Quantization | None:
     """What a checkpoint's config.json says; None for weights that are floats. Raises as `quantization_of`."""
-    return quantization_of(read_object(folder / CONFIG) or {}, folder / CONFIG)
+    return quantization_of(read_json_object(folder / CONFIG) or {}, folder / CONFIG)
 
 
 def quantization_of(config: Mapping[str, Any], path: Path) -> Quantization | None:
@@ -192,7 +192,7 @@ def _unsupported(path: Path, received: str, expected: str) -> UnsupportedModelEr
     return UnsupportedModelError(f"{path}: its weights are quantized by {received}, expected {expected}", hint=_HINT)
 
 
-def lacking(folder: Path, quantization: Quantization, received: str, expected: str) -> CheckpointError:
+def missing_tensors_error(folder: Path, quantization: Quantization, received: str, expected: str) -> CheckpointError:
     """The error for tensors that are not what the config says."""
     return CheckpointError(
         f"{folder}: {quantization.method} weights: received {received}, expected {expected}",

@@ -19,7 +19,7 @@ MODEL_TYPES = (
 """Families whose layers do so where the config has no list."""
 
 
-def carried_by(config: dict[str, Any]) -> str | None:
+def recurrent_layers(config: dict[str, Any]) -> str | None:
     """What carries states, in words; None where nothing does. config: of a language model, or of the text decoder."""
     listed = [config[name] for name in LISTS if isinstance(config.get(name), list)]
     for kinds in listed:

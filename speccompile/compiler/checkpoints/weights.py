@@ -12,7 +12,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from speccompile.compiler.checkpoints.objects import COPY_AGAIN, RepeatedKeyError, is_present, unique_pairs
+from speccompile.compiler.checkpoints.json_files import COPY_AGAIN, RepeatedKeyError, is_present, refuse_duplicate_keys
 from speccompile.errors import CheckpointError
 
 WEIGHTS = "model.safetensors"
@@ -98,7 +98,7 @@ def read_index(path: Path) -> dict[str, str]:
     """Tensor name -> shard, from an index file. Raises CheckpointError for one that is none, and for shards that are
     not plain file names or are missing."""
     try:
-        weight_map = json.loads(path.read_bytes(), object_pairs_hook=unique_pairs)["weight_map"]
+        weight_map = json.loads(path.read_bytes(), object_pairs_hook=refuse_duplicate_keys)["weight_map"]
         shards = set(weight_map.values())
     except RepeatedKeyError as error:
         raise _corrupt(path, f"'{error}' twice", "each name once") from None
@@ -128,7 +128,7 @@ def _read_entries(path: Path) -> tuple[dict[str, Any], int]:
             raise _corrupt(path, f"a file of {size} bytes with a header of {length}", "the whole header in the file")
         text = file.read(length)
     try:
-        header = json.loads(text, object_pairs_hook=unique_pairs)
+        header = json.loads(text, object_pairs_hook=refuse_duplicate_keys)
     except RepeatedKeyError as error:
         raise _corrupt(path, f"'{error}' twice in its header", "each name once") from None
     except ValueError:

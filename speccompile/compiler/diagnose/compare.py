@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 
-from speccompile.compiler.diagnose.quiet import quiet
+from speccompile.compiler.diagnose.silence_polygraphy import quiet
 from speccompile.compiler.diagnose.windows import Array, Window, meaningful, windows
-from speccompile.compiler.prove.script import DRAFTED, Script
+from speccompile.compiler.prove.schedule import DRAFTED, Schedule
 from speccompile.compiler.weights.session import is_linked, open_linked
-from speccompile.contract import KEPT, Graph, Tensor, is_carried, with_batch
+from speccompile.contract import PERSISTENT_PREFIX, Graph, Tensor, is_recurrent_state, with_fixed_batch
 from speccompile.errors import EngineError, ProofError
 from speccompile.machine.system import available_cores
 from speccompile.runtime.devices.sessions import AS_WRITTEN, session_options
@@ -26,7 +26,7 @@ _ERRORS_ONLY = 3  # ONNX Runtime's severities
 
 
 def compare_graphs(
-    reference: Path, candidate: Path, graph: Graph, script: Script, *, level: str, tolerance: float, exact: bool
+    reference: Path, candidate: Path, graph: Graph, script: Schedule, *, level: str, tolerance: float, exact: bool
 ) -> dict[str, Any]:
     """Run both ONNX files in ONNX Runtime on the CPU over a script; `graph` is the reference's contract.
 
@@ -39,7 +39,7 @@ def compare_graphs(
 
 
 def compare_engine(
-    reference: Path, engine: Path, graph: Graph, script: Script, *,
+    reference: Path, engine: Path, graph: Graph, script: Schedule, *,
     backend: str, level: str, tolerance: float, exact: bool,
 ) -> dict[str, Any]:  # fmt: skip
     """The same for the engine of a graph, which runs on the GPU at hand by polygraphy's TrtRunner.
@@ -77,11 +77,11 @@ def _cpu(onnx: Path) -> Any:
 
 
 def _compare(
-    reference: Any, candidate: Any, graph: Graph, script: Script, level: str, tolerance: float, *, exact: bool
+    reference: Any, candidate: Any, graph: Graph, script: Schedule, level: str, tolerance: float, *, exact: bool
 ) -> dict[str, Any]:
     from polygraphy.comparator import Comparator
 
-    checker, graph = _Checker(tolerance, exact=exact), with_batch(graph, len(script.texts))
+    checker, graph = _Checker(tolerance, exact=exact), with_fixed_batch(graph, len(script.texts))
     with quiet():
         fed = list(windows(graph, script, drafts=exact))
         expected, states = _reference(reference, graph, fed)
@@ -180,7 +180,7 @@ def _candidate(
 
 def _used(state: str, most: int) -> int | None:
     """How many rows of a state mean something; None for all: what is kept or carried has none of a text's."""
-    return None if state.startswith(KEPT) or is_carried(state) else most
+    return None if state.startswith(PERSISTENT_PREFIX) or is_recurrent_state(state) else most
 
 
 def _empty(tensor: Tensor) -> Array:

@@ -17,13 +17,13 @@ import onnx_ir as ir
 from speccompile import __version__
 from speccompile.compiler.diagnose.capability import FLAVOUR
 from speccompile.compiler.diagnose.children import python_command, run_python
-from speccompile.compiler.diagnose.cut import cut
 from speccompile.compiler.diagnose.failure import Failure, find_failure
-from speccompile.compiler.diagnose.light import WEIGHTS, fix_sizes, write_light
-from speccompile.compiler.diagnose.trial import write_job
+from speccompile.compiler.diagnose.reduce_nodes import cut
+from speccompile.compiler.diagnose.reduction_attempt import write_job
+from speccompile.compiler.diagnose.weightless import WEIGHTS, fix_sizes, write_weightless
 from speccompile.compiler.engines import Limits, Settings, flavour
 from speccompile.errors import BuildError
-from speccompile.progress import LOGGER, step
+from speccompile.progress import LOGGER, log_step
 
 GRAPH, REPORT = "reduced.onnx", "report.txt"
 """The files of a reduction, beside the placeholders of its weights."""
@@ -39,7 +39,7 @@ def reduce_failure(path: Path, settings: Settings, output: Path, limits: Limits)
     Raises BuildError when the graph builds, when it fails only with its own weights, or when the folder cannot be
     written; EngineError when TensorRT cannot be asked.
     """
-    with step(f"trying {path.name} again"):
+    with log_step(f"trying {path.name} again"):
         failure = find_failure(path, settings, limits)
     if failure is None:
         raise BuildError(
@@ -49,12 +49,12 @@ def reduce_failure(path: Path, settings: Settings, output: Path, limits: Limits)
     with TemporaryDirectory(prefix="speccompile-") as folder:
         reduction = _Reduction(Path(folder), settings, limits, failure)
         shapes = reduction.write_start(path)
-        with step("reducing the outputs"):
+        with log_step("reducing the outputs"):
             reduction.reduce_outputs()
-        with step("reducing the inputs"):
+        with log_step("reducing the inputs"):
             smallest = cut(onnx.load(reduction.graph, load_external_data=False), reduction.still_fails)
         onnx.save(smallest, reduction.graph)
-        write_light(ir.load(reduction.graph), output, GRAPH)
+        write_weightless(ir.load(reduction.graph), output, GRAPH)
     again = find_failure(output / GRAPH, settings, limits)
     if again is None or not failure.is_like(again):
         raise BuildError(
@@ -107,7 +107,7 @@ class _Reduction:
             model = ir.load(path)
             if shapes:
                 fix_sizes(model, shapes)
-            write_light(model, self.folder, self.graph.name)
+            write_weightless(model, self.folder, self.graph.name)
             if self.failure.happens(self.graph, self.settings, self.limits):
                 return shapes
         raise BuildError(
@@ -123,7 +123,7 @@ class _Reduction:
             "-c", _POLYGRAPHY, "debug", "reduce", str(self.graph), "--output", str(result),
             "--intermediate-artifact", str(trial), "--no-reduce-inputs", "--ignore-external-data",
             "--no-shape-inference",  # it would read and copy the weights; `fix_sizes` has done it
-            "--check", *python_command("-m", "speccompile.compiler.diagnose.trial", str(job), str(trial)),
+            "--check", *python_command("-m", "speccompile.compiler.diagnose.reduction_attempt", str(job), str(trial)),
             seconds=None, folder=self.folder,
         )  # fmt: skip
         if ended.returncode == 0 and result.exists() and self.still_fails(onnx.load(result, load_external_data=False)):

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from speccompile.compiler.prove import script as scripts
-from speccompile.compiler.prove.script import Script
-from speccompile.contract import BATCH, KEPT, Graph, is_carried
+from speccompile.compiler.prove import schedule as scripts
+from speccompile.compiler.prove.schedule import Schedule
+from speccompile.contract import BATCH, PERSISTENT_PREFIX, Graph, is_recurrent_state
 
 Array = NDArray[Any]
 
@@ -23,7 +23,7 @@ class Window:
     committed: list[int]
 
 
-def windows(graph: Graph, script: Script, *, drafts: bool) -> Iterator[Window]:
+def windows(graph: Graph, script: Schedule, *, drafts: bool) -> Iterator[Window]:
     """The windows of a script as inputs of `verify`, `draft` or `step`.
 
     drafts: whether those of decoding are among them, which two graphs may accept otherwise that round otherwise.
@@ -42,10 +42,10 @@ def meaningful(graph: Graph, window: Window, outputs: Mapping[str, Array]) -> di
     for row, (fed, committed) in enumerate(zip(window.fed, window.committed, strict=True)):
         for tensor in graph.outputs:
             got = outputs[tensor.name]
-            if tensor.buffer.startswith(KEPT):  # of all rows together
+            if tensor.buffer.startswith(PERSISTENT_PREFIX):  # of all rows together
                 found[tensor.name] = got.astype(tensor.dtype)
                 continue
-            if is_carried(tensor.buffer):
+            if is_recurrent_state(tensor.buffer):
                 got = got.reshape(tensor.concrete_shape(sizes))[row]
             elif tensor.role == "state":
                 got = used(got.reshape(tensor.concrete_shape(sizes))[row], committed + fed)

@@ -5,14 +5,14 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from speccompile.bundle import EngineEntry
-from speccompile.bundle.patch import SUFFIX, write_patch
+from speccompile.bundle.delta import SUFFIX, write_patch
 from speccompile.compiler.engines import flavour, process
 from speccompile.compiler.engines.cache import Cache
 from speccompile.compiler.engines.key import make_key
 from speccompile.compiler.engines.limits import Limits
 from speccompile.compiler.engines.settings import Settings
 from speccompile.contract import Graph
-from speccompile.progress import LOGGER, step
+from speccompile.progress import LOGGER, log_step
 
 
 def plan_file(source: str, graph: str, engine: str) -> str:
@@ -44,7 +44,7 @@ def build_or_load(onnx: Path, graph: Graph, settings: Settings, output: Path, *,
     if report is not None:
         LOGGER.info("the engine of %s (%s) comes from the cache", graph.name, settings.describe())
         return report
-    with step(f"building the engine of {graph.name} ({settings.describe()})"):
+    with log_step(f"building the engine of {graph.name} ({settings.describe()})"):
         report = process.build(onnx, graph, settings, output, limits)
     try:
         cache.store(key, output, report)
@@ -64,7 +64,7 @@ def store_weights_once(entry: EngineEntry, folder: Path) -> EngineEntry:
     if "step" not in entry.files:
         return entry
     step_file, verify_file = (folder / entry.files[graph] for graph in ("step", "verify"))
-    with step(f"storing the weights of step and verify once ({entry.name})"):
+    with log_step(f"storing the weights of step and verify once ({entry.name})"):
         try:
             patch = write_patch(verify_file, step_file)
         except OSError as error:

@@ -31,7 +31,7 @@ class Cache(FolderCache):
 
     def load(self, key: Key, output: Path) -> dict[str, Any] | None:
         """Copy the engine of a key to `output` and return its report; None when there is none. A damaged one goes."""
-        with self.reading(key.digest, "engine") as found:
+        with self.open_entry(key.digest, "engine") as found:
             if found is None:
                 return None
             entry, content = found
@@ -43,7 +43,7 @@ class Cache(FolderCache):
         """Keep a copy of an engine, and let go of those unused for longest that the limit has no room for."""
         if engine.stat().st_size > self.limit:
             return
-        with self.adding(key.digest, {"key": key.to_json(), "report": report}) as part:
+        with self.add_entry(key.digest, {"key": key.to_json(), "report": report}) as part:
             shutil.copyfile(engine, part / _ENGINE)
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from speccompile.compiler.engines.demand import what_fits
 from speccompile.compiler.engines.limits import SECONDS, Limits
-from speccompile.compiler.engines.messages import PARSING, what_it_did
+from speccompile.compiler.engines.memory_estimate import memory_hint
+from speccompile.compiler.engines.messages import PARSING, last_phase
 from speccompile.compiler.engines.settings import Settings
 from speccompile.errors import EngineError
 from speccompile.machine.system import ADDRESS_SPACE, memory_limits
@@ -19,7 +19,7 @@ _DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @dataclass(frozen=True)
-class Ending:
+class BuilderExit:
     """code: exit code, negative for a signal. limit: "seconds" or "memory" when it passed one. lines: what it told.
 
     Then the worker's result, if it gave one: report; refusal and hint; errno and reason.
@@ -35,7 +35,7 @@ class Ending:
     reason: str | None = None
 
 
-def explain(ending: Ending, graph: str, settings: Settings, limits: Limits) -> EngineError:
+def to_engine_error(ending: BuilderExit, graph: str, settings: Settings, limits: Limits) -> EngineError:
     """The error for a build that gave no engine: which graph, for what, what happened, the builder's last messages."""
     what, hint = _explain(ending, limits)
     if ending.code < 0 or ending.refusal is not None:
@@ -53,7 +53,7 @@ def _short_of_addresses() -> Iterator[str]:
             yield f"{limit.name} leaves the builder {size} of addresses, which may be too little ({limit.hint})"
 
 
-def _explain(ending: Ending, limits: Limits) -> tuple[str, str | None]:
+def _explain(ending: BuilderExit, limits: Limits) -> tuple[str, str | None]:
     """What happened, and what to change."""
     if ending.refusal is not None:
         return ending.refusal, ending.hint
@@ -61,12 +61,12 @@ def _explain(ending: Ending, limits: Limits) -> tuple[str, str | None]:
         if ending.errno in _DISK_IS_FULL:
             return f"the engine could not be written: {ending.reason}", "free some disk space, or choose another output"
         return f"the engine could not be built: {ending.reason}", "check the permissions of the output folder"
-    where = f"; {what_it_did(ending.lines)}"
+    where = f"; {last_phase(ending.lines)}"
     if ending.limit == "seconds":
         return f"the builder was not done after {limits.seconds:g} seconds{where}", f"give it more with ${SECONDS}"
     if ending.limit == "memory":
-        used = f"the builder took more than {limits.memory / 1e9:.3g} GB of memory ({limits.memory_is}){where}"
-        return used, what_fits(limits)
+        used = f"the builder took more than {limits.memory / 1e9:.3g} GB of memory ({limits.memory_source}){where}"
+        return used, memory_hint(limits)
     if ending.code == -signal.SIGKILL:
         hint = "most likely the system ran out of memory: build with less beside it, or on a larger machine"
         return f"the builder was killed{where}", hint

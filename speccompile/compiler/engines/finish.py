@@ -16,7 +16,7 @@ from speccompile.compiler.engines.build import build_or_load, check_limits, plan
 from speccompile.compiler.engines.limits import Limits
 from speccompile.compiler.engines.settings import Settings
 from speccompile.errors import BuildError, EngineError, UsageError
-from speccompile.progress import step
+from speccompile.progress import log_step
 
 
 @dataclass
@@ -41,7 +41,7 @@ def finish(folder: Path, *, engine: str | None = None, limits: Limits | None = N
     it was. When two processes finish one bundle at once, the engines of the last one stay.
     """
     check_limits()
-    with step(f"verifying {folder}"):
+    with log_step(f"verifying {folder}"):
         bundle = open_bundle(folder)
     limits, finished = limits or Limits(), Finished()
     chosen = _buildable(_deferred(bundle, engine), finished)
@@ -87,7 +87,7 @@ def _buildable(entries: Iterable[EngineEntry], finished: Finished) -> list[Engin
         except EngineError as error:
             finished.failed[entry.name] = error
             continue
-        if reason := flavour.why_not_for(gpu, entry.compute_capability):
+        if reason := flavour.reason_to_defer(gpu, entry.compute_capability):
             finished.waiting[entry.name] = reason
         else:
             buildable.append(entry)

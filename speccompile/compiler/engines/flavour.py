@@ -70,7 +70,7 @@ def check_buildable(backend: str) -> None:
         )
 
 
-def why_not_for(gpu: Gpu | None, compute_capability: str | None) -> str:
+def reason_to_defer(gpu: Gpu | None, compute_capability: str | None) -> str:
     """Why an engine for `compute_capability` should wait for another machine; "" when this machine's GPU has it.
 
     Without a GPU nothing speaks against it, nor where the engine is for whatever GPU there is.

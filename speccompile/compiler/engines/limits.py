@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass, field
 
 from speccompile.machine import system
-from speccompile.machine.environment import read_number
+from speccompile.machine.environment import read_number_variable
 
 SECONDS = "SPECCOMPILE_BUILDER_SECONDS"
 MEMORY = "SPECCOMPILE_BUILDER_MEMORY_GB"
@@ -21,11 +21,11 @@ class Limits:
     UsageError when that is no number above 0.
     """
 
-    seconds: float = field(default_factory=lambda: read_number(SECONDS, 3600))
-    memory: float = field(default_factory=lambda: read_number(MEMORY, _granted()[1] * _SHARE / 1e9) * 1e9)
+    seconds: float = field(default_factory=lambda: read_number_variable(SECONDS, 3600))
+    memory: float = field(default_factory=lambda: read_number_variable(MEMORY, _granted()[1] * _SHARE / 1e9) * 1e9)
 
     @property
-    def memory_is(self) -> str:
+    def memory_source(self) -> str:
         """Where the limit of memory comes from, in words."""
         return f"${MEMORY}" if os.environ.get(MEMORY) else f"nine tenths of {_granted()[0]}"
 

@@ -47,18 +47,18 @@ def make_logger(trt: Any) -> Any:
             elif message.startswith(_LAYERS):
                 self.messages.layers = message
             if not _NOISE.search(message) and (severity != trt.ILogger.VERBOSE or message.startswith(PARSING)):
-                tell(f"[{severity.name}] {message}")
+                write_stderr(f"[{severity.name}] {message}")
 
     return Logger()
 
 
-def tell(line: str) -> None:
+def write_stderr(line: str) -> None:
     """Write a line to stderr so that it arrives even when the next call crashes."""
     sys.stderr.write(f"{line}\n")
     sys.stderr.flush()
 
 
-def what_it_did(lines: list[str]) -> str:
+def last_phase(lines: list[str]) -> str:
     """What the builder was doing when it told the last of these lines."""
     if BUILDING in lines:
         return "it was building the engine"

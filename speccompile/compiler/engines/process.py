@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
 
-from speccompile.compiler.engines.failures import Ending, explain
+from speccompile.compiler.engines.failures import BuilderExit, to_engine_error
 from speccompile.compiler.engines.limits import Limits
 from speccompile.compiler.engines.memory import read_memory
 from speccompile.compiler.engines.settings import Settings
@@ -35,9 +35,9 @@ def build(onnx: Path, graph: Graph, settings: Settings, output: Path, limits: Li
             if ending.report is not None:
                 plan.replace(output)
     except OSError as error:
-        ending = Ending(0, None, [], errno=error.errno, reason=error.strerror)
+        ending = BuilderExit(0, None, [], errno=error.errno, reason=error.strerror)
     if ending.report is None:
-        raise explain(ending, graph.name, settings, limits)
+        raise to_engine_error(ending, graph.name, settings, limits)
     return ending.report
 
 
@@ -55,7 +55,7 @@ def _write_job(onnx: Path, graph: Graph, settings: Settings, plan: Path, limits:
     return job
 
 
-def _run(job: Path, limits: Limits) -> Ending:
+def _run(job: Path, limits: Limits) -> BuilderExit:
     result = job.with_name("result.json")
     lines: deque[str] = deque(maxlen=_KEPT_LINES)
     # -P: a file of the working directory must not take the place of a module. The search path is this process's own.
@@ -78,7 +78,7 @@ def _run(job: Path, limits: Limits) -> Ending:
             process.wait()
             reader.join()
     answer = json.loads(result.read_bytes()) if process.returncode == 0 else {}
-    return Ending(process.returncode, limit, list(lines), **answer)
+    return BuilderExit(process.returncode, limit, list(lines), **answer)
 
 
 def _read(stream: IO[bytes], lines: "deque[str]") -> None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from speccompile.contract import Graph, vocabulary_of
+from speccompile.contract import Graph, vocabulary_size
 from speccompile.errors import EngineError
 
 Shape = tuple[int, ...]
@@ -70,7 +70,7 @@ def make_settings(
     tokens: drafts per round. catch_up: width of the drafter's catch-up when decoding. prefill_chunk: widest given
     window. max_length: the most tokens of a row. Raises KeyError for a named width that the contract does not know.
     """
-    widths = _widths(tokens, catch_up, prefill_chunk, max_length, vocabulary_of([graph]))
+    widths = _widths(tokens, catch_up, prefill_chunk, max_length, vocabulary_size([graph]))
     profile = {
         tensor.name: _shapes(*(tensor.concrete_shape(each) for each in widths))
         for tensor in graph.inputs

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from speccompile.compiler.engines import network as networks
-from speccompile.compiler.engines.demand import demand_of
 from speccompile.compiler.engines.limits import Limits
 from speccompile.compiler.engines.memory import read_memory
-from speccompile.compiler.engines.messages import BUILDING, Messages, fused_layers, make_logger, tell
+from speccompile.compiler.engines.memory_estimate import demand_of
+from speccompile.compiler.engines.messages import BUILDING, Messages, fused_layers, make_logger, write_stderr
 from speccompile.compiler.engines.settings import Settings
 from speccompile.contract import Graph
 from speccompile.errors import EngineError
@@ -35,7 +35,7 @@ def build_engine(
     logger.messages = Messages()
     builder = trt.Builder(logger)
     network = builder.create_network(_flags(trt, settings))
-    tell(f"parsing {onnx.name}")
+    write_stderr(f"parsing {onnx.name}")
     _parse(trt, network, logger, onnx)
     interface = networks.describe(network)
     networks.check(network, interface, graph)
@@ -44,7 +44,7 @@ def build_engine(
     if settings.decomposable_attention:
         _decompose_attention(trt, network)
     config = _config(trt, builder, settings)
-    tell(BUILDING)
+    write_stderr(BUILDING)
     _build(trt, builder, network, config, output)
     return {
         **interface,

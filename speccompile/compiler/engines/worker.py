@@ -27,8 +27,8 @@ def main() -> None:
     """Do the job that the command line names."""
     job, result = map(Path, sys.argv[1:])
     data = json.loads(job.read_bytes())
-    _die_with(data["parent"])
-    _offer_to_die_first()
+    _exit_with_parent(data["parent"])
+    _prefer_for_oom_kill()
     result.write_text(json.dumps(_work(data)))
 
 
@@ -44,7 +44,7 @@ def _work(job: dict[str, Any]) -> dict[str, Any]:
         return {"errno": error.errno, "reason": error.strerror}
 
 
-def _die_with(parent: int) -> None:
+def _exit_with_parent(parent: int) -> None:
     """Have the kernel end this process when its parent ends, however it ends."""
     call = getattr(ctypes.CDLL(None), "prctl", None)
     if call is not None:
@@ -53,7 +53,7 @@ def _die_with(parent: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _offer_to_die_first() -> None:
+def _prefer_for_oom_kill() -> None:
     """When memory runs out, the kernel ends this process rather than its parent, which can tell the user."""
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")

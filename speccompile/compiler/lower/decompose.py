@@ -30,7 +30,7 @@ from torch.onnx._internal.fx.passes.type_promotion import (
 )
 from torch.utils import _pytree as pytree
 
-from speccompile.compiler.step.replaced import replaced
+from speccompile.compiler.step.monkeypatch import patched_attribute
 
 _aten = torch.ops.aten
 
@@ -48,10 +48,10 @@ class _NeedsWholeProgramError(Exception):
 def quick_translation() -> Iterator[None]:
     """Inside, torch's exporter reads its registry once a process, and decomposes and promotes types node by node."""
     with (
-        replaced(ONNXRegistry, "from_torchlib", classmethod(_registry)),
-        replaced(_fx_passes, "decompose_with_registry", decompose),
-        replaced(_TypePromotionInterpreter, "run_node", _promote_node),
-        replaced(TypePromotionTable, "__init__", _share_rules),
+        patched_attribute(ONNXRegistry, "from_torchlib", classmethod(_registry)),
+        patched_attribute(_fx_passes, "decompose_with_registry", decompose),
+        patched_attribute(_TypePromotionInterpreter, "run_node", _promote_node),
+        patched_attribute(TypePromotionTable, "__init__", _share_rules),
     ):
         yield
 

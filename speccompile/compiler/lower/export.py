@@ -20,14 +20,14 @@ from torch.utils._sympy.functions import Max, Min, Mod, PythonMod
 
 from speccompile.compiler.lower import neutral
 from speccompile.compiler.lower.complex_views import real_axis_moves
+from speccompile.compiler.lower.constant_folding import fold_unsupported
 from speccompile.compiler.lower.decompose import quick_translation
-from speccompile.compiler.lower.known import fold_known
 from speccompile.compiler.lower.signatures import DraftWidth, draft_graph, verify_graph
 from speccompile.compiler.models.load import first_line
 from speccompile.compiler.step.draft import Accepted, Drafter
-from speccompile.compiler.step.replaced import replaced
+from speccompile.compiler.step.monkeypatch import patched_attribute
 from speccompile.compiler.step.sampling import Settings
-from speccompile.compiler.step.verify import Round, Verify
+from speccompile.compiler.step.verify import RoundInputs, Verify
 from speccompile.compiler.weights.graph import put_weights
 from speccompile.compiler.weights.tensor import without_numbers
 from speccompile.contract import BATCH, Graph
@@ -52,7 +52,7 @@ def export_verify(
     """Trace the verification of drafts of this width, by default of those in a greedy chain. constraints: it is told
     which tokens are allowed."""
     graph = verify_graph(verify, width or DraftWidth(), is_sampling=is_sampling, constraints=constraints)
-    return _export(graph, _Flat(verify, graph, Round))
+    return _export(graph, _Flat(verify, graph, RoundInputs))
 
 
 def export_draft(drafter: Drafter, batch: int, n_features: int = 0) -> Exported:
@@ -191,7 +191,9 @@ def _grouped_matmul(rows: Any, weights: Any, ends: Any) -> Any:
 def _export(graph: Graph, module: _Flat) -> Exported:
     # What torch remembers of an operation it finds by the formulas of sizes, which takes longer than the operation.
     uncached = torch._dynamo.config.patch(fake_tensor_cache_enabled=False)
-    untold = replaced(torch.fx.config, "do_not_emit_stack_traces", True)  # which line made a node: removed below
+    untold = patched_attribute(
+        torch.fx.config, "do_not_emit_stack_traces", True
+    )  # which line made a node: removed below
     with _without_noise(), uncached, untold, without_numbers(module) as sources:
         model = _traced(graph, module).model
     put_weights(model, sources)
@@ -239,7 +241,7 @@ def _holds_always(program: torch.export.ExportedProgram, graph: Graph) -> bool:
 def _row_counts(graph: Graph) -> Iterator[str]:
     """What torch calls the first sizes of inputs that have a line for each row."""
     for name, specs in zip(("io", "states"), _inputs(graph), strict=True):
-        yield from (f"L['{name}'][{index}].size()[0]" for index, spec in enumerate(specs) if spec.by_row)
+        yield from (f"L['{name}'][{index}].size()[0]" for index, spec in enumerate(specs) if spec.is_batched)
 
 
 def _size() -> sympy.Basic:
@@ -270,7 +272,7 @@ def _program(graph: Graph, module: _Flat) -> torch.export.ExportedProgram:
             strict=False,
         )
     sys.stderr.write(said.getvalue())
-    fold_known(program)
+    fold_unsupported(program)
     return program
 
 
@@ -302,7 +304,7 @@ def _without_noise() -> Iterator[None]:
 def _name(model: ir.Model, graph: Graph) -> None:
     """Give inputs and outputs the contract's names and shapes, and the batch its name everywhere."""
     pairs = zip(model.graph.inputs, graph.inputs, strict=True)
-    traced = {value.shape[0] for value, spec in pairs if spec.by_row and value.shape is not None}
+    traced = {value.shape[0] for value, spec in pairs if spec.is_batched and value.shape is not None}
     for value in (value for node in model.graph for value in node.outputs if value.shape is not None):
         value.shape = ir.Shape([BATCH if size in traced else size for size in value.shape])
     for values, specs in ((model.graph.inputs, graph.inputs), (model.graph.outputs, graph.outputs)):

@@ -8,18 +8,18 @@ import onnx_ir as ir
 from blake3 import blake3
 from onnx_ir.passes import common
 
-from speccompile.compiler.lower.forms import NATIVE, Form, Numbers
+from speccompile.compiler.lower.lowering_targets import NATIVE, LoweringTarget, WeightFormat
 from speccompile.compiler.lower.passes.fix_batch import fix_batch
 from speccompile.compiler.lower.passes.reduce_precision import reduce_precision
 from speccompile.compiler.lower.passes.transposed_weights import transposed_weights
-from speccompile.compiler.lower.quantize import QuantizeReport, join, quantize
-from speccompile.compiler.lower.quantize.linear import HEAD, TURNED, find_linears
+from speccompile.compiler.lower.quantize import QuantizeReport, fuse_linears, quantize
+from speccompile.compiler.lower.quantize.linear import HEAD, TRANSPOSED, find_linears
 from speccompile.compiler.lower.quantize.shared import Shared
 from speccompile.compiler.weights import graph as weights_graph
-from speccompile.compiler.weights.graph import LINK, Weight
+from speccompile.compiler.weights.graph import LINK_SUFFIX, Weight
 from speccompile.contract import Graph
 from speccompile.errors import BuildError
-from speccompile.progress import counted
+from speccompile.progress import progress_counter
 
 GRAPHS = "graphs"
 """The folder of graphs and weights in a bundle."""
@@ -33,7 +33,7 @@ Write = Callable[[Sequence[ir.TensorProtocol], Path, str], Sequence[ir.ExternalT
 _SMALLEST_EXTERNAL = 1024  # bytes: scalars and short tables stay in the graph
 
 
-def neutral_file(graph: Graph, numbers: Numbers | None = None) -> str:
+def neutral_file(graph: Graph, numbers: WeightFormat | None = None) -> str:
     """Where a neutral graph lies while a bundle is built, as traced or in other numbers: no part of the bundle."""
     if numbers is None or numbers.is_traced:
         return f"{GRAPHS}/{graph.name}.neutral.onnx"
@@ -64,10 +64,10 @@ def read_neutral(path: Path) -> ir.Model:
     return model
 
 
-def write_numbers(
+def write_quantized(
     graph: Graph,
     part: str,
-    numbers: Numbers,
+    numbers: WeightFormat,
     folder: Path,
     ranges: Ranges | None = None,
     target: Path | None = None,
@@ -85,7 +85,7 @@ def write_numbers(
         return None
     if numbers.in_place:
         model = weights_graph.load(traced)
-        join(model)
+        fuse_linears(model)
         save(model, path, weights, in_place=True)
         return None
     model = read_neutral(traced)
@@ -116,15 +116,15 @@ def share_weights(path: Path, other: Path) -> int:
             )  # fmt: skip
             shared += 1
     if shared:
-        _keep_own(model, path.parent, {str(tensor.location) for tensor in others})
+        _without_shared(model, path.parent, {str(tensor.location) for tensor in others})
     ir.save(model, path)
     return shared
 
 
-def _keep_own(model: ir.Model, folder: Path, others: set[str]) -> None:
+def _without_shared(model: ir.Model, folder: Path, others: set[str]) -> None:
     """Write the file of a graph's own weights again, without those that lie in other files as well."""
     own = [(value, tensor) for value, tensor in _external(model) if str(tensor.location) not in others]
-    for name in sorted({str(tensor.location) for _, tensor in own if not str(tensor.location).endswith(LINK)}):
+    for name in sorted({str(tensor.location) for _, tensor in own if not str(tensor.location).endswith(LINK_SUFFIX)}):
         its = [(value, tensor) for value, tensor in own if str(tensor.location) == name]
         kept = f"{name}.own"
         written = ir.external_data.convert_tensors_to_external([tensor for _, tensor in its], folder, kept)
@@ -135,7 +135,7 @@ def _keep_own(model: ir.Model, folder: Path, others: set[str]) -> None:
             )
 
 
-def find_shared(target: Path, numbers: Numbers) -> Shared | None:
+def find_shared(target: Path, numbers: WeightFormat) -> Shared | None:
     """What a drafter's graph may read of a target's neutral graph as it is stored there; None where their numbers are
     one, or where only equal numbers are shared."""
     word = numbers.target_word or (numbers.word if numbers.weights == NATIVE else None)
@@ -143,10 +143,12 @@ def find_shared(target: Path, numbers: Numbers) -> Shared | None:
         return None
     block_size = numbers.target_block_size if numbers.target_word else numbers.block_size
     model = weights_graph.load(target)
-    tied = [each.weight for each in find_linears(model.graph) if each.role == HEAD and each.weight.steps == TURNED]
+    tied = [
+        each.weight for each in find_linears(model.graph) if each.role == HEAD and each.weight.view_ops == TRANSPOSED
+    ]
     readers = {value for value in model.graph.initializers.values() if len(value.uses()) > 1}
-    heads = {weights_graph.spot(weight.tensor) for weight in tied if weight.source in readers}
-    places = {weights_graph.spot(value.const_value) for value in model.graph.initializers.values()}
+    heads = {weights_graph.storage_key(weight.tensor) for weight in tied if weight.source in readers}
+    places = {weights_graph.storage_key(value.const_value) for value in model.graph.initializers.values()}
     return Shared(frozenset(filter(None, places)), word, block_size or 0, frozenset(filter(None, heads)))
 
 
@@ -171,7 +173,7 @@ def _content(tensor: ir.ExternalTensor) -> bytes:
     return hasher.digest()
 
 
-def write_lowered(model: ir.Model, graph: Graph, folder: Path, engine: str, form: Form) -> dict[str, int]:
+def write_lowered(model: ir.Model, graph: Graph, folder: Path, engine: str, form: LoweringTarget) -> dict[str, int]:
     """Lower a neutral graph, loaded from `folder`, for an engine; graph: its contract. It reads the same weights.
 
     Returns how often each pass fired.
@@ -212,7 +214,7 @@ def save(model: ir.Model, path: Path, weights: str, *, in_place: bool = False, w
 
 def write_tensors(tensors: Sequence[ir.TensorProtocol], folder: Path, name: str) -> Sequence[ir.ExternalTensor]:
     """Into the file `name` of a folder, one after the other: each is made when it is written."""
-    with counted(f"writing {name}", sum(tensor.nbytes for tensor in tensors), "bytes") as advance:
+    with progress_counter(f"writing {name}", sum(tensor.nbytes for tensor in tensors), "bytes") as advance:
         return ir.external_data.convert_tensors_to_external(
             tensors, folder, name, callback=lambda tensor, _: advance(tensor.nbytes)
         )
@@ -220,12 +222,12 @@ def write_tensors(tensors: Sequence[ir.TensorProtocol], folder: Path, name: str)
 
 def _is_written(value: ir.Value) -> bool:
     tensor = value.const_value
-    if tensor is None or (isinstance(tensor, ir.ExternalTensor) and str(tensor.location).endswith(LINK)):
+    if tensor is None or (isinstance(tensor, ir.ExternalTensor) and str(tensor.location).endswith(LINK_SUFFIX)):
         return False
     return tensor.nbytes > _SMALLEST_EXTERNAL
 
 
-def drop_unread(folder: Path, kept: set[str]) -> None:
+def delete_unreferenced(folder: Path, kept: set[str]) -> None:
     """Remove every file of the graphs folder that is neither kept nor read by a kept graph."""
     read = set(kept)
     for file in kept:

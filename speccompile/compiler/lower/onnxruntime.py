@@ -6,9 +6,9 @@ from speccompile.compiler.lower.native.functions import add_functions
 from speccompile.compiler.lower.pass_list import TIDY, Pass, run_passes, shared
 from speccompile.compiler.lower.passes.allow_where import allow_where
 from speccompile.compiler.lower.passes.argmax_blocks import argmax_blocks
-from speccompile.compiler.lower.passes.argmax_wanted import argmax_wanted
 from speccompile.compiler.lower.passes.attend_kernel import attend_kernel
 from speccompile.compiler.lower.passes.bare_normalization import bare_normalization
+from speccompile.compiler.lower.passes.cancel_transposes import cancel_transposes
 from speccompile.compiler.lower.passes.cast_like import cast_like
 from speccompile.compiler.lower.passes.commit_scatter import commit_scatter
 from speccompile.compiler.lower.passes.convolve_tail import convolve_tail
@@ -16,24 +16,24 @@ from speccompile.compiler.lower.passes.draw_blocks import draw_hot_blocks
 from speccompile.compiler.lower.passes.flat_products import flat_products
 from speccompile.compiler.lower.passes.fold_constants import fold_constants
 from speccompile.compiler.lower.passes.fold_offsets import fold_offsets
+from speccompile.compiler.lower.passes.fuse_gelu import fuse_gelu
+from speccompile.compiler.lower.passes.fuse_head_split import fuse_head_split
+from speccompile.compiler.lower.passes.fuse_rotary_tables import fuse_rotary_tables
 from speccompile.compiler.lower.passes.gate_kernels import gate_kernels
 from speccompile.compiler.lower.passes.gather_rows import gather_rows
-from speccompile.compiler.lower.passes.gelu import gelu
-from speccompile.compiler.lower.passes.half_tables import half_tables
-from speccompile.compiler.lower.passes.head_rows import head_rows
+from speccompile.compiler.lower.passes.halve_rotary_tables import halve_rotary_tables
 from speccompile.compiler.lower.passes.layer_normalization import layer_normalization
 from speccompile.compiler.lower.passes.merge_reshapes import merge_reshapes
 from speccompile.compiler.lower.passes.norm_kernels import norm_kernels
 from speccompile.compiler.lower.passes.nucleus_candidates import nucleus_candidates
 from speccompile.compiler.lower.passes.partial_rotary_embedding import partial_rotary_embedding
+from speccompile.compiler.lower.passes.remove_noop_slices import remove_noop_slices
 from speccompile.compiler.lower.passes.rms_normalization import rms_normalization
 from speccompile.compiler.lower.passes.rotary_embedding import rotary_embedding
-from speccompile.compiler.lower.passes.rotary_tables import rotary_tables
-from speccompile.compiler.lower.passes.softplus import logarithm, softplus
+from speccompile.compiler.lower.passes.skip_unused_argmax import skip_unused_argmax
+from speccompile.compiler.lower.passes.softplus_kernels import logarithm, softplus_kernels
 from speccompile.compiler.lower.passes.state_kernels import state_kernels
 from speccompile.compiler.lower.passes.topk_blocks import topk_blocks
-from speccompile.compiler.lower.passes.turned_twice import turned_twice
-from speccompile.compiler.lower.passes.whole_slices import whole_slices
 
 PASSES: tuple[Pass, ...] = (
     ("attend_kernel", attend_kernel, "no copy of the cache, and one order of summation whatever the window"),
@@ -42,10 +42,10 @@ PASSES: tuple[Pass, ...] = (
     ("state_kernels", state_kernels, "a state is read once, and tokens are taken in one order whatever the window"),
     ("cast_like", cast_like, "else computed every round, with a warning on loading"),
     ("fold_constants", fold_constants, "the passes behind look for numbers"),
-    ("whole_slices", whole_slices, "the rest of a convolution that looked behind the window"),
+    ("whole_slices", remove_noop_slices, "the rest of a convolution that looked behind the window"),
     ("rms_normalization", rms_normalization, "one node for seven"),
     ("bare_normalization", bare_normalization, "one node for six, and one order of summation on every processor"),
-    ("softplus", softplus, "one node for six, and a number's bits do not depend on those beside it"),
+    ("softplus", softplus_kernels, "one node for six, and a number's bits do not depend on those beside it"),
     ("logarithm", logarithm, "a number's bits do not depend on those beside it"),
     ("convolve_tail", convolve_tail, "one node for five"),
     ("layer_normalization", layer_normalization, "Cohere writes it out"),
@@ -56,18 +56,18 @@ PASSES: tuple[Pass, ...] = (
         "models that turn some columns cut off the rest and join it again",
     ),
     ("flat_products", flat_products, "two nodes less a product, and none for the shapes"),
-    ("gelu", gelu, "one node for eight"),
-    ("half_tables", half_tables, "the next pass looks for tables of half a head"),
-    ("rotary_tables", rotary_tables, "one node for six, and the same bits on every processor"),
+    ("gelu", fuse_gelu, "one node for eight"),
+    ("half_tables", halve_rotary_tables, "the next pass looks for tables of half a head"),
+    ("rotary_tables", fuse_rotary_tables, "one node for six, and the same bits on every processor"),
     shared("queries and keys are turned by the same tables, which the next pass compares"),
-    ("head_rows", head_rows, "one node for thirteen, and a third of the memory that they write"),
+    ("head_rows", fuse_head_split, "one node for thirteen, and a third of the memory that they write"),
     ("fold_offsets", fold_offsets, "else added in every round, as norms whose weight is more than itself"),
     ("norm_kernels", norm_kernels, "a residual sum is read once less; the same bits on every processor"),
     ("gate_kernels", gate_kernels, "one node for three, or five where the projections are one"),
     ("merge_reshapes", merge_reshapes, "a drafter's passes are windows of one, whose heads need no moving"),
-    ("turned_twice", turned_twice, "convolutions have their channels before their tokens, states behind"),
+    ("turned_twice", cancel_transposes, "convolutions have their channels before their tokens, states behind"),
     ("gather_rows", gather_rows, "20 us instead of 210 for the row of 152000 that is drawn from"),
-    ("argmax_wanted", argmax_wanted, "sampling rows do without: 60 us less at a vocabulary of 152000"),
+    ("argmax_wanted", skip_unused_argmax, "sampling rows do without: 60 us less at a vocabulary of 152000"),
     ("argmax_blocks", argmax_blocks, "7.5 us instead of 29 over 32000 logits"),
     ("topk_blocks", topk_blocks, "70 us instead of 270 for the 8 best of 152000 logits"),
     (

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from speccompile.compiler.step.draft import Drafter, State
 from speccompile.compiler.step.sampling import Settings
 from speccompile.compiler.step.verify import Verify
-from speccompile.compiler.step.window import Branches
-from speccompile.contract import BATCH, COPIED, Dimension, Graph
+from speccompile.compiler.step.window import TreeLayout
+from speccompile.contract import BATCH, NEXT_ROUND_INPUTS, Dimension, Graph
 from speccompile.contract import Tensor as Spec
 
 
@@ -23,7 +23,9 @@ class DraftWidth:
 
     @classmethod
     def of(cls, drafter: Drafter) -> "DraftWidth":
-        return cls(drafter.tokens, drafter.tokens + drafter.extra_rows + 1, drafter.candidates, drafter.successors)
+        return cls(
+            drafter.tokens, drafter.tokens + drafter.n_unaccepted_rows + 1, drafter.candidates, drafter.target_top_k
+        )
 
 
 def verify_graph(verify: Verify, width: DraftWidth, *, is_sampling: bool, constraints: bool = False) -> Graph:
@@ -51,7 +53,7 @@ def verify_graph(verify: Verify, width: DraftWidth, *, is_sampling: bool, constr
         _io("n_path", (batch,)),
         Spec("logits", "float32", (batch, "logit_rows", vocabulary), "logits", "optional"),
     ]
-    if isinstance(verify.shape, Branches):
+    if isinstance(verify.shape, TreeLayout):
         outputs.append(_io("nodes", (batch, "logit_rows")))
         if not verify.shape.is_constant:
             inputs.append(_io("parents", (batch, width.nodes)))
@@ -65,24 +67,24 @@ def verify_graph(verify: Verify, width: DraftWidth, *, is_sampling: bool, constr
 def draft_graph(drafter: Drafter, rows: int, n_features: int = 0) -> Graph:
     """The contract of the `draft` graph. rows: of a batch; n_features: width of the taps that it reads together."""
     width, batch = DraftWidth.of(drafter), rows_of(rows)
-    states, borrowed = (_states(its, batch) for its in (drafter.states(), drafter.borrowed()))
+    states, borrowed = (_states(its, batch) for its in (drafter.states(), drafter.target_caches()))
     inputs = [_io("path", (batch, "window+1")), _io("n_path", (batch,)), _io("length", (batch,))]
-    if drafter.reads_lines and batch == BATCH:
+    if drafter.reads_whole_batch and batch == BATCH:
         inputs.append(Spec("batch_rows", "int64", (batch,), "batch_rows", "index"))
     if drafter.catch_up:
-        name = "pairs" if drafter.pairs else "catch_up"
+        name = "pairs" if drafter.pairs_next_token else "catch_up"
         inputs.append(Spec(name, "int64", ("catch_up",), name, "index"))
     if drafter.taps:
         inputs.append(Spec("features", "float32", (batch, "window", n_features), "features", "link"))
-    if drafter.successors:
-        inputs += _ranked(batch, drafter.successors)
+    if drafter.target_top_k:
+        inputs += _ranked(batch, drafter.target_top_k)
     outputs = [_io("next_window", (batch, width.nodes)), _io("next_total", (batch,))]
     if drafter.shape is None:
         outputs.append(_io("next_parents", (batch, width.nodes)))
     if drafter.candidates:
         inputs += [*_settings(batch), _io("draft_uniforms", (batch, drafter.tokens), dtype="float32")]
         outputs += _proposals(("next_ids", "next_probs"), batch, width)
-    outputs = [replace(spec, buffer=COPIED[spec.name]) for spec in outputs]
+    outputs = [replace(spec, buffer=NEXT_ROUND_INPUTS[spec.name]) for spec in outputs]
     return Graph("draft", (*inputs, *states, *borrowed), (*outputs, *map(_updated, states)))
 
 
@@ -119,7 +121,9 @@ def _io(name: str, shape: tuple[Dimension, ...], dtype: str = "int64") -> Spec:
 def _states(states: Iterable[State], batch: Dimension) -> list[Spec]:
     return [
         _state(
-            each.name, str(each.dtype).removeprefix("torch."), (batch, *each.shape[1:]) if each.by_row else each.shape
+            each.name,
+            str(each.dtype).removeprefix("torch."),
+            (batch, *each.shape[1:]) if each.is_batched else each.shape,
         )
         for each in states
     ]

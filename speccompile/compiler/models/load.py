@@ -14,7 +14,7 @@ from transformers.utils import logging
 from speccompile.compiler.checkpoints.quantization import KEYS
 from speccompile.compiler.models.text_decoder import text_decoder
 from speccompile.compiler.step.frequencies import freeze_positions
-from speccompile.compiler.step.replaced import replaced
+from speccompile.compiler.step.monkeypatch import patched_attribute
 from speccompile.compiler.weights.checkpoint import checkpoint_sources
 from speccompile.compiler.weights.tensor import WeightTensor
 from speccompile.errors import CheckpointError, UnsupportedModelError
@@ -101,7 +101,7 @@ def _as_loaded() -> AbstractContextManager[None]:
         if not held or not all(getattr(tensor, "_is_hf_initialized", False) for tensor in held):
             known(model, module, is_custom_code)
 
-    return replaced(PreTrainedModel, "_initialize_weights", initialize)
+    return patched_attribute(PreTrainedModel, "_initialize_weights", initialize)
 
 
 def _config(folder: Path) -> PretrainedConfig:

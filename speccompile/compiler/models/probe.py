@@ -11,14 +11,22 @@ import torch
 from torch import Tensor, nn
 
 from speccompile.compiler.models.load import first_line
-from speccompile.compiler.step.attention import HOOK, Asked, LayerAttention, MaskTag, Pass, reach, running
-from speccompile.compiler.step.carried import Carried
+from speccompile.compiler.step.attention import (
+    HOOK,
+    AttentionCall,
+    CachedPass,
+    LayerAttention,
+    MaskTag,
+    attending_through,
+    window_reference,
+)
 from speccompile.compiler.step.decoder import CacheShape, Decoder, call
 from speccompile.compiler.step.layers import attending
 from speccompile.compiler.step.positions import at_positions
 from speccompile.compiler.step.recurrence import recurring
+from speccompile.compiler.step.recurrent_state import RecurrentState
 from speccompile.errors import UnsupportedModelError
-from speccompile.progress import counted
+from speccompile.progress import progress_counter
 
 TOLERANCE = 3e-5
 """Largest difference of logits, hook against eager, relative to the largest logit. float32."""
@@ -27,7 +35,12 @@ CARRIED_TOLERANCE = 2e-4
 """The same of models with states, through which rounding runs from token to token: transformers' own forms of one
 recurrence differ by as much. Random Mamba: 4e-5, of which transformers' float32 has 1.2e-5 against its float64."""
 
-CHOOSING = ("indexed_attention", "compressed_sparse_attention", "heavily_compressed_attention", "minimax_m3_sparse")
+SPARSE_ATTENTION_WORDS = (
+    "indexed_attention",
+    "compressed_sparse_attention",
+    "heavily_compressed_attention",
+    "minimax_m3_sparse",
+)
 """What transformers' configs call layers that attend to rows of their choice, or to rows put together."""
 
 PROBE_TOKENS = 24
@@ -37,16 +50,16 @@ _RUNS = 9
 """Of the model: one to see its layers, six in windows, two at its last positions."""
 
 
-class _Recorder(Pass):
+class _Recorder(CachedPass):
     """A pass that attends within itself and writes down what every layer asked for."""
 
     def __init__(self, n_layers: int, length: Tensor) -> None:
         super().__init__([length] * (2 * n_layers), length, [0] * n_layers)
         self.tags: dict[int, MaskTag] = {}
         self.sources: dict[int, int] = {}
-        self.found: dict[int, list[Carried]] = {}
+        self.found: dict[int, list[RecurrentState]] = {}
 
-    def attend(self, query: Tensor, asked: Asked) -> Tensor:
+    def attend(self, query: Tensor, asked: AttentionCall) -> Tensor:
         rows = self.layers[asked.source]
         if rows.keys.shape[2] > query.shape[2]:
             raise UnsupportedModelError(f"layer {asked.layer} attends more than once a token")
@@ -65,11 +78,11 @@ class _Recorder(Pass):
         return value
 
     def _carries(self, kind: str, shape: tuple[int, int, int], rows: int) -> None:
-        layer, index = self.claim(kind)
+        layer, index = self.next_state(kind)
         known = self.found.setdefault(layer, [])
         if any((each.kind, each.index) == (kind, index) for each in known):
             raise UnsupportedModelError(f"layer {layer} runs through its {kind} {index} more than once a token")
-        known.append(Carried(kind, index, shape, rows))
+        known.append(RecurrentState(kind, index, shape, rows))
 
     def layer(self, index: int, max_length: int) -> LayerAttention:
         """What a layer asked for. Raises UnsupportedModelError for a mask that is no causal window."""
@@ -95,7 +108,10 @@ def probe(model: nn.Module, shape: CacheShape) -> Decoder:
         _check_head(model)
         _check_layer_types(model)
         _check_indexers(model)
-        with counted(f"probing {name}", _RUNS, "runs") as advance, model.register_forward_hook(lambda *_: advance(1)):
+        with (
+            progress_counter(f"probing {name}", _RUNS, "runs") as advance,
+            model.register_forward_hook(lambda *_: advance(1)),
+        ):
             decoder = Decoder(model, _layers(model, shape.max_length), shape)
             _compare_windows(model, decoder)
             _compare_last_positions(model, decoder)
@@ -109,7 +125,7 @@ def probe(model: nn.Module, shape: CacheShape) -> Decoder:
     return decoder
 
 
-def behind_hook(model: nn.Module, layers: list[LayerAttention], shape: CacheShape) -> Decoder:
+def with_hook(model: nn.Module, layers: list[LayerAttention], shape: CacheShape) -> Decoder:
     """A model of which `probe` found out these layers."""
     model.set_attn_implementation(HOOK)
     return Decoder(model, layers, shape)
@@ -124,7 +140,7 @@ def _check_head(model: nn.Module) -> None:
 
 def _check_layer_types(model: nn.Module) -> None:
     kinds = getattr(model.config, "layer_types", None) or []
-    found = [index for index, kind in enumerate(kinds) if kind in CHOOSING]
+    found = [index for index, kind in enumerate(kinds) if kind in SPARSE_ATTENTION_WORDS]
     if found:
         raise UnsupportedModelError(
             f"{len(found)} of its {len(kinds)} layers choose the rows that they attend to, the first is layer "
@@ -149,9 +165,9 @@ def _layers(model: nn.Module, max_length: int) -> list[LayerAttention]:
     zero = torch.zeros(1, dtype=torch.int64)
     recorder = _Recorder(n_layers, zero)
     positions = torch.arange(3)[None]
-    recorder.look(positions, positions, torch.ones(1, 3, 3, dtype=torch.bool).tril())
+    recorder.set_positions(positions, positions, torch.ones(1, 3, 3, dtype=torch.bool).tril())
     model.set_attn_implementation(HOOK)
-    with running(recorder), recurring(model, recorder):
+    with attending_through(recorder), recurring(model, recorder):
         call(model, torch.zeros_like(positions), recorder)
     seen = recorder.tags.keys() | recorder.found.keys()
     missed = sorted((attending(model) if seen else set(range(n_layers))) - seen)
@@ -187,7 +203,7 @@ def attention_window(tag: MaskTag, max_length: int) -> int:
 def _expected(query: int, keys: Tensor, window: int) -> Tensor:
     if window == 0:
         return keys <= query
-    return (keys <= query) & (reach(torch.tensor(query), window) - keys < abs(window))
+    return (keys <= query) & (window_reference(torch.tensor(query), window) - keys < abs(window))
 
 
 def _compare_windows(model: nn.Module, decoder: Decoder) -> None:
@@ -280,11 +296,11 @@ def _eager(model: nn.Module, tokens: Tensor, positions: Tensor | None = None) ->
     return logits
 
 
-def _begin(decoder: Decoder, caches: list[Tensor], length: int, positions: Tensor) -> Pass:
+def _begin(decoder: Decoder, caches: list[Tensor], length: int, positions: Tensor) -> CachedPass:
     """A pass over `length` committed rows that sees a causal window at `positions`."""
     width = positions.shape[1]
     current = decoder.begin(caches, torch.tensor([length]))
-    current.look(positions, positions, torch.ones(1, width, width, dtype=torch.bool).tril())
+    current.set_positions(positions, positions, torch.ones(1, width, width, dtype=torch.bool).tril())
     return current
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from speccompile.compiler.prove.chi_square import SMALLEST
 from speccompile.compiler.prove.filters import Expected, Floats, Reference
 from speccompile.runtime import Generation
-from speccompile.runtime.options import Sampling
+from speccompile.runtime.options import SamplingParams
 
 CONTEXTS = 8
 """First tokens after which the second is told apart."""
@@ -23,7 +23,7 @@ class Drawn:
     """Generations from one prompt, and the settings that they were drawn with."""
 
     prompt: list[int]
-    sampling: Sampling
+    sampling: SamplingParams
     generations: list[Generation]
 
 
@@ -36,7 +36,7 @@ class Counts:
     observed: Floats
     expected: Floats
     name: Callable[[int], str]
-    outside: list[int]
+    impossible: list[int]
 
 
 def first(drawn: Drawn, reference: Reference) -> Counts:
@@ -71,7 +71,7 @@ def first_two(drawn: Drawn, reference: Reference, ends: Sequence[int]) -> Counts
     return Counts("first two", _with_rest(observed, count), _with_rest(wanted, count), name, outside)
 
 
-def behind_full_paths(drawn: Drawn, reference: Reference, depth: int) -> Counts | None:
+def bonus_after_full_acceptance(drawn: Drawn, reference: Reference, depth: int) -> Counts | None:
     """The bonus token of rounds in which a path of `depth` drafts was accepted; None where there was none.
 
     Each stands in a text of its own, so what is counted is how probable it was there: the most probable token, the

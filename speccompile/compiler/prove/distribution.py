@@ -16,15 +16,15 @@ from speccompile.compiler.prove.counts import Counts, Drawn
 from speccompile.compiler.prove.filters import Reference, described, options
 from speccompile.errors import ProofError
 from speccompile.runtime import Bundle, Generation
-from speccompile.runtime.options import Sampling
+from speccompile.runtime.options import SamplingParams
 
 P_VALUE = 1e-6
 """What chance does less often than this is no chance."""
 
-SETTINGS = (Sampling(1.0), Sampling(0.7, top_k=5), Sampling(1.0, top_p=0.8))
+SETTINGS = (SamplingParams(1.0), SamplingParams(0.7, top_k=5), SamplingParams(1.0, top_p=0.8))
 """Those that every bundle is proven at."""
 
-MORE_SETTINGS = (*SETTINGS, Sampling(1.3, top_k=12, top_p=0.9, min_p=0.05, repetition_penalty=1.4))
+MORE_SETTINGS = (*SETTINGS, SamplingParams(1.3, top_k=12, top_p=0.9, min_p=0.05, repetition_penalty=1.4))
 """Those of a small model, where a sample costs little."""
 
 
@@ -35,7 +35,7 @@ _HINT = "speculation changed what is drawn: please report it with the recipe"
 class Request:
     """How much is drawn: `count` generations of `new_tokens`, for each of some settings."""
 
-    settings: tuple[Sampling, ...]
+    settings: tuple[SamplingParams, ...]
     count: int
     new_tokens: int = 2
 
@@ -66,7 +66,7 @@ def draw_all(bundle: Bundle, prompt: list[int], request: Request, seed: int = 0)
     ]
 
 
-def draw(bundle: Bundle, prompt: list[int], sampling: Sampling, request: Request, seed: int) -> Drawn:
+def draw(bundle: Bundle, prompt: list[int], sampling: SamplingParams, request: Request, seed: int) -> Drawn:
     """Generations by the bundle's own loop, in full batches; each has a seed of its own, from `seed` on."""
     found, batch = list[Generation](), bundle.manifest.batch_size
     while len(found) < request.count:
@@ -90,7 +90,7 @@ def check(manifest: Manifest, all_drawn: Sequence[Drawn], reference: Reference) 
         found = [counts.first(drawn, reference)]
         if all(len(each.token_ids) > 1 or each.finish_reason == "stop" for each in drawn.generations):
             found.append(counts.first_two(drawn, reference, manifest.eos_token_ids))
-        if manifest.depth and (whole := counts.behind_full_paths(drawn, reference, manifest.depth)):
+        if manifest.depth and (whole := counts.bonus_after_full_acceptance(drawn, reference, manifest.depth)):
             found.append(whole)
         rows += [_row(manifest, drawn, each, reference) for each in found]
     return rows
@@ -110,7 +110,7 @@ def _row(manifest: Manifest, drawn: Drawn, found: Counts, reference: Reference) 
         "statistic": float(f"{test.statistic:.5g}"),
         "degrees": test.degrees,
         "p_value": float(f"{test.p_value:.3g}"),
-        "outside": len(found.outside),
+        "outside": len(found.impossible),
         "accepted": _accepted(drawn),
         "against": reference.name,
         "exact": manifest.exact,
@@ -119,10 +119,10 @@ def _row(manifest: Manifest, drawn: Drawn, found: Counts, reference: Reference) 
 
 def _check(found: Counts, test: ChiSquare, who: str) -> None:
     samples = round(float(found.observed.sum()))
-    if found.outside:
+    if found.impossible:
         raise ProofError(
-            f"{who}: {len(found.outside)} of {samples} samples ({found.tokens}) are tokens that these settings "
-            f"exclude, the first is {found.outside[0]}",
+            f"{who}: {len(found.impossible)} of {samples} samples ({found.tokens}) are tokens that these settings "
+            f"exclude, the first is {found.impossible[0]}",
             hint=_HINT,
         )
     if test.p_value < P_VALUE:
@@ -137,7 +137,7 @@ def _check(found: Counts, test: ChiSquare, who: str) -> None:
         )
 
 
-def _who(manifest: Manifest, sampling: Sampling) -> str:
+def _who(manifest: Manifest, sampling: SamplingParams) -> str:
     drafts = "drawn" if manifest.sample else "certain"
     settings = ", ".join(f"{name} {value:g}" for name, value in described(sampling).items())
     return f"drafter {_kind(manifest)} ({manifest.tree}, {drafts} drafts), {settings}"

@@ -11,16 +11,16 @@ import numpy as np
 from torch import nn
 
 from speccompile.compiler.prove.drawn import check_drawn
-from speccompile.compiler.prove.noise import LOSS, NOISE
 from speccompile.compiler.prove.reference import Logits, sequence_logits
-from speccompile.compiler.prove.script import Driven, Window
+from speccompile.compiler.prove.schedule import Recording, ScheduledWindow
+from speccompile.compiler.prove.tolerance import QUANTIZATION_TOLERANCE, TOLERANCE
 from speccompile.errors import ProofError
 from speccompile.runtime.devices.engine import Array
-from speccompile.tree import Tree, merged_places
+from speccompile.tree import Tree, merged_indices
 
 
 @dataclass(frozen=True)
-class Fed:
+class DrafterInputs:
     """What a drafter has read. known: the text and the bonus token. Of drafters that read features, of every committed
     token: features float32 [n, F], and the token that stood behind it when it was committed, following."""
 
@@ -29,15 +29,15 @@ class Fed:
     following: Sequence[int] = ()
 
 
-Teacher = Callable[[Fed, list[int]], Logits]
+ReferenceLogits = Callable[[DrafterInputs, list[int]], Logits]
 """What was fed, and drafts after it -> float32 [1 + drafts, V]: the logits after the bonus token and after each draft,
 -inf for tokens that the drafter does not have."""
 
-View = Callable[["Case"], "Case | None"]
+CaseFilter = Callable[["Case"], "Case | None"]
 """A case -> what of it the drafter drafted itself, None where nothing did. Raises ProofError for what is wrong with the
 rest."""
 
-Confidence = Callable[[Fed, list[int]], Array]
+Confidence = Callable[[DrafterInputs, list[int]], Array]
 """The same -> float32 [1 + drafts]: how sure a drafter with a head for it is of the draft after each of them."""
 
 FORWARDS = 96
@@ -55,8 +55,8 @@ class Case:
 
     where: str
     row: int
-    fed: Fed
-    window: Window
+    fed: DrafterInputs
+    window: ScheduledWindow
     outputs: dict[str, Array]
 
     @property
@@ -65,16 +65,16 @@ class Case:
         return found
 
 
-def teacher(model: nn.Module) -> Teacher:
+def teacher(model: nn.Module) -> ReferenceLogits:
     """transformers eager."""
 
-    def logits(fed: Fed, drafts: list[int]) -> Logits:
+    def logits(fed: DrafterInputs, drafts: list[int]) -> Logits:
         return sequence_logits(model, [*fed.known, *drafts])[-1 - len(drafts) :]
 
     return logits
 
 
-def cases(driven: Driven) -> Iterator[Case]:
+def cases(driven: Recording) -> Iterator[Case]:
     """What was drafted for every row that was fed, the latest first. Raises ProofError for a wrong bonus token, and
     for an idle row with drafts."""
     pairs = _paired(driven)
@@ -82,7 +82,7 @@ def cases(driven: Driven) -> Iterator[Case]:
         for row, (n, start) in enumerate(zip(window.fed, window.committed, strict=True)):
             where = f"{driven.graph.name}, {driven.level}, window {step}, row {row}"
             known = [*driven.script.texts[row][:start], *window.values["path"][row, : n + 1].tolist()]
-            fed = Fed(known, *pairs[number][row]) if pairs else Fed(known)
+            fed = DrafterInputs(known, *pairs[number][row]) if pairs else DrafterInputs(known)
             case = Case(where, row, fed, window, outputs)
             if n == 0:
                 check_equal(case, "the number of tokens in the next window", int(case.outputs["next_total"][row]), 1)
@@ -91,7 +91,7 @@ def cases(driven: Driven) -> Iterator[Case]:
                 yield case
 
 
-def _paired(driven: Driven) -> list[list[tuple[Array, list[int]]]]:
+def _paired(driven: Recording) -> list[list[tuple[Array, list[int]]]]:
     """For every window and row: the features of all committed tokens, and the tokens behind them when they were
     committed, which in the middle of a text are the target's own guess. Empty without features."""
     found: list[list[tuple[Array, list[int]]]] = []
@@ -111,14 +111,14 @@ def _paired(driven: Driven) -> list[list[tuple[Array, list[int]]]]:
 
 
 def check_tree(
-    driven: Driven,
-    teachers: Sequence[Teacher],
+    driven: Recording,
+    teachers: Sequence[ReferenceLogits],
     tree: Tree,
     max_length: int,
     fallback: float | None = None,
     late: int = 0,
     sure: Confidence | None = None,
-    view: View | None = None,
+    view: CaseFilter | None = None,
 ) -> dict[str, Any]:
     """Children of every node of a constant tree, a chain included: the best tokens, in the order of their rank, or
     where the graph says from what they were drawn, drawn right. Raises ProofError.
@@ -128,7 +128,7 @@ def check_tree(
     kept from there on. sure: what says that probability, by default the best token's own. view: where others drafted
     beside it.
     """
-    places = [[0, *its] for its in merged_places([tree] * len(teachers))]
+    places = [[0, *its] for its in merged_indices([tree] * len(teachers))]
     compared = spent = 0
     for case in filter(None, map(view, cases(driven)) if view else cases(driven)):
         if spent >= FORWARDS:
@@ -152,12 +152,12 @@ def check_tree(
 
 
 def _lineages(
-    each: Teacher, fed: Fed, tokens: list[int], tree: Tree, max_length: int
+    each: ReferenceLogits, fed: DrafterInputs, tokens: list[int], tree: Tree, max_length: int
 ) -> Iterator[list[tuple[int, Logits]]]:
     """(node, its logits [V]) of every node whose children mean something, those on one path from the root together."""
     left = [n for n, its in enumerate(tree.children) if its and len(fed.known) + tree.depths[n] < max_length]
     while left:
-        lineage = tree.lineages[left[-1]]
+        lineage = tree.root_paths[left[-1]]
         logits = each(fed, [tokens[node] for node in lineage[1:]])
         yield [(node, row) for node, row in zip(lineage, logits, strict=True) if node in left]
         left = [node for node in left if node not in lineage]
@@ -174,7 +174,7 @@ def _check_children(case: Case, node: int, logits: Logits, tokens: list[int], tr
             hint=HINT,
         )
     if "next_ids" in case.outputs:
-        path = [tokens[each] for each in tree.lineages[node][1:]]
+        path = [tokens[each] for each in tree.root_paths[node][1:]]
         check_drawn(case.where, node, logits, case.window, case.outputs, case.row, path, tree)
         return int(case.outputs["next_ids"].shape[2])
     if len(set(children)) < len(children):
@@ -182,7 +182,7 @@ def _check_children(case: Case, node: int, logits: Logits, tokens: list[int], tr
     best = np.argsort(-logits, kind="stable")[: len(children)]
     for rank, (child, expected) in enumerate(zip(children, best, strict=True)):
         margin = float(abs(logits[expected] - logits[child]))
-        if not margin <= loss(logits):
+        if not margin <= tolerance_of(logits):
             raise ProofError(
                 f"{case.where}: child {rank} of node {node} is token {child}, transformers' is {expected}; "
                 f"their logits lie {margin:.3g} apart",
@@ -195,7 +195,7 @@ def _check_stop(case: Case, node: int, logits: Logits, n_drafts: int, fallback: 
     """In a chain: the draft behind node `node` is among the window's `n_drafts` only where what decides that, by these
     logits or beside them, is sure enough."""
     surplus = float(np.log(max(probability, TINY)) - np.log(max(fallback, TINY)))
-    is_kept, tolerance = node < n_drafts, 2 * loss(logits)
+    is_kept, tolerance = node < n_drafts, 2 * tolerance_of(logits)
     if node <= n_drafts and not (surplus >= -tolerance if is_kept else surplus <= tolerance):
         raise ProofError(
             f"{case.where}: draft {node + 1} is {'kept' if is_kept else 'left out'}, transformers gives it the "
@@ -204,7 +204,7 @@ def _check_stop(case: Case, node: int, logits: Logits, n_drafts: int, fallback: 
         )
 
 
-def check_dynamic(driven: Driven, each: Teacher, depth: int, top_k: int, max_length: int) -> dict[str, Any]:
+def check_dynamic(driven: Recording, each: ReferenceLogits, depth: int, top_k: int, max_length: int) -> dict[str, Any]:
     """The nodes of a tree that the drafter made are the best of those that transformers' logits would expand it to.
 
     Raises ProofError. Where two nodes of which one is expanded are as good as equal, nothing is said of the others.
@@ -213,10 +213,10 @@ def check_dynamic(driven: Driven, each: Teacher, depth: int, top_k: int, max_len
     for case in cases(driven):
         if spent >= FORWARDS:
             break
-        paths = _paths(case)
+        paths = _token_paths(case)
         if len(case.fed.known) + depth > max_length:
             continue
-        scores, is_clear, tolerance = _grown(each, case.fed, depth, top_k)
+        scores, is_clear, tolerance = _expanded_tree(each, case.fed, depth, top_k)
         spent += 1 + (depth - 1) * top_k
         unknown = [path for path in paths if path not in scores]
         if unknown and is_clear:
@@ -233,7 +233,7 @@ def check_dynamic(driven: Driven, each: Teacher, depth: int, top_k: int, max_len
     return report(driven, compared)
 
 
-def _paths(case: Case) -> list[tuple[int, ...]]:
+def _token_paths(case: Case) -> list[tuple[int, ...]]:
     """The tokens from the root to every draft. Raises ProofError for parents that make no tree, and for equal paths."""
     parents, tokens = case.outputs["next_parents"][case.row].tolist(), case.tokens
     check_equal(case, "the number of drafts", int(case.outputs["next_total"][case.row]), len(tokens))
@@ -251,7 +251,9 @@ def _paths(case: Case) -> list[tuple[int, ...]]:
     return paths[1:]
 
 
-def _grown(each: Teacher, fed: Fed, depth: int, top_k: int) -> tuple[dict[tuple[int, ...], float], bool, float]:
+def _expanded_tree(
+    each: ReferenceLogits, fed: DrafterInputs, depth: int, top_k: int
+) -> tuple[dict[tuple[int, ...], float], bool, float]:
     """Logarithms of the joint probabilities of all nodes that EAGLE-2 (Li et al. 2024) considers, by their paths;
     whether it was clear at every depth which to expand; and how much rounding may change them."""
     scores: dict[tuple[int, ...], float] = {}
@@ -261,20 +263,20 @@ def _grown(each: Teacher, fed: Fed, depth: int, top_k: int) -> tuple[dict[tuple[
         level: dict[tuple[int, ...], float] = {}
         for path in front:
             logits = each(fed, list(path))[-1]
-            tolerance = max(tolerance, 2 * depth * loss(logits))
+            tolerance = max(tolerance, 2 * depth * tolerance_of(logits))
             ordered = np.argsort(-logits, kind="stable")
-            is_clear &= _gap(logits[ordered], top_k) > tolerance
+            is_clear &= _margin(logits[ordered], top_k) > tolerance
             probabilities = _softmax(logits)
             for token in ordered[:top_k].tolist():
                 level[*path, token] = scores.get(path, 0.0) + float(np.log(max(probabilities[token], TINY)))
         scores |= level
         front = sorted(level, key=lambda path: -level[path])
-        is_clear &= _gap(np.array([level[path] for path in front]), top_k) > tolerance
+        is_clear &= _margin(np.array([level[path] for path in front]), top_k) > tolerance
         front = front[:top_k]
     return scores, is_clear, tolerance
 
 
-def _gap(ordered: Array, count: int) -> float:
+def _margin(ordered: Array, count: int) -> float:
     """Between the last of the `count` first and the next."""
     return float(ordered[count - 1] - ordered[count]) if count < len(ordered) else np.inf
 
@@ -284,9 +286,9 @@ def _softmax(logits: Logits) -> Array:
     return weights / weights.sum()
 
 
-def loss(logits: Logits) -> float:
+def tolerance_of(logits: Logits) -> float:
     """How far two right computations of these logits may lie apart."""
-    return LOSS[TRACED] * max(float(np.abs(logits[np.isfinite(logits)]).max()), 1.0)
+    return QUANTIZATION_TOLERANCE[TRACED] * max(float(np.abs(logits[np.isfinite(logits)]).max()), 1.0)
 
 
 def check_equal(case: Case, what: str, got: int, expected: int) -> None:
@@ -295,6 +297,6 @@ def check_equal(case: Case, what: str, got: int, expected: int) -> None:
         raise ProofError(f"{case.where}: {what} is {got}, expected {expected}", hint=HINT)
 
 
-def report(driven: Driven, compared: int) -> dict[str, Any]:
+def report(driven: Recording, compared: int) -> dict[str, Any]:
     """The row of the proof, of so many values that were compared."""
-    return {"graph": driven.graph.name, "level": driven.level, "values": compared, "tolerance": NOISE[TRACED]}
+    return {"graph": driven.graph.name, "level": driven.level, "values": compared, "tolerance": TOLERANCE[TRACED]}

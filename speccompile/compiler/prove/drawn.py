@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from speccompile.compiler.prove.filters import EDGE, Sampling
-from speccompile.compiler.prove.noise import NOISE
+from speccompile.compiler.prove.filters import EDGE, SamplingParams
 from speccompile.compiler.prove.processors import probabilities
 from speccompile.compiler.prove.reference import Logits
-from speccompile.compiler.prove.script import Window
+from speccompile.compiler.prove.schedule import ScheduledWindow
+from speccompile.compiler.prove.tolerance import TOLERANCE
 from speccompile.errors import ProofError
 from speccompile.runtime.devices.engine import Array
 from speccompile.tree import Tree
@@ -22,7 +22,7 @@ def check_drawn(
     where: str,
     node: int,
     logits: Logits,
-    window: Window,
+    window: ScheduledWindow,
     outputs: dict[str, Array],
     row: int,
     path: list[int],
@@ -36,10 +36,12 @@ def check_drawn(
     seen = [*values["history"][row].tolist(), *values["path"][row, : n_path + 1].tolist(), *path]
     temperature = float(values["temperature"][row])
     top_p, min_p, penalty = (float(values[name][row]) for name in ("top_p", "min_p", "repetition_penalty"))
-    sampling = Sampling(temperature or 1.0, int(values["top_k"][row]), top_p, min_p, penalty)
+    sampling = SamplingParams(temperature or 1.0, int(values["top_k"][row]), top_p, min_p, penalty)
     ids, probs = outputs["next_ids"][row, node], outputs["next_probs"][row, node].astype(np.float64)
     place = f"{where}, node {node}"
-    tolerance = 2 * NOISE["float32"] * max(float(np.abs(logits[np.isfinite(logits)]).max()), 1.0) / sampling.temperature
+    tolerance = (
+        2 * TOLERANCE["float32"] * max(float(np.abs(logits[np.isfinite(logits)]).max()), 1.0) / sampling.temperature
+    )
     _check_best(place, ids, probabilities(logits, seen, _unfiltered(sampling)), tolerance)
     _check_probs(place, ids, probs, logits, seen, sampling, tolerance)
 
@@ -53,8 +55,8 @@ def check_drawn(
     _check_draws(place, children, uniforms, ids.tolist(), probs)
 
 
-def _unfiltered(sampling: Sampling) -> Sampling:
-    return Sampling(temperature=sampling.temperature, repetition_penalty=sampling.repetition_penalty)
+def _unfiltered(sampling: SamplingParams) -> SamplingParams:
+    return SamplingParams(temperature=sampling.temperature, repetition_penalty=sampling.repetition_penalty)
 
 
 def _check_best(place: str, ids: Array, whole: Array, tolerance: float) -> None:
@@ -66,7 +68,7 @@ def _check_best(place: str, ids: Array, whole: Array, tolerance: float) -> None:
 
 
 def _check_probs(
-    place: str, ids: Array, probs: Array, logits: Logits, seen: list[int], sampling: Sampling, tolerance: float
+    place: str, ids: Array, probs: Array, logits: Logits, seen: list[int], sampling: SamplingParams, tolerance: float
 ) -> None:
     """The candidates' probabilities are transformers', restricted to them. A filter may cut a little to either side."""
     restricted = np.full_like(logits, -np.inf)

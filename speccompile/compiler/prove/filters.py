@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from speccompile.runtime.options import GREEDY, Sampling
-from speccompile.runtime.rounds.sampling import SETTINGS
+from speccompile.runtime.options import GREEDY, SamplingParams
+from speccompile.runtime.rounds.sampling_inputs import SETTINGS
 
 Floats = NDArray[np.float64]
 Logits = NDArray[np.float32]
@@ -18,17 +18,17 @@ EDGE = 1e-3
 """How far two right computations may lie apart where a filter cuts: in top-p's mass, and relative to a probability."""
 
 
-def options(sampling: Sampling) -> dict[str, Any]:
+def options(sampling: SamplingParams) -> dict[str, Any]:
     """The settings as options of `Bundle.generate`, without the seed."""
     return {name: getattr(sampling, name) for name in SETTINGS}
 
 
-def described(sampling: Sampling) -> dict[str, Any]:
+def described(sampling: SamplingParams) -> dict[str, Any]:
     """Those that change anything: how proofs name the settings."""
     return {name: value for name, value in options(sampling).items() if value != getattr(GREEDY, name)}
 
 
-def unfiltered(logits: Logits, tokens: Text, sampling: Sampling) -> Floats:
+def unfiltered(logits: Logits, tokens: Text, sampling: SamplingParams) -> Floats:
     """float64 [V]: probabilities after repetition penalty and temperature, of logits [V] that follow `tokens`."""
     scores = logits.astype(np.float64)
     seen = np.unique(tokens)
@@ -38,19 +38,19 @@ def unfiltered(logits: Logits, tokens: Text, sampling: Sampling) -> Floats:
     return weights / weights.sum()
 
 
-def filtered(probabilities: Floats, sampling: Sampling) -> Floats:
+def filtered(probabilities: Floats, sampling: SamplingParams) -> Floats:
     """float64 [V]: what top-k, top-p and min-p leave of unfiltered probabilities [V], adding up to one."""
     left = np.where(probabilities >= _cut(probabilities, sampling), probabilities, 0.0)
     return left / left.sum()
 
 
-def possible(probabilities: Floats, sampling: Sampling) -> NDArray[np.bool_]:
+def possible(probabilities: Floats, sampling: SamplingParams) -> NDArray[np.bool_]:
     """bool [V]: tokens that rounding may let through the filters. Nothing else may ever be drawn."""
     wider = replace(sampling, top_p=min(1.0, sampling.top_p + EDGE))
     return probabilities >= (1 - EDGE) * _cut(probabilities, wider)
 
 
-def _cut(probabilities: Floats, sampling: Sampling) -> float:
+def _cut(probabilities: Floats, sampling: SamplingParams) -> float:
     """The smallest probability that passes; those equal to it pass too."""
     ordered = np.sort(probabilities)[::-1]
     left = ordered[ordered >= ordered[min(sampling.top_k, len(ordered)) - 1]] if sampling.top_k else ordered
@@ -59,7 +59,7 @@ def _cut(probabilities: Floats, sampling: Sampling) -> float:
     return max(float(kept[-1]), sampling.min_p * float(ordered[0]))
 
 
-def shaped(logits: Logits, tokens: Text, sampling: Sampling) -> Floats:
+def shaped(logits: Logits, tokens: Text, sampling: SamplingParams) -> Floats:
     """float64 [V]: the distribution after `tokens`, of their logits [V]."""
     return filtered(unfiltered(logits, tokens, sampling), sampling)
 
@@ -78,9 +78,9 @@ class Reference:
 
     name: str
     logits: Callable[[Sequence[Text]], Sequence[Logits]]
-    shaped: Callable[[Logits, Text, Sampling], Floats] = shaped
+    shaped: Callable[[Logits, Text, SamplingParams], Floats] = shaped
 
-    def expected(self, texts: Sequence[Text], sampling: Sampling) -> list[Expected]:
+    def expected(self, texts: Sequence[Text], sampling: SamplingParams) -> list[Expected]:
         """What may come after each of some texts."""
         return [
             Expected(self.shaped(logits, text, sampling), possible(unfiltered(logits, text, sampling), sampling))

@@ -11,12 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from speccompile.compiler.prove.noise import CARRIED_NOISE, NOISE, tolerance
 from speccompile.compiler.prove.reference import Logits, sequence_logits
-from speccompile.compiler.prove.script import DRAFTED, Driven, Outputs, Script, used
+from speccompile.compiler.prove.schedule import DRAFTED, Outputs, Recording, Schedule, committed_part
+from speccompile.compiler.prove.tolerance import CARRIED_NOISE, TOLERANCE, tolerance
 from speccompile.compiler.step.draft import Accepted, Drafter
 from speccompile.compiler.step.layers import counting_layers, find_layers, hidden_output
-from speccompile.contract import KEPT, PARTS, Graph, carries
+from speccompile.contract import COMPONENTS, PERSISTENT_PREFIX, Graph, has_recurrent_states
 from speccompile.errors import ProofError
 from speccompile.runtime.devices.engine import Array
 
@@ -29,7 +29,7 @@ _HINT = "the graph computes something else than the model: please report it with
 
 
 @torch.no_grad()
-def eager_logits(model: nn.Module, script: Script) -> list[Logits]:
+def eager_logits(model: nn.Module, script: Schedule) -> list[Logits]:
     """transformers eager over each whole text: float32 [n, V] a row."""
     with counting_layers(model, "running transformers", len(script.texts)):
         return [sequence_logits(model, text[:-1]) for text in script.texts]
@@ -37,11 +37,11 @@ def eager_logits(model: nn.Module, script: Script) -> list[Logits]:
 
 def noise_of(graph: Graph) -> float:
     """How far a traced graph may be from transformers: more where states carry rounding from token to token."""
-    return CARRIED_NOISE if carries([graph], PARTS[0]) else NOISE[TRACED]
+    return CARRIED_NOISE if has_recurrent_states([graph], COMPONENTS[0]) else TOLERANCE[TRACED]
 
 
 def check_verify(
-    outputs: Outputs, script: Script, eager: Sequence[Logits], limit: float, *, all_given: bool
+    outputs: Outputs, script: Schedule, eager: Sequence[Logits], limit: float, *, all_given: bool
 ) -> dict[str, Any]:
     """Logits of every window of text against the eager ones. Raises ProofError naming window, row and difference.
 
@@ -60,14 +60,14 @@ def check_verify(
 
 
 @torch.no_grad()
-def check_nodes(model: nn.Module, outputs: Outputs, script: Script, limit: float) -> dict[str, Any]:
+def check_nodes(model: nn.Module, outputs: Outputs, script: Schedule, limit: float) -> dict[str, Any]:
     """Logits of every node of the script's first tree against eager ones over the text and the way to the node."""
     assert script.tree is not None
     compared, step = 0, len(script.widths) + 1  # behind the text and the states
     leaves = [node for node, children in enumerate(script.tree.children) if not children]
     for row, tokens in enumerate(script.rounds[0]):
         for leaf in leaves:
-            lineage = list(script.tree.lineages[leaf])
+            lineage = list(script.tree.root_paths[leaf])
             text = script.texts[row][: script.rounds_at] + [tokens[node] for node in lineage]
             expected = sequence_logits(model, text)[-len(lineage) :]
             got = outputs[step]["logits"][row, lineage]
@@ -97,7 +97,7 @@ def eager_taps(model: nn.Module, tokens: list[int], taps: Sequence[str]) -> Arra
     return features
 
 
-def check_features(outputs: Outputs, script: Script, expected: Sequence[Array], limit: float) -> dict[str, Any]:
+def check_features(outputs: Outputs, script: Schedule, expected: Sequence[Array], limit: float) -> dict[str, Any]:
     """The features of every window of text against the eager ones, float32 [n, F] of each row's text. Raises
     ProofError."""
     compared = 0
@@ -116,7 +116,7 @@ def check_features(outputs: Outputs, script: Script, expected: Sequence[Array], 
 
 
 @torch.no_grad()
-def module_drafts(drafter: Drafter, driven: Driven) -> Outputs:
+def module_drafts(drafter: Drafter, driven: Recording) -> Outputs:
     """A drafter without weights, run in eager torch over what its graph read: drafts, and states behind the text."""
     names = [state.name for state in drafter.states()]
     states = [torch.zeros(state.shape, dtype=state.dtype) for state in drafter.states()]
@@ -124,8 +124,8 @@ def module_drafts(drafter: Drafter, driven: Driven) -> Outputs:
     for number, (_, window, outputs) in enumerate(driven.runs()):
         read = (torch.tensor(each) for each in (window.values["path"], window.fed, window.committed))
         links = {**outputs, **driven.links[number]} if driven.links else outputs
-        ranked = {n: torch.tensor(links[n]) for n in ("successors", "row_tokens") if drafter.successors}
-        if drafter.reads_lines and len(window.fed) > 1:
+        ranked = {n: torch.tensor(links[n]) for n in ("successors", "row_tokens") if drafter.target_top_k}
+        if drafter.reads_whole_batch and len(window.fed) > 1:
             ranked["batch_rows"] = torch.arange(len(window.fed))
         drafted = drafter(Accepted(*read, **ranked), states)
         states = drafted.states
@@ -133,7 +133,9 @@ def module_drafts(drafter: Drafter, driven: Driven) -> Outputs:
         if drafted.parents is not None:
             found[-1]["next_parents"] = drafted.parents.numpy()
         if len(found) == len(driven.script.widths):
-            found.append(used(dict(zip(names, (state.numpy() for state in states), strict=True)), driven.script))
+            found.append(
+                committed_part(dict(zip(names, (state.numpy() for state in states), strict=True)), driven.script)
+            )
     return found
 
 
@@ -146,7 +148,7 @@ def check_same(got: Outputs, expected: Outputs, graph: str, level: str, precisio
     """
     compared, others = 0, set[str]()
     for where, a, b in _pairs(got, expected, graph, level):
-        is_draft = where.startswith((f"{graph}, {level}, {DRAFTED}", f"{graph}, {level}, {KEPT}"))
+        is_draft = where.startswith((f"{graph}, {level}, {DRAFTED}", f"{graph}, {level}, {PERSISTENT_PREFIX}"))
         window = where.rpartition(" after ")[2]
         if a.dtype.kind == "i" and is_draft:
             if not np.array_equal(a, b):
@@ -154,9 +156,9 @@ def check_same(got: Outputs, expected: Outputs, graph: str, level: str, precisio
         elif a.dtype.kind == "i":
             _check_equal(a, b, where)
         elif not (is_draft and window in others):
-            _check_close(a, b, NOISE[precision], where)
+            _check_close(a, b, TOLERANCE[precision], where)
         compared += a.size
-    row = {"graph": graph, "level": level, "values": compared, "tolerance": NOISE[precision]}
+    row = {"graph": graph, "level": level, "values": compared, "tolerance": TOLERANCE[precision]}
     return row | ({"other_drafts": len(others)} if others else {})
 
 

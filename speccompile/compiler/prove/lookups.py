@@ -6,9 +6,19 @@ from typing import Any
 
 import numpy as np
 
-from speccompile.compiler.prove.drafts import FORWARDS, HINT, Case, Teacher, View, cases, check_equal, loss, report
+from speccompile.compiler.prove.drafts import (
+    FORWARDS,
+    HINT,
+    Case,
+    CaseFilter,
+    ReferenceLogits,
+    cases,
+    check_equal,
+    report,
+    tolerance_of,
+)
 from speccompile.compiler.prove.reference import Logits
-from speccompile.compiler.prove.script import Driven
+from speccompile.compiler.prove.schedule import Recording
 from speccompile.errors import ProofError
 from speccompile.tree import Tree
 
@@ -32,7 +42,7 @@ class Lookup:
         if not ends:
             return [], 0
         drafts: dict[int, int] = {}
-        leaves = [lineage for lineage, its in zip(self.tree.lineages, self.tree.children, strict=True) if not its]
+        leaves = [lineage for lineage, its in zip(self.tree.root_paths, self.tree.children, strict=True) if not its]
         for number, lineage in enumerate(leaves):
             _, end = ends[number] if number < len(ends) else ends[0]
             longer = list(text)
@@ -52,7 +62,7 @@ class Lookup:
         return sorted(found, reverse=True)
 
 
-class Beside:
+class CascadeView:
     """Takes away what was looked up beside a drafter, when it has been found right: a `View`."""
 
     def __init__(self, own: Tree, then: Lookup | None, gate: Lookup | None) -> None:
@@ -69,7 +79,7 @@ class Beside:
         count = total - 1 if self.then is None else self._before_tail(self.then, case, total - 1)
         if self.own.is_chain and count > self.own.drafts:
             raise ProofError(f"{case.where}: {count} drafts are not looked up, expected {self.own.drafts}", hint=HINT)
-        return _without(case, self.own.drafts, count)
+        return _drop_first(case, self.own.drafts, count)
 
     def _before_tail(self, then: Lookup, case: Case, total: int) -> int:
         """How many of all drafts come before the tail, which is there wherever there is a match."""
@@ -109,7 +119,7 @@ def _check_found(case: Case, start: int, found: Sequence[int], count: int) -> No
             )
 
 
-def _without(case: Case, most: int, count: int) -> Case:
+def _drop_first(case: Case, most: int, count: int) -> Case:
     """The case as it were with the first `count` drafts, of at most `most`."""
     cut = {"next_window": most + 1, "next_ids": most, "next_probs": most}
     outputs = {name: value[:, : cut[name]] if name in cut else value for name, value in case.outputs.items()}
@@ -128,7 +138,12 @@ class DraftedFor:
 
 
 def check_drafted_for(
-    driven: Driven, each: Teacher, inner: DraftedFor, tokens: int, max_length: int, view: View | None = None
+    driven: Recording,
+    each: ReferenceLogits,
+    inner: DraftedFor,
+    tokens: int,
+    max_length: int,
+    view: CaseFilter | None = None,
 ) -> dict[str, Any]:
     """A chain of at most `tokens` drafts by a model that takes of what is looked up what it finds right: as many, and
     the tokens, as transformers' logits say. Raises ProofError."""
@@ -152,7 +167,7 @@ def _check_passes(case: Case, drafts: list[int], logits: Logits, inner: DraftedF
                 break
             behind = float(logits[place].max() - logits[place][guess]) if guess < logits.shape[1] else np.inf
             surplus, is_taken = behind + float(np.log(inner.lenience)), drafts[place : place + 1] == [guess]
-            if not (surplus <= loss(logits[place]) if is_taken else surplus >= -loss(logits[place])):
+            if not (surplus <= tolerance_of(logits[place]) if is_taken else surplus >= -tolerance_of(logits[place])):
                 raise ProofError(
                     f"{case.where}: draft {place + 1}, token {guess}, was looked up and {'' if is_taken else 'not '}"
                     f"taken; transformers' logit lies {behind:.3g} below the best",
@@ -172,7 +187,7 @@ def _check_said(case: Case, drafts: list[int], logits: Logits, place: int, token
     if place >= len(drafts):
         raise ProofError(f"{case.where}: {len(drafts)} drafts, expected {place + 1} at least", hint=HINT)
     margin = float(logits[place].max() - logits[place][drafts[place]])
-    if not margin <= loss(logits[place]):
+    if not margin <= tolerance_of(logits[place]):
         raise ProofError(
             f"{case.where}: draft {place + 1} is token {drafts[place]}, transformers' is {logits[place].argmax()}; "
             f"their logits lie {margin:.3g} apart",

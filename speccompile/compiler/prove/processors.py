@@ -16,12 +16,12 @@ from transformers import (
 )
 
 from speccompile.compiler.prove.filters import Floats, Logits, Reference, Text
-from speccompile.runtime.options import Sampling
+from speccompile.runtime.options import SamplingParams
 
 _AT_ONCE = 32  # texts
 
 
-def processors(sampling: Sampling) -> LogitsProcessorList:
+def processors(sampling: SamplingParams) -> LogitsProcessorList:
     """Those that `generate` would run for these settings, in its order."""
     found = LogitsProcessorList([RepetitionPenaltyLogitsProcessor(float(sampling.repetition_penalty))])
     found.append(TemperatureLogitsWarper(float(sampling.temperature)))
@@ -34,7 +34,7 @@ def processors(sampling: Sampling) -> LogitsProcessorList:
     return found
 
 
-def probabilities(logits: Logits, tokens: Text, sampling: Sampling) -> Floats:
+def probabilities(logits: Logits, tokens: Text, sampling: SamplingParams) -> Floats:
     """float64 [V], of logits [V] that follow `tokens`."""
     scores: Tensor = processors(sampling)(torch.tensor([list(tokens)]), torch.from_numpy(logits)[None].double())
     found: Floats = scores[0].softmax(-1).numpy()

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from speccompile.compiler.prove.feeds import make_input
-from speccompile.contract import BATCH, PARTS, Graph, carries, with_batch
+from speccompile.contract import BATCH, COMPONENTS, Graph, has_recurrent_states, with_fixed_batch
 from speccompile.errors import ProofError
-from speccompile.progress import counted
+from speccompile.progress import progress_counter
 from speccompile.runtime.devices.engine import Engine
 from speccompile.tree import chain
 
@@ -21,7 +21,7 @@ Logits = NDArray[np.float32]
 Block = tuple[int, Logits]
 """A position, and the logits [n, V] of it and those behind it."""
 
-KEPT = 1 << 25
+MAX_STORED_LOGPROBS = 1 << 25
 """Log-probabilities that are kept for comparison, 128 MB: of every position, or of every second, third, .. one."""
 
 _AT_A_TIME = 1 << 22  # logits that become float64
@@ -47,7 +47,7 @@ def predictions(blocks: Iterable[Block], texts: Texts, vocabulary_size: int, who
     no number."""
     behind = np.concatenate([np.asarray(text[1:], np.int64) for text in texts])
     count = len(behind)
-    distance = -(-count * vocabulary_size // KEPT)
+    distance = -(-count * vocabulary_size // MAX_STORED_LOGPROBS)
     losses, best = np.full(count, np.nan), np.full(count, -1)
     logprobs = np.zeros((-(-count // distance), vocabulary_size), np.float32)
     for start, logits in _parts(blocks, max(1, _AT_A_TIME // vocabulary_size)):
@@ -85,16 +85,18 @@ def engine_logits(engine: Engine, verify: Graph, texts: Texts, chunk: int, rows:
     one of its given tokens alone, the last: windows of one token. So has a target that carries states, which move on by
     what is accepted alone.
     """
-    (logits,) = (tensor for tensor in with_batch(verify, rows).outputs if tensor.name == "logits")
+    (logits,) = (tensor for tensor in with_fixed_batch(verify, rows).outputs if tensor.name == "logits")
     batch, _, vocabulary_size = logits.shape
     assert isinstance(batch, int)
     assert isinstance(vocabulary_size, int)
-    is_one_by_one = any(tensor.name == "nodes" for tensor in verify.outputs) or carries([verify], PARTS[0])
+    is_one_by_one = any(tensor.name == "nodes" for tensor in verify.outputs) or has_recurrent_states(
+        [verify], COMPONENTS[0]
+    )
     longest = max(map(len, texts)) - 1
     width = 1 if is_one_by_one else max(1, min(chunk, longest, _LOGITS // (batch * vocabulary_size)))
     teacher = _Teacher(engine, verify, batch, width, vocabulary_size)
     start = 0
-    with counted("reading texts", sum(len(text) - 1 for text in texts), "tokens") as advance:
+    with progress_counter("reading texts", sum(len(text) - 1 for text in texts), "tokens") as advance:
         for first in range(0, len(texts), batch):
             group = [text[:-1] for text in texts[first : first + batch]]
             starts = [start + sum(map(len, group[:row])) for row in range(len(group))]
@@ -110,15 +112,15 @@ class _Teacher:
     def __init__(self, engine: Engine, verify: Graph, batch: int, width: int, vocabulary_size: int) -> None:
         widths = {BATCH: batch, "window": width, "logit_rows": width, "history": 1, "allowed": 1}
         self.width, self.run = width, engine.bind("verify", widths, ("logits",))
-        self.window = engine.array("window", (batch, width))
-        self.logits = engine.array("logits", (batch, width, vocabulary_size))
+        self.window = engine.host_view("window", (batch, width))
+        self.logits = engine.host_view("logits", (batch, width, vocabulary_size))
         counts = ("n_given", "n_total", "length")
-        self.n_given, self.n_total, self.length = (engine.array(name, (batch,)) for name in counts)
+        self.n_given, self.n_total, self.length = (engine.host_view(name, (batch,)) for name in counts)
         for tensor in verify.inputs:
             if tensor.role in ("io", "link") and tensor.name not in ("window", *counts):  # of sampling, of trees
                 shape = tensor.concrete_shape(widths)
                 tree = chain(shape[1] - 1 if len(shape) > 1 else 0)
-                engine.array(tensor.buffer, shape)[:] = make_input(tensor, shape, 0, self.window, tree)
+                engine.host_view(tensor.buffer, shape)[:] = make_input(tensor, shape, 0, self.window, tree)
 
     def read(self, texts: Texts) -> Iterator[tuple[int, int, Logits]]:
         """Place, row and the logits behind it of a window's tokens, for texts in the rows of one batch."""

@@ -12,8 +12,8 @@ from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer, LinearAttentionCacheLayerMixin
 
 from speccompile.bundle.manifest import EngineEntry
-from speccompile.compiler.prove.noise import LOSS, rounding
-from speccompile.compiler.prove.tokens import Case, Written
+from speccompile.compiler.prove.tokens import Case, GeneratedTokens
+from speccompile.compiler.prove.tolerance import QUANTIZATION_TOLERANCE, rounding
 from speccompile.compiler.step.layers import counting_layers
 from speccompile.compiler.weights.source import DTYPES
 from speccompile.compiler.weights.tensor import WeightTensor
@@ -74,17 +74,18 @@ def check_greedy(logits: Logits, tokens: list[int], precision: str, where: str, 
         best = int(row.argmax())
         if best != token:
             margin = float(row[best] - row[token])
-            if not margin <= LOSS[precision] * max(float(np.abs(row).max()), 1.0):
+            if not margin <= QUANTIZATION_TOLERANCE[precision] * max(float(np.abs(row).max()), 1.0):
                 raise ProofError(
                     f"{where}: at new token {index} {who} gives {token}, transformers' greedy gives {best}; "
-                    f"the reference's margin between the two is {margin:.3g} (its top-two margin {top_two(row):.3g})",
+                    f"the reference's margin between the two is {margin:.3g} "
+                    f"(its top-two margin {top_two_margin(row):.3g})",
                     hint="the compiled graph computes something else than the model: please report it with the recipe",
                 )
             ties.append(NearTie(index, token, best, margin))
     return ties
 
 
-def judged_as(model: nn.Module, entry: EngineEntry) -> str:
+def judging_precision(model: nn.Module, entry: EngineEntry) -> str:
     """The precision as which `check_cases` judges an engine: float32, where it computes in that and its weights are the
     model's, as those of a bfloat16 checkpoint in bfloat16."""
     word, arithmetic = entry.precision["target"], rounding(entry)
@@ -98,12 +99,12 @@ def check_cases(model: nn.Module, cases: Sequence[Case], precision: str) -> dict
 
     Precisions with fewer bits are counted: how many tokens are the reference's choice.
     """
-    return check_written(model, [case.written for case in cases], precision)
+    return check_tokens(model, [case.written for case in cases], precision)
 
 
-def check_written(model: nn.Module, cases: Sequence[Written], precision: str) -> dict[str, Any]:
+def check_tokens(model: nn.Module, cases: Sequence[GeneratedTokens], precision: str) -> dict[str, Any]:
     """The same, of what is left of cases."""
-    if precision not in LOSS:
+    if precision not in QUANTIZATION_TOLERANCE:
         return _agreement(model, cases)
     ties: list[dict[str, Any]] = []
     for case, logits in _forced(model, cases):
@@ -125,7 +126,7 @@ def _fits(matrix: Tensor, precision: str) -> bool:
     return torch.equal(matrix, matrix.to(getattr(torch, precision)).to(matrix.dtype))
 
 
-def _agreement(model: nn.Module, cases: Sequence[Written]) -> dict[str, Any]:
+def _agreement(model: nn.Module, cases: Sequence[GeneratedTokens]) -> dict[str, Any]:
     tokens = same = 0
     for case, logits in _forced(model, cases):
         tokens += len(logits)
@@ -133,7 +134,7 @@ def _agreement(model: nn.Module, cases: Sequence[Written]) -> dict[str, Any]:
     return {"prompts": len(cases), "tokens": tokens, "same_tokens": same}
 
 
-def _forced(model: nn.Module, cases: Sequence[Written]) -> Iterator[tuple[Written, Logits]]:
+def _forced(model: nn.Module, cases: Sequence[GeneratedTokens]) -> Iterator[tuple[GeneratedTokens, Logits]]:
     """Each case that has new tokens, with the reference's logits [n, V] before each of them."""
     judged = [case for case in cases if case.token_ids]
     with counting_layers(model, "running transformers", len(judged)):
@@ -141,7 +142,7 @@ def _forced(model: nn.Module, cases: Sequence[Written]) -> Iterator[tuple[Writte
             yield case, sequence_logits(model, case.prompt_ids + case.token_ids[:-1])[len(case.prompt_ids) - 1 :]
 
 
-def top_two(row: Logits) -> float:
+def top_two_margin(row: Logits) -> float:
     """The difference of the two largest logits."""
     second, first = np.partition(row, -2)[-2:]
     return float(first - second)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 
-class Repeats:
+class RepeatProposer:
     """Proposes what followed the last token where it stood before: the latest time, and in a tree each time before
     that which went on in another way, on branches of their own, while there is room."""
 

@@ -12,14 +12,14 @@ import numpy as np
 
 from speccompile.compiler.prove import tokens
 from speccompile.compiler.prove.filters import described, options, unfiltered
-from speccompile.compiler.prove.noise import NOISE, rounding
 from speccompile.compiler.prove.tokens import Case, Prompt
+from speccompile.compiler.prove.tolerance import TOLERANCE, rounding
 from speccompile.errors import ProofError
 from speccompile.runtime import Bundle, first_difference
-from speccompile.runtime.options import Sampling
+from speccompile.runtime.options import SamplingParams
 from speccompile.runtime.rounds.random import Purpose, Uniforms
 
-SAMPLING = Sampling(0.8, seed=1)
+SAMPLING = SamplingParams(0.8, seed=1)
 """Without filters: a border between two tokens is then all that rounding can move."""
 
 MOST_TIES = 0.1
@@ -60,7 +60,7 @@ def check_equal(bundle: Bundle, case: Case) -> dict[str, Any] | None:
     uniform = float(Uniforms(SAMPLING.seed, 0, Purpose.NEW_TOKEN).draw(index + 1)[index])
     distance = max(_distance(uniform, ends, token) for token in (a[index], b[index]))
     # Logits that move by n, some up and some down, move a sum c of probabilities by 2 n c (1 - c), at most n / 2.
-    noise = NOISE[rounding(bundle.entry)] * max(float(np.abs(logits).max()), 1.0)
+    noise = TOLERANCE[rounding(bundle.entry)] * max(float(np.abs(logits).max()), 1.0)
     if distance <= noise / (2 * SAMPLING.temperature):
         return {"prompt": case.number, "index": index, "tokens": [a[index], b[index]], "distance": f"{distance:.0e}"}
     raise ProofError(

@@ -6,15 +6,15 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from speccompile.bundle.acceptance import Measured
+from speccompile.bundle.acceptance import MeasuredAcceptance
 from speccompile.bundle.manifest import Manifest
 from speccompile.compiler.prove.filters import Reference
-from speccompile.compiler.prove.noise import rounding, within_noise
+from speccompile.compiler.prove.tolerance import rounding, within_noise
 from speccompile.errors import ProofError
-from speccompile.progress import counted
+from speccompile.progress import progress_counter
 from speccompile.runtime import Bundle, Generation, first_difference
 from speccompile.runtime.devices.engine import Array
-from speccompile.runtime.rounds.speed import count_rounds
+from speccompile.runtime.rounds.speedup_model import count_rounds
 
 Prompt = str | Sequence[int]
 T = TypeVar("T")
@@ -30,7 +30,7 @@ class Case:
     autoregressive: Generation
 
     @property
-    def faithful(self) -> Generation:
+    def exact_generation(self) -> Generation:
         """The one that must have the target's own tokens: speculation by an approximate method may change them."""
         return self.speculative if self.speculative.exact else self.autoregressive
 
@@ -40,13 +40,15 @@ class Case:
         return self.written.where
 
     @property
-    def written(self) -> "Written":
+    def written(self) -> "GeneratedTokens":
         """What a reference judges."""
-        return Written(self.number, self.prompt_ids, self.faithful.token_ids, self.faithful.mode)
+        return GeneratedTokens(
+            self.number, self.prompt_ids, self.exact_generation.token_ids, self.exact_generation.mode
+        )
 
 
 @dataclass(frozen=True)
-class Written:
+class GeneratedTokens:
     """What a bundle wrote behind a prompt that must be the target's own tokens. mode: of decoding."""
 
     number: int
@@ -61,7 +63,7 @@ class Written:
         return f"prompt {self.number} (token ids {shown})"
 
 
-def own_prompts(vocabulary_size: int, max_length: int, chunk: int, seed: int = 0) -> list[list[int]]:
+def default_prompts(vocabulary_size: int, max_length: int, chunk: int, seed: int = 0) -> list[list[int]]:
     """Prompts for a recipe without any: random tokens; one alone, a repeated text, a little more than a chunk."""
     random = np.random.default_rng(seed)
     longest = max(1, max_length // 2)
@@ -91,14 +93,16 @@ def written(
     bundle.reset()
     way: dict[str, Any] = {"max_new_tokens": max_new_tokens, "autoregressive": autoregressive, "adaptive": False}
     found: list[Generation] = []
-    with counted(f"decoding {'alone' if autoregressive else 'with drafts'}", len(prompts), "prompts") as advance:
+    with progress_counter(
+        f"decoding {'alone' if autoregressive else 'with drafts'}", len(prompts), "prompts"
+    ) as advance:
         for group in _groups(prompts, bundle.manifest.batch_size):
             found += bundle.generate_batch(group, **way, **options)
             advance(len(group))
     return found
 
 
-def acceptance_of(speculative: Sequence[Generation], manifest: Manifest) -> Measured:
+def acceptance_of(speculative: Sequence[Generation], manifest: Manifest) -> MeasuredAcceptance:
     """Return acceptance by depth over all rounds, every one of which had all drafts that there were."""
     rounds = [each for one in speculative for each in zip(one.path_lengths, one.draft_lengths, strict=True)]
     return count_rounds(rounds, manifest.depth, is_chain=manifest.tree == "chain")
@@ -144,12 +148,12 @@ def next_logits(bundle: Bundle, tokens: Sequence[int]) -> Array:
     """float32 [V]: the engine's logits after `tokens`, computed in chunks from an empty cache."""
     manifest, engine = bundle.manifest, bundle.engine
     batch = (manifest.batch_size,)
-    n_given, n_total, length = (engine.array(name, batch) for name in ("n_given", "n_total", "length"))
+    n_given, n_total, length = (engine.host_view(name, batch) for name in ("n_given", "n_total", "length"))
     n_given[:] = n_total[:] = length[:] = 0
-    logits = engine.array("logits", (*batch, 1, manifest.vocabulary_size))
+    logits = engine.host_view("logits", (*batch, 1, manifest.vocabulary_size))
     for part in _groups(tokens, manifest.prefill_chunk):
         verify = engine.bind("verify", {"window": len(part), "logit_rows": 1, "history": 1, "allowed": 1}, ("logits",))
-        engine.array("window", (*batch, len(part)))[0] = part
+        engine.host_view("window", (*batch, len(part)))[0] = part
         n_given[0] = n_total[0] = len(part)
         verify()
         length[0] += len(part)

@@ -19,9 +19,9 @@ from speccompile.compiler.lower.quantize.heads import split_heads
 from speccompile.compiler.lower.quantize.linear import find_linears
 from speccompile.compiler.lower.quantize.native import JOINED
 from speccompile.compiler.weights.graph import source_of
-from speccompile.compiler.weights.source import Source
+from speccompile.compiler.weights.source import LazyWeight
 from speccompile.errors import ProofError
-from speccompile.progress import counted
+from speccompile.progress import progress_counter
 
 Floats = NDArray[np.float32]
 
@@ -91,19 +91,19 @@ def check_weights(traced: Path, converted: Path, graph: str, precision: str) -> 
     naming the weight whose error is more than rounding.
     """
     before, after = read_neutral(traced), ir.load(converted)
-    originals: dict[str, Source] = {
+    originals: dict[str, LazyWeight] = {
         name: source_of(tensor)
         for name, value in before.graph.initializers.items()
         if (tensor := value.const_value) is not None and tensor.dtype == ir.DataType.FLOAT
     }
     matrices = sum(len(each.shape) > 1 for each in originals.values())
     # A table of embeddings is kept as the head that is, or could be, tied to it.
-    originals |= {f"{name}.T": each.turned((1, 0)) for name, each in originals.items() if len(each.shape) == 2}
+    originals |= {f"{name}.T": each.transpose((1, 0)) for name, each in originals.items() if len(each.shape) == 2}
     split_gemm(before)
     split_heads(before)
-    originals |= {linear.weight.name: linear.weight.stored for linear in find_linears(before.graph)}
+    originals |= {linear.weight.name: linear.weight.source_weight for linear in find_linears(before.graph)}
     losses = []
-    with counted(f"comparing weights of {graph}", matrices, "weights") as advance:
+    with progress_counter(f"comparing weights of {graph}", matrices, "weights") as advance:
         for stored in _stored(after.graph):
             names, _, form = stored.name.rpartition(".")
             start = 0
@@ -124,7 +124,7 @@ def _mapped(graph: ir.Graph) -> list[ir.ExternalTensor]:
     return [tensor for tensor in tensors if isinstance(tensor, ir.ExternalTensor)]
 
 
-def _check(weight: Source, stored: _Stored, first: int, form: str, where: str) -> _Loss:
+def _check(weight: LazyWeight, stored: _Stored, first: int, form: str, where: str) -> _Loss:
     """Compare a weight with the columns from `first` on."""
     loss = _Loss()
     limit, tiny = _LARGEST_ERROR[form], 0.0 if form == "float32" else _TINY
@@ -132,7 +132,7 @@ def _check(weight: Source, stored: _Stored, first: int, form: str, where: str) -
     rows = weight.size // columns
     step = max(1, _AT_A_TIME // rows) if len(weight.shape) == 2 else columns
     for part in (slice(start, min(start + step, columns)) for start in range(0, columns, step)):
-        wanted = weight.columns(part) if len(weight.shape) == 2 else weight.whole().reshape(rows, columns)
+        wanted = weight.columns(part) if len(weight.shape) == 2 else weight.read_all().reshape(rows, columns)
         filled = np.pad(np.abs(wanted), ((0, -rows % stored.block_size), (0, 0)))
         largest = filled.reshape(-1, stored.block_size, wanted.shape[1]).max(axis=1)
         spread = largest.repeat(stored.block_size, axis=0)[:rows]

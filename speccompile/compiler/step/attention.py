@@ -20,8 +20,8 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 from transformers.masking_utils import AttentionMaskInterface
 
 from speccompile.compiler.step import ops
-from speccompile.compiler.step.carried import Carried, CarriedStates, steps_of
-from speccompile.compiler.step.latent import absorbed, is_latent
+from speccompile.compiler.step.latent import absorb_query, is_latent
+from speccompile.compiler.step.recurrent_state import RecurrentState, RecurrentStates, steps_of
 from speccompile.compiler.step.repeated import grouped_heads, of_half, repeated_heads
 from speccompile.errors import UnsupportedModelError
 
@@ -55,13 +55,13 @@ class LayerAttention:
     key_shape: tuple[int, int]
     value_shape: tuple[int, int]
     window: int
-    carried: tuple[Carried, ...] = ()
+    carried: tuple[RecurrentState, ...] = ()
     source: int | None = None
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> "LayerAttention":
         """Of its fields."""
-        carried = tuple(map(Carried.from_json, data["carried"]))
+        carried = tuple(map(RecurrentState.from_json, data["carried"]))
         return cls(tuple(data["key_shape"]), tuple(data["value_shape"]), data["window"], carried, data["source"])
 
     def states(self, layer: int) -> dict[str, tuple[int, int, int]]:
@@ -72,7 +72,7 @@ class LayerAttention:
         return rows | {each.name(layer): each.shape for each in self.carried}
 
 
-def kept_layers(layers: Sequence[LayerAttention], skipped: Collection[int]) -> list[int]:
+def cached_layers(layers: Sequence[LayerAttention], skipped: Collection[int]) -> list[int]:
     """The layers of which something is kept: those that are not skipped, and those whose keys they attend to."""
     run = {index: layer for index, layer in enumerate(layers) if index not in skipped}
     return sorted({*run, *(layer.source for layer in run.values() if layer.source is not None)})
@@ -92,7 +92,7 @@ class MaskTag:
 
 
 @dataclass(frozen=True)
-class Asked:
+class AttentionCall:
     """What a layer that attends asks for beside its queries.
 
     layer: its number; source: that of the layer whose rows it attends to; tag: what the mask interface gave it; shift:
@@ -109,7 +109,7 @@ class Asked:
     shift: int = 0
 
 
-class Rows(CacheLayerMixin):
+class InStepKV(CacheLayerMixin):
     """In-step keys and values of one layer, in the order in which they were made. n_attended: how often it has attended
     since the last were made."""
 
@@ -146,7 +146,7 @@ class Rows(CacheLayerMixin):
         return -1
 
 
-class Pass(CarriedStates, Cache):
+class CachedPass(RecurrentStates, Cache):
     """One round of a decoder: in-step rows over committed caches. A drafter runs several windows in one pass."""
 
     def __init__(
@@ -160,19 +160,21 @@ class Pass(CarriedStates, Cache):
         """caches: key and value of each layer that is not skipped, and what else it keeps, or whose it reads, where
         `layers` say so; length int64 [B]; windows: attention window of every layer; skipped: layers whose output is
         thrown away."""
-        Cache.__init__(self, layers=[Rows() for _ in windows])
+        Cache.__init__(self, layers=[InStepKV() for _ in windows])
         every = [layer for layer in range(len(windows)) if layer not in skipped]
-        self.kept, self.skipped = kept_layers(layers, skipped) if layers else every, skipped
+        self.kept, self.skipped = cached_layers(layers, skipped) if layers else every, skipped
         pairs = [[f"key.{layer}", f"value.{layer}"] for layer in range(len(windows))]
         names = [list(each.states(layer)) for layer, each in enumerate(layers)] if layers else pairs
         self.named = dict(zip((name for layer in self.kept for name in names[layer]), caches, strict=True))
-        CarriedStates.__init__(self, self.named, [each.carried for each in layers], length)
+        RecurrentStates.__init__(self, self.named, [each.carried for each in layers], length)
         self.caches, self.length, self.windows = caches, length, windows
         self.positions = self.row_positions = length[:, None]
         self.visible: Tensor | None = None
         self.biases: dict[int, Tensor] = {}
 
-    def look(self, positions: Tensor, row_positions: Tensor, visible: Tensor, count: Tensor | None = None) -> None:
+    def set_positions(
+        self, positions: Tensor, row_positions: Tensor, visible: Tensor, count: Tensor | None = None
+    ) -> None:
         """Set what the next run of the decoder may see.
 
         positions int64 [B, T] of the queries, row_positions int64 [B, R] of all in-step rows, visible bool [B, T, R].
@@ -187,12 +189,12 @@ class Pass(CarriedStates, Cache):
         if window not in self.biases:
             visible = self.visible
             if window:
-                reached = reach(self.positions, window)[:, :, None] - self.row_positions[:, None, :]
+                reached = window_reference(self.positions, window)[:, :, None] - self.row_positions[:, None, :]
                 visible = visible & (reached < abs(window))
             self.biases[window] = torch.where(visible, 0.0, ops.HIDDEN)[:, None]
         return self.biases[window]
 
-    def attend(self, query: Tensor, asked: "Asked") -> Tensor:
+    def attend(self, query: Tensor, asked: "AttentionCall") -> Tensor:
         """[B, N, T, D] -> [B, N, T, E], see `ops.attend`; the rows have just been put into this cache."""
         rows, window = self.layers[asked.source], self.windows[asked.layer]
         if asked.layer in self.skipped:
@@ -202,7 +204,7 @@ class Pass(CarriedStates, Cache):
         if asked.shift:
             own, values = (each.roll(asked.shift, 1) for each in (own, values))
         return ops.attend(
-            query, rows.keys, own, keys, values, self.length, reach(self.positions, window),
+            query, rows.keys, own, keys, values, self.length, window_reference(self.positions, window),
             self.bias(window).to(query.dtype), asked.scale, asked.softcap, abs(window), asked.sinks, asked.is_latent,
         )  # fmt: skip
 
@@ -217,7 +219,7 @@ class Pass(CarriedStates, Cache):
             else:
                 assert count is not None, "states move on by a number of tokens"
                 its = list(islice(left, carried.rows))
-                committed.append(steps_of(carried, cache, self.length).after(its, count))
+                committed.append(steps_of(carried, cache, self.length).state_after(its, count))
         return committed
 
     def rows(self) -> list[Tensor]:
@@ -233,17 +235,17 @@ class Pass(CarriedStates, Cache):
         return found
 
 
-def reach(positions: Tensor, window: int) -> Tensor:
+def window_reference(positions: Tensor, window: int) -> Tensor:
     """Positions of which a window of abs(window) latest ones begins where attention does: the end of each one's chunk,
     where the window is one of chunks; else as they are."""
     return positions - positions % -window - window - 1 if window < 0 else positions
 
 
-_current: ContextVar[Pass] = ContextVar("current_pass")
+_current: ContextVar[CachedPass] = ContextVar("current_pass")
 
 
 @contextmanager
-def running(current: Pass) -> Iterator[None]:
+def attending_through(current: CachedPass) -> Iterator[None]:
     """Everything that attends inside attends through `current`."""
     token = _current.set(current)
     try:
@@ -275,7 +277,7 @@ def _attention(
     if key is rows.keys and value is rows.values:
         context = current.attend(query, asked)
     elif is_latent(module, rows.keys, rows.values):
-        latent_query, outwards = absorbed(module, query)
+        latent_query, outwards = absorb_query(module, query)
         context = current.attend(latent_query, replace(asked, is_latent=True)) @ outwards
     elif key is rows.keys and value.shape == rows.values.shape:
         other = current.attend(query, replace(asked, shift=groups // 2))
@@ -288,7 +290,7 @@ def _attention(
     return context.transpose(1, 2).contiguous(), None
 
 
-def _asked(current: Pass, module: nn.Module, key: Tensor, tag: object) -> Asked:
+def _asked(current: CachedPass, module: nn.Module, key: Tensor, tag: object) -> AttentionCall:
     """Which layer attends, and to whose rows.
 
     Rows are found by the keys. They are those of a layer before it where the layer has put none into the cache (Gemma
@@ -301,7 +303,7 @@ def _asked(current: Pass, module: nn.Module, key: Tensor, tag: object) -> Asked:
     if source is None or current.layers[source].keys is None:
         raise UnsupportedModelError(f"{type(module).__name__} attends without a cache of its own")
     is_shared = layer is not None and layer > source and current.layers[layer].keys is None
-    return Asked(layer if is_shared and layer is not None else source, source, tag)
+    return AttentionCall(layer if is_shared and layer is not None else source, source, tag)
 
 
 def _mask(*args: object, mask_function: Callable[..., Tensor], **kwargs: object) -> MaskTag:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from speccompile.compiler.step.attention import LayerAttention, Pass, kept_layers, running
+from speccompile.compiler.step.attention import CachedPass, LayerAttention, attending_through, cached_layers
 from speccompile.compiler.step.layers import skipping
 from speccompile.compiler.step.positions import at_positions
 from speccompile.compiler.step.recurrence import recurring
@@ -73,7 +73,7 @@ class Decoder(nn.Module):
         return [torch.zeros(1, heads, rows if size < 0 else size, width) for heads, size, width in shapes]
 
     def _states(self) -> dict[str, tuple[int, int, int]]:
-        kept = kept_layers(self.layers, self.skipped)
+        kept = cached_layers(self.layers, self.skipped)
         return {name: shape for index in kept for name, shape in self.layers[index].states(index).items()}
 
     @property
@@ -81,15 +81,17 @@ class Decoder(nn.Module):
         """Whether any layer that is run carries a state."""
         return any(layer.carried for index, layer in enumerate(self.layers) if index not in self.skipped)
 
-    def begin(self, caches: list[Tensor], length: Tensor) -> Pass:
+    def begin(self, caches: list[Tensor], length: Tensor) -> CachedPass:
         """A pass over caches of which `length` int64 [B] rows are committed."""
-        return Pass(caches, length, [layer.window for layer in self.layers], self.skipped, self.layers)
+        return CachedPass(caches, length, [layer.window for layer in self.layers], self.skipped, self.layers)
 
     def clamp(self, positions: Tensor) -> Tensor:
         """Keep padding behind the last token of the longest sequence inside the model's positions."""
         return positions.clamp(max=self.shape.max_length - 1)
 
-    def run(self, current: Pass, tokens: Tensor, logit_index: Tensor | None = None, taps: Taps | None = None) -> Tensor:
+    def run(
+        self, current: CachedPass, tokens: Tensor, logit_index: Tensor | None = None, taps: Taps | None = None
+    ) -> Tensor:
         """tokens int64 [B, T], or in their place rows float32 [B, T, H] as the embedding gives them -> logits float32
         [B, T, V], or [B, R, V] at `logit_index` int64 [B, R].
 
@@ -97,7 +99,7 @@ class Decoder(nn.Module):
         """
         self._logit_index = logit_index
         skips = skipping(self.model, self.skipped, self.skipped_mlps) if self.skips else nullcontext()
-        with running(current), recurring(self.model, current), skips, taps.open() if taps else nullcontext():
+        with attending_through(current), recurring(self.model, current), skips, taps.open() if taps else nullcontext():
             output = call(self.model, tokens, current)
         self._logit_index = None
         return output.logits.to(torch.float32)
@@ -113,7 +115,7 @@ def no_tree(decoder: Decoder, role: str) -> UnsupportedModelError:
     )
 
 
-def call(model: nn.Module, tokens: Tensor, current: Pass) -> Any:
+def call(model: nn.Module, tokens: Tensor, current: CachedPass) -> Any:
     """What the model gives for tokens int64 [B, T], or rows [B, T, H] in their place, at the positions of a pass, which
     is its cache."""
     read = "inputs_embeds" if tokens.is_floating_point() else "input_ids"

@@ -22,7 +22,7 @@ def is_latent(module: nn.Module, rows: Tensor, turned: Tensor) -> bool:
     )
 
 
-def absorbed(module: nn.Module, query: Tensor) -> tuple[Tensor, Tensor]:
+def absorb_query(module: nn.Module, query: Tensor) -> tuple[Tensor, Tensor]:
     """A query [B, N, T, own + turned] as one of rows, [B, N, T, rank + turned]; and what makes values of the
     attention's result, [N, rank, E]. `kv_b_proj` holds for each head the columns of its keys, then those of its
     values."""

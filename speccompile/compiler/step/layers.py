@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from speccompile.errors import UnsupportedModelError
-from speccompile.progress import counted
+from speccompile.progress import progress_counter
 
 
 def find_layers(model: nn.Module) -> nn.ModuleList:
@@ -27,7 +27,7 @@ def counting_layers(model: nn.Module, title: str, runs: int) -> Iterator[None]:
     except UnsupportedModelError:
         watched, unit = [model], "texts"
     with ExitStack() as stack:
-        advance = stack.enter_context(counted(title, runs * len(watched), unit))
+        advance = stack.enter_context(progress_counter(title, runs * len(watched), unit))
         for each in watched:
             stack.enter_context(each.register_forward_hook(lambda *_: advance(1)))
         yield
@@ -106,10 +106,10 @@ def skipping(model: nn.Module, attentions: Iterable[int], mlps: Iterable[int] | 
     silent = without if mlps is None else set(mlps)
     with ExitStack() as hooks:
         for layer in sorted(without & silent):
-            hooks.enter_context(layers[layer].register_forward_hook(_hand_on, with_kwargs=True))
+            hooks.enter_context(layers[layer].register_forward_hook(identity_output, with_kwargs=True))
         for layer in sorted(without ^ silent):
             for half in halves(model, layer)[layer in silent]:
-                hooks.enter_context(half.register_forward_hook(add_nothing))
+                hooks.enter_context(half.register_forward_hook(zero_output))
         yield
 
 
@@ -123,13 +123,13 @@ def halves(model: nn.Module, index: int) -> tuple[list[nn.Module], list[nn.Modul
     attention = [part for part in parts if any(map(_is_attention, part.modules()))]
     mlp = [part for part in parts if part not in attention and any(weight.dim() > 1 for weight in part.parameters())]
     if len(attention) != 1 or not mlp:
-        raise no_halves(model, index, "it does not hold one part that attends and an MLP beside it")
+        raise cannot_skip_sublayer(model, index, "it does not hold one part that attends and an MLP beside it")
     if any(isinstance(module, nn.Conv1d) for part in mlp for module in part.modules()):
-        raise no_halves(model, index, "it holds a part that carries a state beside the one that attends")
+        raise cannot_skip_sublayer(model, index, "it holds a part that carries a state beside the one that attends")
     return attention, mlp
 
 
-def no_halves(model: nn.Module, layer: int, reason: str) -> UnsupportedModelError:
+def cannot_skip_sublayer(model: nn.Module, layer: int, reason: str) -> UnsupportedModelError:
     """That one half of this layer cannot be skipped alone."""
     return UnsupportedModelError(
         f"layer {layer} of {type(model).__name__} has no halves of which one can be skipped alone: {reason}",
@@ -149,12 +149,12 @@ def hidden_output(output: Any) -> Tensor:
     return hidden
 
 
-def _hand_on(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
+def identity_output(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
     hidden = hidden_input(args, kwargs)
     return (hidden, *output[1:]) if isinstance(output, tuple) else hidden
 
 
-def add_nothing(half: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
+def zero_output(half: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
     """Zeros that are constants in a graph, where they fold away with the norm and the sum behind them."""
     hidden = hidden_output(output)
     zeros = torch.zeros((*(1 for _ in hidden.shape[:-1]), hidden.shape[-1]), dtype=hidden.dtype)

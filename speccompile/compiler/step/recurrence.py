@@ -16,27 +16,27 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers.activations import ACT2FN
 
-from speccompile.compiler.step.carried import CarriedStates
-from speccompile.compiler.step.own_recurrences import OWN, with_own
-from speccompile.compiler.step.replaced import replaced
+from speccompile.compiler.step.inline_recurrences import PATCHES, patched_layers
+from speccompile.compiler.step.monkeypatch import patched_attribute
+from speccompile.compiler.step.recurrent_state import RecurrentStates
 from speccompile.errors import UnsupportedModelError
 
 
 @contextmanager
-def recurring(model: nn.Module, current: CarriedStates) -> Iterator[None]:
+def recurring(model: nn.Module, current: RecurrentStates) -> Iterator[None]:
     """Inside, the model's convolutions and recurrences go through `current`."""
     with ExitStack() as places:
         for module in {sys.modules[type(each).__module__] for each in model.modules()}:
             for name in REPLACED.keys() & vars(module).keys():
-                places.enter_context(replaced(module, name, _through(current, REPLACED[name])))
+                places.enter_context(patched_attribute(module, name, _through(current, REPLACED[name])))
             if hasattr(module, "MiniMaxCache"):  # it insists on a cache of its own class
-                places.enter_context(replaced(module, "MiniMaxCache", type(current)))
-        for layer, each in with_own(model):
-            places.enter_context(OWN[type(each).__name__](current, each, layer))
+                places.enter_context(patched_attribute(module, "MiniMaxCache", type(current)))
+        for layer, each in patched_layers(model):
+            places.enter_context(PATCHES[type(each).__name__](current, each, layer))
         yield
 
 
-def _through(current: CarriedStates, function: Callable[..., Any]) -> Callable[..., Any]:
+def _through(current: RecurrentStates, function: Callable[..., Any]) -> Callable[..., Any]:
     def called(*args: Any, **kwargs: Any) -> Any:
         return function(current, *args, **kwargs)
 
@@ -49,7 +49,7 @@ def _rows(tensor: Tensor) -> Tensor:
 
 
 def _convolution(
-    current: CarriedStates, hidden_states: Tensor, weight: Tensor, bias: Tensor | None = None,
+    current: RecurrentStates, hidden_states: Tensor, weight: Tensor, bias: Tensor | None = None,
     activation: str | None = None, **more: object,
 ) -> Tensor:  # fmt: skip
     """`causal_conv1d_fn`: hidden_states [B, C, T], which the pass was shown as the rows of a state; weight [C, K]."""
@@ -61,7 +61,7 @@ def _convolution(
 
 
 def _delta_rule(
-    current: CarriedStates, query: Tensor, key: Tensor, value: Tensor, g: Tensor, beta: Tensor, *args: object,
+    current: RecurrentStates, query: Tensor, key: Tensor, value: Tensor, g: Tensor, beta: Tensor, *args: object,
     use_qk_l2norm_in_kernel: bool = False, **more: object,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The gated delta rule: query, key [B, T, G, K], value [B, T, H, V], beta [B, T, H]; g, the logarithm of the decay,
@@ -79,7 +79,7 @@ def _normalized(rows: Tensor) -> Tensor:
 
 
 def _mamba2(
-    current: CarriedStates, hidden_states: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, chunk_size: int,
+    current: RecurrentStates, hidden_states: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, chunk_size: int,
     D: Tensor | None = None, dt_bias: Tensor | None = None, initial_states: Tensor | None = None,
     dt_softplus: bool = False, dt_limit: tuple[float, float] = (0.0, float("inf")), return_final_states: bool = False,
     z: Tensor | None = None, **more: object,
@@ -96,7 +96,8 @@ def _mamba2(
 
 
 def _mamba(
-    current: CarriedStates, hidden_states: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None = None,
+    current: RecurrentStates, hidden_states: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor,
+    D: Tensor | None = None,
     z: Tensor | None = None, delta_bias: Tensor | None = None, delta_softplus: bool = False,
     return_last_state: bool = False, **more: object,
 ) -> Any:  # fmt: skip

@@ -22,7 +22,7 @@ class Settings(NamedTuple):
     history: Tensor
 
 
-def heat(logits: Tensor, settings: Settings, seen: Tensor) -> Tensor:
+def apply_temperature_and_penalty(logits: Tensor, settings: Settings, seen: Tensor) -> Tensor:
     """float32 [B, R, V] logits -> penalized and divided by the temperature; greedy rows are only penalized.
 
     seen int64 [B, R, H]: tokens that stood before each row, in any order and any number of times.

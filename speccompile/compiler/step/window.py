@@ -19,7 +19,7 @@ class Layout(NamedTuple):
     visible: Tensor
 
 
-class Nodes(NamedTuple):
+class TreeNodes(NamedTuple):
     """A tree in every row. parents, depths int64 [B, M]; ancestors float32 [B, M, M], one where node j is node i or
     lies on its way to the root. The root is its own parent."""
 
@@ -28,7 +28,7 @@ class Nodes(NamedTuple):
     ancestors: Tensor
 
 
-class Walk(NamedTuple):
+class AcceptedPath(NamedTuple):
     """The accepted path. n_accepted int64 [B]: drafts on it; last int64 [B]: the node at which it ends.
 
     order int64 [B, W]: window positions, those of the path in front; None where they lie there as they are. nodes int64
@@ -41,10 +41,10 @@ class Walk(NamedTuple):
     nodes: Tensor | None
 
 
-class Chain(nn.Module):
+class ChainLayout(nn.Module):
     """One branch, of any length."""
 
-    def layout(self, window: Tensor, n_given: Tensor, length: Tensor, nodes: Nodes | None) -> Layout:
+    def layout(self, window: Tensor, n_given: Tensor, length: Tensor, nodes: TreeNodes | None) -> Layout:
         places = torch.arange(window.shape[1], device=window.device)
         visible = (places[None, :] <= places[:, None]).expand(window.shape[0], -1, -1)
         return Layout(length[:, None] + places, visible)
@@ -52,13 +52,13 @@ class Chain(nn.Module):
     def nodes(self, parents: Tensor | None, batch: int) -> None:
         return None
 
-    def walk(self, accepted: Tensor, window: Tensor, n_given: Tensor, nodes: Nodes | None) -> Walk:
+    def walk(self, accepted: Tensor, window: Tensor, n_given: Tensor, nodes: TreeNodes | None) -> AcceptedPath:
         """accepted bool [B, P]: whether draft 1 .. P may follow the node before it."""
         n_accepted = ((~accepted).long().cumsum(1) == 0).long().sum(1)
-        return Walk(n_accepted, n_accepted, None, None)
+        return AcceptedPath(n_accepted, n_accepted, None, None)
 
 
-class Branches(nn.Module):
+class TreeLayout(nn.Module):
     """A tree: constant, or with the parents that the drafter gives. `size`: its nodes, M; `depth`: of the deepest."""
 
     def __init__(self, tree: Tree | None, size: int, depth: int) -> None:
@@ -70,20 +70,20 @@ class Branches(nn.Module):
             self.register_buffer("depths", torch.tensor(tree.depths), persistent=False)
             self.register_buffer("ancestors", torch.tensor(tree.ancestors()).float(), persistent=False)
 
-    def nodes(self, parents: Tensor | None, batch: int) -> Nodes:
+    def nodes(self, parents: Tensor | None, batch: int) -> TreeNodes:
         """The tree of every row; parents int64 [B, M], where it is not constant."""
         if self.is_constant:
             constants = (self.parents, self.depths, self.ancestors)
-            return Nodes(*(each[None].expand(batch, *[-1] * each.dim()) for each in constants))
+            return TreeNodes(*(each[None].expand(batch, *[-1] * each.dim()) for each in constants))
         assert parents is not None
         parents = parents.clamp(0, self.size - 1)
         own = torch.arange(self.size, device=parents.device)
         reached = ((own == parents[:, :, None]) | (own == own[:, None])).float()
         for _ in range((self.depth - 1).bit_length()):  # each time twice as far
             reached = (reached @ reached > 0).float()
-        return Nodes(parents, reached.sum(2).long() - 1, reached)
+        return TreeNodes(parents, reached.sum(2).long() - 1, reached)
 
-    def layout(self, window: Tensor, n_given: Tensor, length: Tensor, nodes: Nodes | None) -> Layout:
+    def layout(self, window: Tensor, n_given: Tensor, length: Tensor, nodes: TreeNodes | None) -> Layout:
         assert nodes is not None
         places = torch.arange(window.shape[1], device=window.device)
         node = self._node_at(places, n_given)  # [B, W]: 0 for the given
@@ -93,7 +93,7 @@ class Branches(nn.Module):
         seen = seen.gather(2, node[:, None, :].expand(-1, node.shape[1], -1))
         return Layout(positions, (seen > 0) & (places[None, :] <= places[:, None]))
 
-    def walk(self, accepted: Tensor, window: Tensor, n_given: Tensor, nodes: Nodes | None) -> Walk:
+    def walk(self, accepted: Tensor, window: Tensor, n_given: Tensor, nodes: TreeNodes | None) -> AcceptedPath:
         """accepted bool [B, M]: whether each node may follow its parent. The longest path of such nodes, the first
         of several as long."""
         assert nodes is not None
@@ -112,12 +112,12 @@ class Branches(nn.Module):
         behind = places - (n_given[:, None] - 1)  # [B, W]: depth of the path's token at this place
         along = n_given[:, None] - 1 + path.gather(1, behind.clamp(0, self.depth))
         order = torch.where((behind > 0) & (behind <= n_accepted[:, None]), along, places)
-        return Walk(n_accepted, last, order.clamp(0, window.shape[1] - 1), path)
+        return AcceptedPath(n_accepted, last, order.clamp(0, window.shape[1] - 1), path)
 
     def _node_at(self, places: Tensor, n_given: Tensor) -> Tensor:
         """int64 [B, W]: the node at each place of the window, 0 for everything given."""
         return (places - (n_given[:, None] - 1)).clamp(0, self.size - 1)
 
 
-Shape = Chain | Branches
+Shape = ChainLayout | TreeLayout
 """How a window's tokens follow each other."""

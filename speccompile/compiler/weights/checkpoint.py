@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from speccompile.bundle.contents import content_hash
+from speccompile.bundle.file_hashes import cached_file_hash
 from speccompile.compiler.checkpoints.quantization import read_quantization
 from speccompile.compiler.checkpoints.weights import StoredTensor, stored_tensors
 from speccompile.compiler.weights.quantized import dequantized
 from speccompile.compiler.weights.quantized.packed import Packed
-from speccompile.compiler.weights.source import Held, OpenFile, Source, Stored, opened
+from speccompile.compiler.weights.source import FileBacked, InMemory, LazyWeight, OpenFile, opened
 
 _DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
@@ -20,7 +20,7 @@ _DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 class Checkpoint(NamedTuple):
     """What lies in a checkpoint, by name. others: tensors of integers, which are no weights."""
 
-    weights: dict[str, Source]
+    weights: dict[str, LazyWeight]
     others: dict[str, StoredTensor]
 
 
@@ -33,7 +33,7 @@ def checkpoint_sources(folder: Path) -> Checkpoint:
     """
     tensors = stored_tensors(folder)
     files = {name: opened(folder / name) for name in sorted({tensor.file for tensor in tensors.values()})}
-    contents = {name: cache(partial(content_hash, file.path)) for name, file in files.items()}
+    contents = {name: cache(partial(cached_file_hash, file.path)) for name, file in files.items()}
     found = {name: _source(each, files[each.file], contents[each.file]) for name, each in tensors.items()}
     weights = {name: source for name, source in found.items() if source is not None}
     others = {name: tensor for name, tensor in tensors.items() if name not in weights}
@@ -49,10 +49,10 @@ def checkpoint_sources(folder: Path) -> Checkpoint:
     return Checkpoint(weights, others)
 
 
-def _source(tensor: StoredTensor, file: OpenFile, content: Callable[[], str]) -> Source | None:
+def _source(tensor: StoredTensor, file: OpenFile, content: Callable[[], str]) -> LazyWeight | None:
     if tensor.dtype in _DTYPES:
-        return Stored(file, tensor.offset, tensor.shape, _DTYPES[tensor.dtype], content)
+        return FileBacked(file, tensor.offset, tensor.shape, _DTYPES[tensor.dtype], content)
     if tensor.dtype == "F64":
         numbers = np.frombuffer(file.read(tensor.offset, tensor.size), np.float64)
-        return Held(numbers.reshape(tensor.shape).astype(np.float32))
+        return InMemory(numbers.reshape(tensor.shape).astype(np.float32))
     return None

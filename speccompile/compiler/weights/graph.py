@@ -18,14 +18,14 @@ import numpy as np
 import onnx_ir as ir
 from blake3 import blake3
 
-from speccompile.bundle.contents import content_hash
+from speccompile.bundle.file_hashes import cached_file_hash
 from speccompile.compiler.weights.quantized import constant
-from speccompile.compiler.weights.source import DTYPES, Held, Source, Stored, Turned, opened
+from speccompile.compiler.weights.source import DTYPES, FileBacked, InMemory, LazyWeight, Transposed, opened
 
-LINK = ".safetensors"
+LINK_SUFFIX = ".safetensors"
 """How the links of a folder end: the digest of the content stands before."""
 
-STORED = ".stored"
+STORED_SUFFIX = ".stored"
 
 _TYPES = {"float32": ir.DataType.FLOAT, "float16": ir.DataType.FLOAT16, "bfloat16": ir.DataType.BFLOAT16}
 _NAMES = {kind: name for name, kind in _TYPES.items()}
@@ -36,13 +36,13 @@ _MATRIX = 2
 class Weight(ir.LazyTensor):
     """A constant float32 that is read when somebody asks for numbers, and not kept."""
 
-    def __init__(self, source: Source, name: str | None = None) -> None:
+    def __init__(self, source: LazyWeight, name: str | None = None) -> None:
         shape = ir.Shape(source.shape)
-        super().__init__(lambda: ir.Tensor(source.whole()), dtype=ir.DataType.FLOAT, shape=shape, name=name)
+        super().__init__(lambda: ir.Tensor(source.read_all()), dtype=ir.DataType.FLOAT, shape=shape, name=name)
         self.source = source
 
 
-class Made(ir.LazyTensor):
+class ComputedTensor(ir.LazyTensor):
     """A constant that is made of weights when it is written. recipe: what decides its numbers, as JSON."""
 
     def __init__(
@@ -56,35 +56,35 @@ def identity(tensor: ir.TensorProtocol) -> Any:
     """What decides the numbers of a constant, as JSON: of one that is made of weights, nothing is read."""
     if isinstance(tensor, Weight):
         return tensor.source.identity()
-    if isinstance(tensor, Made):
+    if isinstance(tensor, ComputedTensor):
         return tensor.recipe
     if tensor.nbytes == 0:
         return ""
     return blake3(tensor.tobytes()).hexdigest()
 
 
-Spot = tuple[str, int]
+StorageKey = tuple[str, int]
 """A file beside a graph, and the first byte there."""
 
 
-def spot(tensor: ir.TensorProtocol | None) -> Spot | None:
+def storage_key(tensor: ir.TensorProtocol | None) -> StorageKey | None:
     """Where a constant lies, or what it was turned from; None for one that was made of several, or lies in a graph."""
     if isinstance(tensor, ir.ExternalTensor):
         return str(tensor.location), tensor.offset or 0
     source = tensor.source if isinstance(tensor, Weight) else None
-    while isinstance(source, Turned):
+    while isinstance(source, Transposed):
         (source,) = source.sources
-    if isinstance(source, Stored):
-        return f"{source.content()}{LINK}", source.offset
-    return spot(source.tensor) if isinstance(source, _Low | constant.Copy | constant.CopiedStack) else None
+    if isinstance(source, FileBacked):
+        return f"{source.content()}{LINK_SUFFIX}", source.offset
+    return storage_key(source.tensor) if isinstance(source, _Low | constant.Copy | constant.CopiedStack) else None
 
 
-def source_of(tensor: ir.TensorProtocol) -> Source:
+def source_of(tensor: ir.TensorProtocol) -> LazyWeight:
     """Any float constant as a weight."""
-    return tensor.source if isinstance(tensor, Weight) else Held(tensor.numpy())
+    return tensor.source if isinstance(tensor, Weight) else InMemory(tensor.numpy())
 
 
-def put_weights(model: ir.Model, sources: Mapping[str, Source]) -> None:
+def put_weights(model: ir.Model, sources: Mapping[str, LazyWeight]) -> None:
     """Give the constants of a trace that had none their numbers, by the names of the modules' weights."""
     for name, value in model.graph.initializers.items():
         if name in sources:
@@ -97,11 +97,11 @@ def store(model: ir.Model, folder: Path) -> None:
         weight = value.const_value
         if not isinstance(weight, Weight) or len(weight.source.shape) < _MATRIX:
             continue
-        node = constant.dequantize(weight.source, f"{name}{STORED}", Made)
+        node = constant.dequantize(weight.source, f"{name}{STORED_SUFFIX}", ComputedTensor)
         if node is not None:
-            constant.put(model.graph, value, node)
+            constant.insert(model.graph, value, node)
             continue
-        stored = _stored(weight.source, f"{name}{STORED}", folder)
+        stored = _stored(weight.source, f"{name}{STORED_SUFFIX}", folder)
         if stored.dtype == ir.DataType.FLOAT:
             stored.name, value.const_value = name, stored
         else:
@@ -136,9 +136,9 @@ def _looks_up(node: ir.Node, place: int) -> bool:
     return (node.domain, node.op_type, place) == ("", "Gather", 0)
 
 
-def _stored(source: Source, name: str, folder: Path) -> "ir.ExternalTensor | ir.LazyTensor":
+def _stored(source: LazyWeight, name: str, folder: Path) -> "ir.ExternalTensor | ir.LazyTensor":
     """Of what is made of several weights a copy is written, in their dtype, with the graph's other constants."""
-    if isinstance(source, Stored):
+    if isinstance(source, FileBacked):
         file, shape = _link(source.content(), source.place.path, folder), ir.Shape(source.shape)
         place = source.place
         return ir.ExternalTensor(
@@ -146,19 +146,19 @@ def _stored(source: Source, name: str, folder: Path) -> "ir.ExternalTensor | ir.
         )
     kind = DTYPES[source.dtype]
     return ir.LazyTensor(
-        lambda: ir.Tensor(source.whole().astype(kind, copy=False)),
+        lambda: ir.Tensor(source.read_all().astype(kind, copy=False)),
         dtype=_TYPES[source.dtype], shape=ir.Shape(source.shape), name=name,
     )  # fmt: skip
 
 
 def link_file(path: Path, folder: Path, advance: Callable[[int], object] = int) -> None:
     """Let graphs in `folder` name a file of a checkpoint. advance: is told how many bytes were read for it."""
-    _link(content_hash(path, advance), path, folder)
+    _link(cached_file_hash(path, advance), path, folder)
 
 
 def _link(content: str, path: Path, folder: Path) -> str:
     """The name in `folder` of a file with this content."""
-    name = f"{content}{LINK}"
+    name = f"{content}{LINK_SUFFIX}"
     if not (folder / name).is_symlink():
         (folder / name).symlink_to(path.resolve())
     return name
@@ -167,19 +167,19 @@ def _link(content: str, path: Path, folder: Path) -> str:
 def load(path: Path) -> ir.Model:
     """A graph from disk in the form that it has in memory."""
     model = ir.load(path)
-    for node, copy in constant.take(model.graph, STORED):
+    for node, copy in constant.extract(model.graph, STORED_SUFFIX):
         (wide,) = node.outputs
         _stand_in(model.graph, wide, Weight(copy, wide.name))
     for name, value in list(model.graph.initializers.items()):
         tensor = value.const_value
         if tensor is not None and (stored := stored_in(tensor)) is not None:
-            weight = Weight(stored, str(name).removesuffix(STORED))
+            weight = Weight(stored, str(name).removesuffix(STORED_SUFFIX))
             if tensor.dtype == ir.DataType.FLOAT:
                 value.const_value = weight
             else:
                 _widen(model.graph, value, weight)
-        elif str(name).endswith(STORED) and tensor is not None:
-            _widen(model.graph, value, Weight(_Low(tensor), str(name).removesuffix(STORED)))
+        elif str(name).endswith(STORED_SUFFIX) and tensor is not None:
+            _widen(model.graph, value, Weight(_Low(tensor), str(name).removesuffix(STORED_SUFFIX)))
     return model
 
 
@@ -190,18 +190,18 @@ def _stand_in(graph: ir.Graph, wide: ir.Value, weight: Weight) -> None:
     graph.register_initializer(value)
 
 
-def stored_in(tensor: ir.TensorProtocol) -> Stored | None:
+def stored_in(tensor: ir.TensorProtocol) -> FileBacked | None:
     """The weight that a constant of a graph on disk is; None for one that lies in no checkpoint."""
-    if not isinstance(tensor, ir.ExternalTensor) or not str(tensor.location).endswith(LINK):
+    if not isinstance(tensor, ir.ExternalTensor) or not str(tensor.location).endswith(LINK_SUFFIX):
         return None
     location = str(tensor.location)
-    content = location.removesuffix(LINK)
+    content = location.removesuffix(LINK_SUFFIX)
     shape = tuple(tensor.shape.numpy())
     path = Path(tensor.base_dir) / location
-    return Stored(opened(path.resolve()), tensor.offset or 0, shape, _NAMES[tensor.dtype], lambda: content)
+    return FileBacked(opened(path.resolve()), tensor.offset or 0, shape, _NAMES[tensor.dtype], lambda: content)
 
 
-class _Low(Source):
+class _Low(LazyWeight):
     """A constant in a smaller dtype."""
 
     def __init__(self, tensor: ir.TensorProtocol) -> None:
@@ -211,7 +211,7 @@ class _Low(Source):
         return self.tensor.numpy()[part].astype(np.float32)
 
     def identity(self) -> object:
-        return Held(self.tensor.numpy()).identity()
+        return InMemory(self.tensor.numpy()).identity()
 
 
 def _widen(graph: ir.Graph, low: ir.Value, weight: Weight) -> None:

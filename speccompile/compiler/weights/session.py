@@ -5,11 +5,11 @@ from pathlib import Path
 
 import onnxruntime as ort
 
-from speccompile.compiler.weights.graph import LINK
+from speccompile.compiler.weights.graph import LINK_SUFFIX
 from speccompile.runtime.devices.onnx_file import external_data, with_carriers
 from speccompile.runtime.devices.onnxruntime import OnnxRuntimeEngine
-from speccompile.runtime.devices.packed import ROOT, from_root
-from speccompile.runtime.devices.sessions import AS_WRITTEN, refusable, session_options
+from speccompile.runtime.devices.prepacked import ROOT, from_root
+from speccompile.runtime.devices.sessions import AS_WRITTEN, open_or_raise, session_options
 
 _ERRORS_ONLY = 3  # ONNX Runtime's severities
 
@@ -29,7 +29,7 @@ class LinkedEngine(OnnxRuntimeEngine):
 
 def is_linked(path: Path) -> bool:
     """Whether some weights of a graph lie in a checkpoint."""
-    return path.is_file() and any(entry["location"].endswith(LINK) for entry in external_data(path.read_bytes()))
+    return path.is_file() and any(entry["location"].endswith(LINK_SUFFIX) for entry in external_data(path.read_bytes()))
 
 
 def open_linked(path: Path, threads: int) -> ort.InferenceSession:
@@ -39,6 +39,6 @@ def open_linked(path: Path, threads: int) -> ort.InferenceSession:
     options.log_severity_level = _ERRORS_ONLY
     model = with_carriers(path.read_bytes(), lambda name: from_root(path.parent / os.fsdecode(name)), [])
     providers = ["CPUExecutionProvider"]
-    return refusable(
+    return open_or_raise(
         path.name, lambda: ort.InferenceSession(model, options, providers=providers, disabled_optimizers=_AS_STORED)
     )

@@ -31,7 +31,7 @@ AT_A_TIME = 1 << 20
 
 
 @dataclass(frozen=True)
-class Place:
+class FileSpan:
     """Where the numbers of a weight lie as they are, one after the other. offset and length in bytes."""
 
     path: Path
@@ -52,7 +52,7 @@ class Int4(NamedTuple):
     group_size: int
 
 
-class Source(ABC):
+class LazyWeight(ABC):
     """A weight of some shape [N, ..]. dtype: the smallest of DTYPES that holds all of its numbers."""
 
     shape: tuple[int, ...]
@@ -67,7 +67,7 @@ class Source(ABC):
         """What its numbers are made from, as JSON: equal ones mean equal numbers, wherever they lie."""
 
     @property
-    def place(self) -> Place | None:
+    def place(self) -> FileSpan | None:
         """Where it lies in `dtype` as it is; None for one that is made of others."""
         return None
 
@@ -75,13 +75,13 @@ class Source(ABC):
     def size(self) -> int:
         return prod(self.shape)
 
-    def whole(self) -> Floats:
+    def read_all(self) -> Floats:
         """float32, of the weight's shape."""
         return self.rows(slice(0, self.shape[0])) if self.shape else self.rows(slice(0, 1))
 
     def columns(self, part: slice) -> Floats:
         """float32 [K, columns of the part] of a weight [K, N]."""
-        return self.whole()[:, part]
+        return self.read_all()[:, part]
 
     def int4(self, part: slice) -> Int4 | None:
         """The rows of the part of a weight [N, K] as columns [K, n]; None where they are not stored in 4 bits."""
@@ -96,18 +96,18 @@ class Source(ABC):
         step = max(1, AT_A_TIME * self.shape[0] // max(1, self.size))
         return (slice(start, min(start + step, self.shape[0])) for start in range(0, self.shape[0], step))
 
-    def picked(self, index: int) -> "Source":
+    def select(self, index: int) -> "LazyWeight":
         """One of its first axis: [..]."""
-        return Picked(self, index)
+        return Indexed(self, index)
 
-    def turned(self, axes: Sequence[int]) -> "Source":
+    def transpose(self, axes: Sequence[int]) -> "LazyWeight":
         """Its axes in another order."""
-        return self if tuple(axes) == tuple(range(len(self.shape))) else Turned(self, tuple(axes))
+        return self if tuple(axes) == tuple(range(len(self.shape))) else Transposed(self, tuple(axes))
 
-    def cut(self, part: slice) -> "Source":
+    def narrow(self, part: slice) -> "LazyWeight":
         """Some of its rows."""
         whole = part.start == 0 and part.stop == self.shape[0]
-        return self if whole else Cut(self, part.start, part.stop)
+        return self if whole else Sliced(self, part.start, part.stop)
 
 
 class OpenFile:
@@ -149,7 +149,7 @@ def opened(path: Path) -> OpenFile:
 
 
 @dataclass(frozen=True)
-class Stored(Source):
+class FileBacked(LazyWeight):
     """As it lies in a file. content: a digest of the whole file, asked for when somebody compares weights."""
 
     file: OpenFile
@@ -172,18 +172,18 @@ class Stored(Source):
         return {"file": self.content(), "offset": self.offset, "shape": list(self.shape), "dtype": self.dtype}
 
     @property
-    def place(self) -> Place:
-        return Place(self.file.path, self.offset, self.size * DTYPES[self.dtype].itemsize)
+    def place(self) -> FileSpan:
+        return FileSpan(self.file.path, self.offset, self.size * DTYPES[self.dtype].itemsize)
 
-    def picked(self, index: int) -> Source:
+    def select(self, index: int) -> LazyWeight:
         inner = self.shape[1:]
         offset = self.offset + index * prod(inner) * DTYPES[self.dtype].itemsize
-        return Stored(self.file, offset, inner, self.dtype, self.content)
+        return FileBacked(self.file, offset, inner, self.dtype, self.content)
 
-    def cut(self, part: slice) -> Source:
+    def narrow(self, part: slice) -> LazyWeight:
         offset = self.offset + part.start * prod(self.shape[1:]) * DTYPES[self.dtype].itemsize
         shape = (part.stop - part.start, *self.shape[1:])
-        return Stored(self.file, offset, shape, self.dtype, self.content)
+        return FileBacked(self.file, offset, shape, self.dtype, self.content)
 
 
 def widened(numbers: NDArray[Any], dtype: str) -> Floats:
@@ -197,7 +197,7 @@ def widened(numbers: NDArray[Any], dtype: str) -> Floats:
 
 
 @dataclass(frozen=True)
-class Held(Source):
+class InMemory(LazyWeight):
     """In memory: what somebody made, and small."""
 
     array: NDArray[Any]
@@ -219,10 +219,10 @@ class Held(Source):
         return {"numbers": blake3(self.array.tobytes()).hexdigest(), "shape": list(self.shape)}
 
 
-class Derived(Source):
+class View(LazyWeight):
     """Made of others, in their dtype."""
 
-    def __init__(self, sources: Sequence[Source], shape: Sequence[int]) -> None:
+    def __init__(self, sources: Sequence[LazyWeight], shape: Sequence[int]) -> None:
         self.sources, self.shape = tuple(sources), tuple(shape)
         kinds = {source.dtype for source in sources}
         self.dtype = kinds.pop() if len(kinds) == 1 else "float32"
@@ -231,34 +231,34 @@ class Derived(Source):
         return {"kind": type(self).__name__, "of": [source.identity() for source in self.sources]}
 
 
-class Picked(Derived):
+class Indexed(View):
     """One of the first axis of another."""
 
-    def __init__(self, source: Source, index: int) -> None:
+    def __init__(self, source: LazyWeight, index: int) -> None:
         super().__init__([source], source.shape[1:])
         self.index = index
 
     @cached_property
-    def _own(self) -> Source:
-        return self.sources[0].cut(slice(self.index, self.index + 1))
+    def _own(self) -> LazyWeight:
+        return self.sources[0].narrow(slice(self.index, self.index + 1))
 
     def rows(self, part: slice) -> Floats:
-        found: Floats = self._own.whole()[0]
+        found: Floats = self._own.read_all()[0]
         return found[part] if self.shape else found
 
     def identity(self) -> Any:
         return super().identity() | {"index": self.index}
 
 
-class Turned(Derived):
+class Transposed(View):
     """The axes of another in another order."""
 
-    def __init__(self, source: Source, axes: tuple[int, ...]) -> None:
+    def __init__(self, source: LazyWeight, axes: tuple[int, ...]) -> None:
         super().__init__([source], [source.shape[axis] for axis in axes])
         self.axes = axes
 
     def rows(self, part: slice) -> Floats:
-        return self.sources[0].whole().transpose(self.axes)[part]
+        return self.sources[0].read_all().transpose(self.axes)[part]
 
     def columns(self, part: slice) -> Floats:
         """The rows of what was turned: a few are read, where all of them would be for rows of this one."""
@@ -267,22 +267,22 @@ class Turned(Derived):
     def int4_columns(self, part: slice) -> Int4 | None:
         return self.sources[0].int4(slice(*part.indices(self.shape[1])[:2])) if self.axes == (1, 0) else None
 
-    def picked(self, index: int) -> Source:
+    def select(self, index: int) -> LazyWeight:
         if self.axes[0] != 0:
-            return super().picked(index)
-        return self.sources[0].picked(index).turned([axis - 1 for axis in self.axes[1:]])
+            return super().select(index)
+        return self.sources[0].select(index).transpose([axis - 1 for axis in self.axes[1:]])
 
-    def turned(self, axes: Sequence[int]) -> Source:
-        return self.sources[0].turned([self.axes[axis] for axis in axes])
+    def transpose(self, axes: Sequence[int]) -> LazyWeight:
+        return self.sources[0].transpose([self.axes[axis] for axis in axes])
 
     def identity(self) -> Any:
         return super().identity() | {"axes": list(self.axes)}
 
 
-class Cut(Derived):
+class Sliced(View):
     """Some rows of another."""
 
-    def __init__(self, source: Source, start: int, stop: int) -> None:
+    def __init__(self, source: LazyWeight, start: int, stop: int) -> None:
         super().__init__([source], [stop - start, *source.shape[1:]])
         self.start = start
 
@@ -296,23 +296,23 @@ class Cut(Derived):
         return super().identity() | {"rows": [self.start, self.start + self.shape[0]]}
 
 
-class Stacked(Derived):
+class Stacked(View):
     """Several of one shape on a new first axis, as transformers stores experts."""
 
-    def __init__(self, sources: Sequence[Source]) -> None:
+    def __init__(self, sources: Sequence[LazyWeight]) -> None:
         super().__init__(sources, [len(sources), *sources[0].shape])
 
     def rows(self, part: slice) -> Floats:
-        return np.stack([source.whole() for source in self.sources[part]])
+        return np.stack([source.read_all() for source in self.sources[part]])
 
-    def picked(self, index: int) -> Source:
+    def select(self, index: int) -> LazyWeight:
         return self.sources[index]
 
 
-class Joined(Derived):
+class Concatenated(View):
     """The rows of several, one behind the other."""
 
-    def __init__(self, sources: Sequence[Source]) -> None:
+    def __init__(self, sources: Sequence[LazyWeight]) -> None:
         super().__init__(sources, [sum(source.shape[0] for source in sources), *sources[0].shape[1:]])
 
     def rows(self, part: slice) -> Floats:
@@ -323,7 +323,7 @@ class Joined(Derived):
         found = [source.int4(own) for source, own in self._reached(part)]
         return joined_int4(found)
 
-    def _reached(self, part: slice) -> Iterator[tuple[Source, slice]]:
+    def _reached(self, part: slice) -> Iterator[tuple[LazyWeight, slice]]:
         """Whose rows the part is, and which of them."""
         for source, end in zip(self.sources, accumulate(each.shape[0] for each in self.sources), strict=True):
             start = end - source.shape[0]

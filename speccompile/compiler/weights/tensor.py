@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_map_only
 
-from speccompile.compiler.weights.source import Joined, Source, Stacked, Stored
+from speccompile.compiler.weights.source import Concatenated, FileBacked, LazyWeight, Stacked
 
 Module = TypeVar("Module", bound=nn.Module)
 
@@ -24,16 +24,16 @@ aten = torch.ops.aten
 class WeightTensor(torch.Tensor):
     """float32, of the shape of its `source`, with no memory of its own. It cannot be written to."""
 
-    source: Source
+    source: LazyWeight
 
     @staticmethod
-    def __new__(cls, source: Source) -> "WeightTensor":
+    def __new__(cls, source: LazyWeight) -> "WeightTensor":
         made: WeightTensor = torch.Tensor._make_wrapper_subclass(
             cls, source.shape, dtype=torch.float32, device=torch.device("cpu"), requires_grad=False
         )
         return made
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: LazyWeight) -> None:
         self.source = source
 
     def __repr__(self) -> str:
@@ -59,12 +59,12 @@ class WeightTensor(torch.Tensor):
 
 def whole(weight: WeightTensor) -> Tensor:
     """All of its numbers: float32, a tensor like any other."""
-    return torch.from_numpy(weight.source.whole())
+    return torch.from_numpy(weight.source.read_all())
 
 
-def _rows(source: Source, part: slice) -> Tensor:
+def _rows(source: LazyWeight, part: slice) -> Tensor:
     """float32 [rows of the part, ..]."""
-    if isinstance(source, Stored) and source.dtype == "bfloat16":  # torch widens with all of its threads
+    if isinstance(source, FileBacked) and source.dtype == "bfloat16":  # torch widens with all of its threads
         return torch.from_numpy(source.raw(part).view(np.int16)).view(torch.bfloat16).float()
     return torch.from_numpy(source.rows(part))
 
@@ -73,7 +73,7 @@ def _product(x: Tensor, weight: Any) -> Any:
     """x [M, K] @ weight [K, N], where the weight is one that lies turned: its columns are rows of the file."""
     if not isinstance(weight, WeightTensor) or isinstance(x, WeightTensor):
         return NotImplemented
-    turned = weight.source.turned((1, 0))
+    turned = weight.source.transpose((1, 0))
     result = torch.empty(x.shape[0], weight.shape[1])
     for part in turned.parts():
         result[:, part] = x @ _rows(turned, part).T
@@ -89,7 +89,7 @@ def _linear(x: Tensor, weight: Any, bias: Any = None) -> Any:
     if not isinstance(weight, WeightTensor):
         return NotImplemented
     flat = x.reshape(-1, x.shape[-1])
-    turned = WeightTensor(weight.source.turned((1, 0)))
+    turned = WeightTensor(weight.source.transpose((1, 0)))
     found = _product(flat, turned) if bias is None else _biased(bias, flat, turned)
     return found.reshape(*x.shape[:-1], -1)
 
@@ -121,15 +121,15 @@ def _same(weight: WeightTensor, *args: Any, dtype: torch.dtype | None = None, **
 def _transposed(weight: WeightTensor, first: int = 0, second: int = 1) -> WeightTensor:
     axes = list(range(weight.dim()))
     axes[first], axes[second] = axes[second], axes[first]
-    return WeightTensor(weight.source.turned(axes))
+    return WeightTensor(weight.source.transpose(axes))
 
 
 def _permuted(weight: WeightTensor, axes: Sequence[int]) -> WeightTensor:
-    return WeightTensor(weight.source.turned([axis % weight.dim() for axis in axes]))
+    return WeightTensor(weight.source.transpose([axis % weight.dim() for axis in axes]))
 
 
 def _selected(weight: WeightTensor, axis: int, index: int) -> Any:
-    return WeightTensor(weight.source.picked(index % weight.shape[0])) if axis == 0 else NotImplemented
+    return WeightTensor(weight.source.select(index % weight.shape[0])) if axis == 0 else NotImplemented
 
 
 def _sliced(
@@ -138,7 +138,7 @@ def _sliced(
     first, last, _ = slice(start, end).indices(weight.shape[axis])
     if first == 0 and last == weight.shape[axis] and step == 1:
         return WeightTensor(weight.source)
-    return WeightTensor(weight.source.cut(slice(first, last))) if axis == 0 and step == 1 else NotImplemented
+    return WeightTensor(weight.source.narrow(slice(first, last))) if axis == 0 and step == 1 else NotImplemented
 
 
 def _split(weight: WeightTensor, size: int | Sequence[int], axis: int = 0) -> Any:
@@ -147,7 +147,7 @@ def _split(weight: WeightTensor, size: int | Sequence[int], axis: int = 0) -> An
     count = weight.shape[0]
     sizes = [min(size, count - at) for at in range(0, count, size)] if isinstance(size, int) else list(size)
     starts = [sum(sizes[:index]) for index in range(len(sizes))]
-    return [WeightTensor(weight.source.cut(slice(at, at + width))) for at, width in zip(starts, sizes, strict=True)]
+    return [WeightTensor(weight.source.narrow(slice(at, at + width))) for at, width in zip(starts, sizes, strict=True)]
 
 
 def _unbound(weight: WeightTensor, axis: int = 0) -> Any:
@@ -166,9 +166,11 @@ def _joined(weights: Sequence[Any], axis: int = 0) -> Any:
         return NotImplemented
     sources = [weight.source for weight in weights]
     if axis == 0:
-        return WeightTensor(Joined(sources))
+        return WeightTensor(Concatenated(sources))
     if axis == 1 and weights[0].dim() == 3:
-        return WeightTensor(Stacked([Joined([each.picked(i) for each in sources]) for i in range(len(weights[0]))]))
+        return WeightTensor(
+            Stacked([Concatenated([each.select(i) for each in sources]) for i in range(len(weights[0]))])
+        )
     return NotImplemented
 
 
@@ -217,11 +219,11 @@ def with_numbers(module: Module) -> Module:
 
 
 @contextmanager
-def without_numbers(module: nn.Module) -> Iterator[dict[str, Source]]:
+def without_numbers(module: nn.Module) -> Iterator[dict[str, LazyWeight]]:
     """The module with nothing but shapes where its weights are, as a trace needs it; its weights by all their names."""
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     fakes: dict[int, Tensor] = {}
-    sources: dict[str, Source] = {}
+    sources: dict[str, LazyWeight] = {}
     undo: list[tuple[dict[str, Any], str, Tensor]] = []
 
     def fake(weight: WeightTensor) -> Tensor:

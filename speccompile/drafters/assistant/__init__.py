@@ -2,17 +2,17 @@
 
 from speccompile.drafters.assistant.dialects import DIALECTS
 from speccompile.drafters.assistant.reading import read
-from speccompile.drafters.family import GROWING, HEAD, Family
+from speccompile.drafters.method import DYNAMIC_TREE_ROWS, HEAD, DraftingMethod
 
-FAMILY = Family(
+METHOD = DraftingMethod(
     "assistant",
     "Gemma 4's assistant: layers without caches of their own, over those of the target's last layers",
     ("model", "revision", "tokens", "sample", "tree"),
-    GROWING,
+    DYNAMIC_TREE_ROWS,
     weights=HEAD,
-    needs={"model": ("the folder of the assistant", "demo/assistant")},
+    required_keys={"model": ("the folder of the assistant", "demo/assistant")},
     graphs="fused",
-    reads_caches=True,
+    reads_target_cache=True,
     dialects=DIALECTS,
     read=read,
 )

@@ -3,24 +3,24 @@
 import torch
 from torch import Tensor, nn
 
-from speccompile.compiler.step.attention import HOOK, LayerAttention, Pass, running
+from speccompile.compiler.step.attention import HOOK, CachedPass, LayerAttention, attending_through
 from speccompile.compiler.step.decoder import Decoder
 from speccompile.compiler.step.draft import Accepted, Drafter, State
-from speccompile.compiler.step.draft.reading import Reader, Reading
-from speccompile.contract import PARTS
+from speccompile.compiler.step.draft.network import DraftNetwork, DraftRound
+from speccompile.contract import COMPONENTS
 from speccompile.drafters.assistant.network import Assistant, load_assistant
 from speccompile.drafters.assistant.reading import SLIDING, borrowed_layers
-from speccompile.drafters.site import Site, token_by_token
+from speccompile.drafters.context import DrafterContext, token_by_token
 from speccompile.errors import CheckpointError
 from speccompile.plan.head import HeadPlan
 
 
-def make(site: Site) -> Drafter:
+def make(site: DrafterContext) -> Drafter:
     """Drafts token by token, in any shape."""
     return token_by_token(site, AssistantReader(site.head, site.target(), load_assistant(site.head)))
 
 
-class AssistantReader(Reader):
+class AssistantReader(DraftNetwork):
     """h' = layers(pre_projection([embedding of the token ; h])), with queries alone, over the target's keys and values
     of what was committed; logits = head(h'), and what stands for h behind the next token is post_projection(h').
 
@@ -28,7 +28,7 @@ class AssistantReader(Reader):
     token does. A layer of a window sees one row more than that many: so does transformers.
     """
 
-    catches_up = False
+    has_cache = False
 
     def __init__(self, head: HeadPlan, target: Decoder, network: Assistant) -> None:
         super().__init__()
@@ -70,9 +70,9 @@ class AssistantReader(Reader):
     def states(self) -> list[State]:
         return []
 
-    def borrowed(self) -> list[State]:
+    def target_caches(self) -> list[State]:
         return [
-            State(f"{PARTS[0]}.{name}.{self.borrows[kind]}", torch.float32, shape)
+            State(f"{COMPONENTS[0]}.{name}.{self.borrows[kind]}", torch.float32, shape)
             for kind, shapes in self.shapes.items()
             for name, shape in zip(("key", "value"), shapes, strict=True)
         ]
@@ -81,7 +81,7 @@ class AssistantReader(Reader):
         return AssistantReading(self, accepted, states)
 
 
-class AssistantReading(Reading):
+class AssistantReading(DraftRound):
     """One round. Made, it has read the bonus token."""
 
     def __init__(self, reader: AssistantReader, accepted: Accepted, caches: list[Tensor]) -> None:
@@ -92,7 +92,7 @@ class AssistantReading(Reading):
         last = (accepted.n_path - 1).clamp(min=0)[:, None, None].expand(-1, -1, accepted.features.shape[2])
         self.logits = self._run(self.bonus, accepted.features.gather(1, last))
 
-    def read(self, tokens: Tensor, depth: int, ancestors: Tensor, parents: Tensor) -> Tensor:
+    def forward_drafts(self, tokens: Tensor, depth: int, ancestors: Tensor, parents: Tensor) -> Tensor:
         """As `Reading.read`; of what was drafted before, a draft knows its parent's output alone."""
         return self._run(tokens, self.hidden.gather(1, parents[:, :, None].expand(-1, -1, self.hidden.shape[2])))
 
@@ -101,7 +101,7 @@ class AssistantReading(Reading):
         network, reader = self.reader.network, self.reader
         current, shared = self._begin(tokens)
         read = network.pre_projection(torch.cat([reader.embed(tokens), hidden], -1))
-        with running(current):
+        with attending_through(current):
             found = network.model(
                 inputs_embeds=read, position_ids=self.position.expand(tokens.shape), use_cache=False,
                 attention_mask=dict.fromkeys(reader.kinds), shared_kv_states=shared,
@@ -110,13 +110,13 @@ class AssistantReading(Reading):
         self.hidden = network.post_projection(found.last_hidden_state)
         return network.logits(found.last_hidden_state).to(torch.float32)
 
-    def _begin(self, tokens: Tensor) -> tuple[Pass, dict[str, tuple[Tensor, Tensor]]]:
+    def _begin(self, tokens: Tensor) -> tuple[CachedPass, dict[str, tuple[Tensor, Tensor]]]:
         """A pass over the borrowed caches, and what transformers calls the shared states: one row a cache that nobody
         sees."""
         reader, shared = self.reader, {}
-        current = Pass(self.caches, self.end, reader.windows, layers=reader.attentions())
+        current = CachedPass(self.caches, self.end, reader.windows, layers=reader.attentions())
         position = self.position.expand(tokens.shape)
-        current.look(position, self.position, torch.zeros_like(position, dtype=torch.bool)[:, :, None])
+        current.set_positions(position, self.position, torch.zeros_like(position, dtype=torch.bool)[:, :, None])
         for kind, place in reader.places.items():
             rows = (torch.zeros(tokens.shape[0], shape[1], 1, shape[3]) for shape in reader.shapes[kind])
             shared[kind] = current.layers[place].update(*rows)

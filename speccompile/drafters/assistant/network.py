@@ -7,8 +7,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import AutoConfig, AutoModel, PretrainedConfig
 
-from speccompile.compiler.checkpoints.objects import CONFIG, read_object
-from speccompile.compiler.step.replaced import replaced
+from speccompile.compiler.checkpoints.json_files import CONFIG, read_json_object
+from speccompile.compiler.step.monkeypatch import patched_attribute
 from speccompile.drafters.assistant.reading import TEXT
 from speccompile.drafters.weights import load_head
 from speccompile.errors import CheckpointError
@@ -81,7 +81,7 @@ def load_assistant(head: HeadPlan) -> Assistant:
 
 def assistant_config(head: HeadPlan) -> PretrainedConfig:
     """transformers' config of the assistant's layers."""
-    text = (read_object(head.folder / CONFIG) or {})[TEXT]
+    text = (read_json_object(head.folder / CONFIG) or {})[TEXT]
     config = AutoConfig.for_model(**text)
     config.num_kv_shared_layers = config.num_hidden_layers
     return config
@@ -92,4 +92,6 @@ def every_layer_shares(config: PretrainedConfig) -> AbstractContextManager[None]
 
     Its own property looks for a layer that they are shared with, and raises where there is none (5.23.0).
     """
-    return replaced(type(config), "kv_sharing_modes", property(lambda each: ["reuse"] * each.num_hidden_layers))
+    return patched_attribute(
+        type(config), "kv_sharing_modes", property(lambda each: ["reuse"] * each.num_hidden_layers)
+    )

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from speccompile.compiler.checkpoints.json_files import CONFIG, read_json_object
 from speccompile.compiler.checkpoints.multimodal import text_config
-from speccompile.compiler.checkpoints.objects import CONFIG, read_object
 from speccompile.drafters.dialects import Dialect, Keys, check_tensors
 from speccompile.drafters.target import NORM, check_sizes, target_layers
 from speccompile.plan.head import HeadFolder, HeadPlan, HeadRequest, Switch
@@ -45,7 +45,7 @@ def read(folder: HeadFolder, request: HeadRequest, dialect: Dialect, evidence: s
     shapes = _shapes(keys, kinds, hidden, vocabulary, switches)
     for each in (top, keys):
         each.refuse_unknown()
-    tokens = (read_object(folder.path / GENERATION) or {}).get("num_assistant_tokens")
+    tokens = (read_json_object(folder.path / GENERATION) or {}).get("num_assistant_tokens")
     return HeadPlan(
         request.kind, dialect.name, evidence, folder.path, folder.files, (NORM,), hidden,
         request.target.vocabulary_size, None, switches, check_tensors(folder, found, shapes),
@@ -106,7 +106,7 @@ def _borrowed(keys: Keys, kinds: list[str], request: HeadRequest) -> dict[str, i
 def _target_text(request: HeadRequest) -> Mapping[str, Any]:
     """What the target's config says of its text decoder."""
     folder = request.target.folder
-    config = (read_object(folder / CONFIG) or {}) if folder is not None else {}
+    config = (read_json_object(folder / CONFIG) or {}) if folder is not None else {}
     return (text_config(config, folder) or config) if folder is not None else {}
 
 

@@ -11,26 +11,26 @@ from pathlib import Path
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-from speccompile.compiler.checkpoints.objects import CONFIG, read_object
-from speccompile.compiler.prove.drafts import Fed, Teacher
+from speccompile.compiler.checkpoints.json_files import CONFIG, read_json_object
+from speccompile.compiler.prove.drafts import DrafterInputs, ReferenceLogits
 from speccompile.compiler.prove.reference import Logits, whole_caches
 from speccompile.drafters.assistant.network import Assistant, every_layer_shares
 from speccompile.drafters.assistant.reading import FULL, KINDS, TEXT, borrowed_layers
+from speccompile.drafters.context import DrafterContext
 from speccompile.drafters.probe import before_norm
-from speccompile.drafters.site import Site
 from speccompile.drafters.small import write_small
 from speccompile.drafters.weights import read_tensors
 from speccompile.plan.head import HeadPlan
 
 
-def teachers(site: Site) -> list[Teacher]:
+def teachers(site: DrafterContext) -> list[ReferenceLogits]:
     """The assistant alone, and the target's eager caches."""
     model, assistant, borrowed = site.eager(), _assistant(site.head), borrowed_layers(site.head)
     model.set_attn_implementation("eager")
     embed = model.get_input_embeddings()
 
     @torch.no_grad()
-    def logits(fed: Fed, drafts: list[int]) -> Logits:
+    def logits(fed: DrafterInputs, drafts: list[int]) -> Logits:
         *committed, bonus = fed.known
         caches = whole_caches(model)
         model(input_ids=torch.tensor([committed]), cache=caches)
@@ -50,7 +50,7 @@ def teachers(site: Site) -> list[Teacher]:
 
 def _assistant(head: HeadPlan) -> PreTrainedModel:
     """transformers' class, with the weights of the folder."""
-    config = AutoConfig.for_model(**(read_object(head.folder / CONFIG) or {}))
+    config = AutoConfig.for_model(**(read_json_object(head.folder / CONFIG) or {}))
     with every_layer_shares(config.get_text_config()):
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager")
     tensors = read_tensors(head)
@@ -60,7 +60,7 @@ def _assistant(head: HeadPlan) -> PreTrainedModel:
 
 def small(head: HeadPlan, hidden_size: int, vocabulary_size: int, target_layers: int, folder: Path) -> HeadPlan:
     """As many layers, all over the keys and values of a small target's last, and a sparse head where there is one."""
-    written = read_object(head.folder / CONFIG) or {}
+    written = read_json_object(head.folder / CONFIG) or {}
     layers, centroids = written[TEXT]["num_hidden_layers"], vocabulary_size // 2
     text = {
         "model_type": written[TEXT]["model_type"], "vocab_size": vocabulary_size, "hidden_size": hidden_size,

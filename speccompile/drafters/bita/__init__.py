@@ -2,20 +2,27 @@
 
 from speccompile.drafters.bita.dialects import BITA, DIALECTS
 from speccompile.drafters.bita.reading import read
-from speccompile.drafters.family import CERTAIN_CHAINS, MASKS, Family, Refused, Training
+from speccompile.drafters.method import GREEDY_CHAIN_ROWS, MASKS, DraftingMethod, Incompatibility, Training
 from speccompile.drafters.sizes import Size
 
-FAMILY = Family(
+METHOD = DraftingMethod(
     "bita",
     "BiTA: the target itself over trained mask rows, which also see trained keys and values before the text",
     ("model", "revision", "tokens", "tree"),
-    CERTAIN_CHAINS,
+    GREEDY_CHAIN_ROWS,
     weights=MASKS,
-    needs={"model": ("the folder of the mask tokens and the prefix", "demo/masks")},
+    required_keys={"model": ("the folder of the mask tokens and the prefix", "demo/masks")},
     graphs="fused",
-    reads_caches=True,
-    target_states=Refused("whose trained keys and values stand before those of every layer", "pass"),
+    reads_target_cache=True,
+    target_states=Incompatibility("whose trained keys and values stand before those of every layer", "pass"),
     dialects=DIALECTS,
     read=read,
-    training=Training(sizes={"prompts": Size(16)}, dialects=(BITA,), depth=4, anchors=64, bounded=True, rate=3e-2),
+    training=Training(
+        sizes={"prompts": Size(16)},
+        dialects=(BITA,),
+        depth=4,
+        anchors=64,
+        max_depth_is_trained=True,
+        learning_rate=3e-2,
+    ),
 )

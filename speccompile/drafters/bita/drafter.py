@@ -7,13 +7,13 @@ from speccompile.compiler.step.decoder import Decoder
 from speccompile.compiler.step.draft import Drafter
 from speccompile.compiler.step.draft.target_masks import MaskReader
 from speccompile.drafters.bita.dialects import INNER, MASKS, OUTER, PREFIX
-from speccompile.drafters.site import Site, token_by_token
+from speccompile.drafters.context import DrafterContext, token_by_token
 from speccompile.drafters.weights import load_head
 from speccompile.errors import UnsupportedModelError
 from speccompile.plan.head import HeadPlan
 
 
-def make(site: Site) -> Drafter:
+def make(site: DrafterContext) -> Drafter:
     """Drafts a chain. Raises UnsupportedModelError for a target with windows of attention."""
     masks, prefix = parts(site.head)
     target = check_windows(site.target(), site.plan.target.reference)

@@ -2,7 +2,7 @@
 
 from speccompile.drafters.bita.dialects import INNER, MASKS, OUTER, PREFIX
 from speccompile.drafters.dialects import Dialect, Keys, check_tensors
-from speccompile.drafters.target import base_note, check_sizes, target_layers
+from speccompile.drafters.target import check_sizes, target_layers, target_mismatch_note
 from speccompile.errors import CheckpointError
 from speccompile.plan.head import HeadFolder, HeadPlan, HeadRequest
 from speccompile.plan.layers import Shapes
@@ -49,5 +49,5 @@ def read(folder: HeadFolder, request: HeadRequest, dialect: Dialect, evidence: s
     return HeadPlan(
         request.kind, dialect.name, evidence, folder.path, folder.files, (), hidden, request.target.vocabulary_size,
         None, {"mask_num": masks, "key_heads": key_heads, "head_dim": width},
-        check_tensors(folder, found, shapes), tokens=masks + 1, base=base, notes=base_note(base, request),
+        check_tensors(folder, found, shapes), tokens=masks + 1, base=base, notes=target_mismatch_note(base, request),
     )  # fmt: skip

@@ -7,23 +7,23 @@ from pathlib import Path
 import torch
 from transformers import DynamicCache
 
-from speccompile.compiler.prove.drafts import Fed, Teacher
+from speccompile.compiler.prove.drafts import DrafterInputs, ReferenceLogits
 from speccompile.compiler.prove.reference import Logits
 from speccompile.drafters.bita.dialects import MASKS, PREFIX
 from speccompile.drafters.bita.drafter import parts
+from speccompile.drafters.context import DrafterContext
 from speccompile.drafters.pass_.reference import embedded
-from speccompile.drafters.site import Site
 from speccompile.drafters.small import write_small
 from speccompile.plan.head import HeadPlan
 
 
-def teachers(site: Site) -> list[Teacher]:
+def teachers(site: DrafterContext) -> list[ReferenceLogits]:
     """The target alone. Of the drafts only their number matters."""
     (masks, prefix), model = parts(site.head), site.eager()
     n_prefix = prefix[0].shape[1]
 
     @torch.no_grad()
-    def logits(fed: Fed, drafts: list[int]) -> Logits:
+    def logits(fed: DrafterInputs, drafts: list[int]) -> Logits:
         model.set_attn_implementation("eager")
         read, known = embedded(model, fed.known, masks[: len(drafts)]), len(fed.known)
         cache = DynamicCache()

@@ -7,17 +7,17 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from speccompile.drafters.beginning import target_sizes, write_head
 from speccompile.drafters.bita.dialects import MASKS, PREFIX
 from speccompile.drafters.bita.drafter import Trained, check_windows
-from speccompile.drafters.learning import Wanted
+from speccompile.drafters.context import DrafterContext
+from speccompile.drafters.initialization import target_sizes, write_head
 from speccompile.drafters.pass_.training import MaskLearner, mask_rows
-from speccompile.drafters.site import Site
-from speccompile.drafters.sizes import HEADS, LAYERS, said
+from speccompile.drafters.sizes import HEADS, LAYERS, config_value
+from speccompile.drafters.trainable import NewDrafter
 from speccompile.drafters.weights import load_head
 
 
-def learner(site: Site, depth: int) -> "BitaLearner":
+def learner(site: DrafterContext, depth: int) -> "BitaLearner":
     """Raises UnsupportedModelError for a target with windows of attention."""
     target = check_windows(site.target(), site.plan.target.reference)
     return BitaLearner(site.head, load_head(Trained(site.head), site.head), target, depth)
@@ -37,12 +37,12 @@ _SCALE = 0.02
 """Of the numbers of a new prefix: hardly any of what a mask token sees, at first."""
 
 
-def new(folder: Path, wanted: Wanted) -> None:
+def new(folder: Path, wanted: NewDrafter) -> None:
     """Raises RecipeError where no mask token is wanted."""
     (hidden, vocabulary), config, prompts = target_sizes(wanted), wanted.config, int(wanted.sizes["prompts"])
-    masks, heads, layers = mask_rows(wanted), said(config, *HEADS), said(config, *LAYERS)
-    key_heads = said(config, "num_key_value_heads", default=heads)
-    width = said(config, "head_dim", default=hidden // heads)
+    masks, heads, layers = mask_rows(wanted), config_value(config, *HEADS), config_value(config, *LAYERS)
+    key_heads = config_value(config, "num_key_value_heads", default=heads)
+    width = config_value(config, "head_dim", default=hidden // heads)
     random = torch.Generator().manual_seed(wanted.seed + 1)
     prefix = _SCALE * torch.randn(prompts, 2 * layers * key_heads * width, generator=random)
     words = {

@@ -3,15 +3,15 @@
 from speccompile.drafters.dflash.dialects import DIALECTS, ZLAB, ZLAB_2
 from speccompile.drafters.dflash.reading import read
 from speccompile.drafters.dflash.sizes import SIZES, default_taps, refused
-from speccompile.drafters.family import HEAD, IN_BLOCKS, Family, Training
+from speccompile.drafters.method import CHAIN_ROWS, HEAD, DraftingMethod, Training
 
-FAMILY = Family(
+METHOD = DraftingMethod(
     "dflash",
     "DFlash and DFlash2: a block of drafts in one pass over the target's features",
     ("model", "revision", "tokens", "sample", "tree", "taps", "switches"),
-    IN_BLOCKS,
+    CHAIN_ROWS,
     weights=HEAD,
-    needs={"model": ("the folder of the head", "demo/head")},
+    required_keys={"model": ("the folder of the head", "demo/head")},
     graphs="fused",
     dialects=DIALECTS,
     read=read,
@@ -21,8 +21,8 @@ FAMILY = Family(
         depth=7,
         taps=default_taps,
         anchors=512,
-        bounded=True,
+        max_depth_is_trained=True,
         refusal=refused,
-        unwritable={ZLAB_2: "tokens that its selector leaves out have no probability to learn from"},
+        read_only_dialects={ZLAB_2: "tokens that its selector leaves out have no probability to learn from"},
     ),
 )

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from speccompile.compiler.step.attention import Pass
+from speccompile.compiler.step.attention import CachedPass
 from speccompile.compiler.step.draft.layers import Layer, Turn
 from speccompile.plan.layers import LayerShape
 
@@ -45,7 +45,7 @@ class ConvolvedLayer(Layer):
         self.attention_conv = Convolution(layers.hidden_size, kernel, group)
         self.mlp_conv = Convolution(layers.hidden_size, kernel, group)
 
-    def forward(self, x: Tensor, current: Pass, turn: Turn) -> Tensor:
+    def forward(self, x: Tensor, current: CachedPass, turn: Turn) -> Tensor:
         read, added = self.attention_conv.before(self.input_layernorm(x))
         x = x + self.attention_conv.behind(self.self_attn(read, current, turn), added)
         read, added = self.mlp_conv.before(self.post_attention_layernorm(x))

@@ -9,14 +9,14 @@ from speccompile.compiler.step.decoder import CacheShape
 from speccompile.compiler.step.draft import Drafter
 from speccompile.compiler.step.draft.block import Block, BlockReader, Slots
 from speccompile.compiler.step.draft.layers import Layer
+from speccompile.drafters.context import DrafterContext, token_by_token
 from speccompile.drafters.dflash.convolved import ConvolvedLayer
 from speccompile.drafters.dflash.reading import first_slot
-from speccompile.drafters.site import Site, token_by_token
-from speccompile.drafters.weights import Ends, draft_vocabulary, load_head
+from speccompile.drafters.weights import TargetEmbeddings, draft_vocabulary, load_head
 from speccompile.plan.head import HeadPlan
 
 
-def make(site: Site) -> Drafter:
+def make(site: DrafterContext) -> Drafter:
     """A chain of drafts, all from one pass."""
     selects = "selector_top_k" in site.head.switches
     reader = (SelectingReader if selects else DFlashReader)(
@@ -29,7 +29,9 @@ class DFlashReader(BlockReader):
     """The block is the bonus token and masks, embedded as the target does; slots are read by the target's head. A head
     that brings its own embedding, output matrix or mask row uses those."""
 
-    def __init__(self, head: HeadPlan, shape: CacheShape, ends: Ends, drafts: int, stack: Iterable[Layer] = ()) -> None:
+    def __init__(
+        self, head: HeadPlan, shape: CacheShape, ends: TargetEmbeddings, drafts: int, stack: Iterable[Layer] = ()
+    ) -> None:
         layers, said = head.layers, head.switches
         assert layers is not None, "DFlash has layers"
         block = Block(
@@ -83,7 +85,7 @@ class Selector(nn.Module):
 class SelectingReader(DFlashReader):
     """DFlash2: convolved layers, and a selector among the best tokens of every slot."""
 
-    def __init__(self, head: HeadPlan, shape: CacheShape, ends: Ends, drafts: int) -> None:
+    def __init__(self, head: HeadPlan, shape: CacheShape, ends: TargetEmbeddings, drafts: int) -> None:
         layers, said = head.layers, head.switches
         assert layers is not None, "DFlash2 has layers"
         kernel, group = int(said["conv_kernel_size"] or 0), int(said["conv_group_size"] or 0)

@@ -9,14 +9,14 @@ from speccompile.drafters.dflash.sections import Sections
 from speccompile.drafters.dialects import Dialect, check_tensors
 from speccompile.drafters.proposal import read_proposal
 from speccompile.drafters.target import (
-    base_note,
     check_sizes,
-    chosen_taps,
     inputs,
     outputs,
+    resolve_taps,
     switches,
     target_hidden_size,
     target_layers,
+    target_mismatch_note,
 )
 from speccompile.errors import CheckpointError
 from speccompile.plan.head import HeadFolder, HeadPlan, HeadRequest, Switch, TensorSource
@@ -59,7 +59,7 @@ def read_block(
     hidden = sections.top.count("target_hidden_size", default=target_hidden_size(request))
     check_sizes(sections.layers, request, hidden, sections.layers.get("vocab_size"))
     _check_depth(sections, request)
-    taps = chosen_taps(folder, request, _taps(sections, request, dialect), _parts(folder, found, hidden))
+    taps = resolve_taps(folder, request, _taps(sections, request, dialect), _parts(folder, found, hidden))
     layers = _layers(sections, found, dialect)
     chosen = switches(request, _switches(sections, layers, request.kind, dialect) | own_switches(sections, found))
     _check_switches(sections, chosen, layers, request.target.vocabulary_size)
@@ -80,7 +80,7 @@ def read_block(
     return HeadPlan(
         request.kind, dialect.name, evidence, folder.path, folder.files, taps, hidden, vocabulary, layers, chosen,
         found, tokens=most, default_tokens=proposed, base=base,
-        notes=base_note(base, request),
+        notes=target_mismatch_note(base, request),
     )  # fmt: skip
 
 

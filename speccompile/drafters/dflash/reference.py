@@ -9,26 +9,26 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from speccompile.compiler.prove.drafts import Fed, Teacher
+from speccompile.compiler.prove.drafts import DrafterInputs, ReferenceLogits
 from speccompile.compiler.prove.reference import Logits
+from speccompile.drafters.context import DrafterContext
 from speccompile.drafters.dflash.reading import block_shapes, first_slot, own_shapes
 from speccompile.drafters.formula import Weights, attention, linear, mlp, over_target, rms, weights_of
-from speccompile.drafters.probe import flipped, neighbouring_taps
-from speccompile.drafters.site import Site
+from speccompile.drafters.probe import flipped, shifted_taps
 from speccompile.drafters.small import small_layers, small_taps, write_small
-from speccompile.drafters.weights import Ends
+from speccompile.drafters.weights import TargetEmbeddings
 from speccompile.plan.head import HeadPlan, Switch
 from speccompile.plan.layers import LayerShape, Shapes
 
 OPTIONAL = ("embed_tokens.weight", "lm_head.weight", "d2t", "mask_embedding")
 
 
-def teachers(site: Site) -> list[Teacher]:
+def teachers(site: DrafterContext) -> list[ReferenceLogits]:
     """The head alone; the target's embedding and its head where it has none."""
     head, weights = site.head, with_ends(site.head, site.ends())
 
     @torch.no_grad()
-    def logits(fed: Fed, drafts: list[int]) -> Logits:
+    def logits(fed: DrafterInputs, drafts: list[int]) -> Logits:
         hidden, said = slots(fed, head, weights)
         before = [fed.known[-1], *drafts][: len(said)]  # another reading may have a slot less
         rows = [_selected(hidden[i], said[i], token, head, weights) for i, token in enumerate(before)]
@@ -37,7 +37,7 @@ def teachers(site: Site) -> list[Teacher]:
     return [logits]
 
 
-def with_ends(head: HeadPlan, ends: Ends) -> Weights:
+def with_ends(head: HeadPlan, ends: TargetEmbeddings) -> Weights:
     """The head's weights and those that it takes from the target."""
     weights = weights_of(head)
     if "embed_tokens.weight" not in weights:
@@ -49,7 +49,7 @@ def with_ends(head: HeadPlan, ends: Ends) -> Weights:
     return weights
 
 
-def slots(fed: Fed, head: HeadPlan, weights: Weights) -> tuple[Tensor, Tensor]:
+def slots(fed: DrafterInputs, head: HeadPlan, weights: Weights) -> tuple[Tensor, Tensor]:
     """Of every slot that says a draft: its hidden state, normed, [S, h], and its logits [S, Vd]."""
     layers, said = head.layers, head.switches
     assert layers is not None
@@ -158,4 +158,4 @@ def small_block(
 
 def readings(head: HeadPlan, layers: int) -> dict[str, HeadPlan]:
     """Which ids mean which tap, and whether the anchor's own slot says the first draft."""
-    return {**neighbouring_taps(head, layers), **flipped(head, "sample_from_anchor")}
+    return {**shifted_taps(head, layers), **flipped(head, "sample_from_anchor")}

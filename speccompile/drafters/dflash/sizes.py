@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from speccompile.drafters.eagle3.taps import refused_places
-from speccompile.drafters.sizes import LAYERS, MASK_TOKEN, Config, Size, layer_sizes, said
+from speccompile.drafters.sizes import LAYERS, MASK_TOKEN, Config, Size, config_value, layer_sizes
 
 _DEEP = 8
 """Layers from which on z-lab's rule gives different taps."""
@@ -13,7 +13,7 @@ _MOST = 5
 
 def _layers(config: Config, found: Mapping[str, int | str]) -> int:
     """As published; half as many as a small target has."""
-    return min(_MOST, -(-said(config, *LAYERS) // 2))
+    return min(_MOST, -(-config_value(config, *LAYERS) // 2))
 
 
 SIZES = {**layer_sizes(_MOST), "layers": Size(_layers), "mask_token": MASK_TOKEN}

@@ -5,15 +5,15 @@ from speccompile.drafters.dflash.sizes import default_taps, refused
 from speccompile.drafters.dspark.dialects import DIALECTS, SPECFORGE
 from speccompile.drafters.dspark.reading import read
 from speccompile.drafters.dspark.sizes import SIZES
-from speccompile.drafters.family import HEAD, IN_BLOCKS, Family, Training
+from speccompile.drafters.method import CHAIN_ROWS, HEAD, DraftingMethod, Training
 
-FAMILY = Family(
+METHOD = DraftingMethod(
     "dspark",
     "DSpark: DFlash with a Markov head over the drafts, and a confidence head that ends them early",
     ("model", "revision", "tokens", "sample", "tree", "taps", "switches", "threshold"),
-    IN_BLOCKS,
+    CHAIN_ROWS,
     weights=HEAD,
-    needs={"model": ("the folder of the head", "demo/head")},
+    required_keys={"model": ("the folder of the head", "demo/head")},
     graphs="fused",
     dialects=DIALECTS,
     read=read,
@@ -23,7 +23,7 @@ FAMILY = Family(
         depth=7,
         taps=default_taps,
         anchors=512,
-        bounded=True,
+        max_depth_is_trained=True,
         refusal=refused,
     ),
 )

@@ -7,14 +7,14 @@ from torch import Tensor, nn
 from speccompile.compiler.step.decoder import CacheShape
 from speccompile.compiler.step.draft import Drafter
 from speccompile.compiler.step.draft.block import BlockReading, Slots
-from speccompile.compiler.step.draft.reading import Reading
+from speccompile.compiler.step.draft.network import DraftRound
+from speccompile.drafters.context import DrafterContext, token_by_token
 from speccompile.drafters.dflash.drafter import DFlashReader
-from speccompile.drafters.site import Site, token_by_token
-from speccompile.drafters.weights import Ends, load_head
+from speccompile.drafters.weights import TargetEmbeddings, load_head
 from speccompile.plan.head import HeadPlan
 
 
-def make(site: Site) -> Drafter:
+def make(site: DrafterContext) -> Drafter:
     """A chain of drafts, all from one pass; it ends before a draft of which the head is less sure than the threshold.
     Without one it never ends early, as in DeepSpec: a window that is compiled costs the same either way."""
     drafter = site.plan.drafter
@@ -62,7 +62,7 @@ class ConfidenceHead(nn.Module):
 class DSparkReader(DFlashReader):
     """DFlash with both heads, each where there is one."""
 
-    def __init__(self, head: HeadPlan, shape: CacheShape, ends: Ends, drafts: int) -> None:
+    def __init__(self, head: HeadPlan, shape: CacheShape, ends: TargetEmbeddings, drafts: int) -> None:
         super().__init__(head, shape, ends, drafts)
         layers, said = head.layers, head.switches
         assert layers is not None, "DSpark has layers"
@@ -78,7 +78,7 @@ class DSparkReader(DFlashReader):
     def slots(self, hidden: Tensor) -> "DSparkSlots":
         return DSparkSlots(self, hidden)
 
-    def confidence(self, reading: Reading, logits: Tensor) -> Tensor:
+    def confidence(self, reading: DraftRound, logits: Tensor) -> Tensor:
         """Of the slot that was read last; the token that is drawn there changes nothing of it."""
         assert isinstance(reading, BlockReading)
         assert isinstance(reading.slots, DSparkSlots)

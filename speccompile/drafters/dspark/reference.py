@@ -7,23 +7,23 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from speccompile.compiler.prove.drafts import Confidence, Fed, Teacher
+from speccompile.compiler.prove.drafts import Confidence, DrafterInputs, ReferenceLogits
 from speccompile.compiler.prove.reference import Logits
+from speccompile.drafters.context import DrafterContext
 from speccompile.drafters.dflash import reference as dflash
 from speccompile.drafters.dflash.reference import slots, small_block, with_ends
 from speccompile.drafters.dspark.reading import own_shapes
 from speccompile.drafters.formula import Weights, linear, over_target
-from speccompile.drafters.site import Site
 from speccompile.plan.head import HeadPlan
 from speccompile.runtime.devices.engine import Array
 
 
-def teachers(site: Site) -> list[Teacher]:
+def teachers(site: DrafterContext) -> list[ReferenceLogits]:
     """The head alone; the target's embedding and its head where it has none."""
     head, weights = site.head, with_ends(site.head, site.ends())
 
     @torch.no_grad()
-    def logits(fed: Fed, drafts: list[int]) -> Logits:
+    def logits(fed: DrafterInputs, drafts: list[int]) -> Logits:
         hidden, said = slots(fed, head, weights)
         before = [fed.known[-1], *drafts][: len(said)]  # another reading may have a slot less
         corrected = said[: len(before)] + _corrections(hidden, before, head, weights)
@@ -32,14 +32,14 @@ def teachers(site: Site) -> list[Teacher]:
     return [logits]
 
 
-def confidences(site: Site) -> Confidence | None:
+def confidences(site: DrafterContext) -> Confidence | None:
     """How sure the head is of the draft after each token; None where it has no confidence head."""
     if not site.head.switches["confidence_head"]:
         return None
     head, weights = site.head, with_ends(site.head, site.ends())
 
     @torch.no_grad()
-    def sure(fed: Fed, drafts: list[int]) -> Array:
+    def sure(fed: DrafterInputs, drafts: list[int]) -> Array:
         hidden, _ = slots(fed, head, weights)
         before = [fed.known[-1], *drafts]
         read = hidden[: len(before)]

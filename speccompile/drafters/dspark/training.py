@@ -8,18 +8,18 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from speccompile.drafters.beginning import mask_token, random_tensors, shape_of, target_sizes, write_head
+from speccompile.drafters.context import DrafterContext
 from speccompile.drafters.dflash.dialects import DEEPSPEC
 from speccompile.drafters.dflash.training import BlockLearner, beginning, block_words, check_depth, layer_ids
 from speccompile.drafters.dspark.drafter import DSparkReader, DSparkSlots
 from speccompile.drafters.dspark.reading import own_shapes
-from speccompile.drafters.learning import Seen, Wanted
-from speccompile.drafters.site import Site
+from speccompile.drafters.initialization import layer_shape, mask_token, random_tensors, target_sizes, write_head
+from speccompile.drafters.trainable import NewDrafter, TeacherBatch
 from speccompile.drafters.weights import load_head
 from speccompile.plan.head import Switch
 
 
-def learner(site: Site, depth: int) -> "DSparkLearner":
+def learner(site: DrafterContext, depth: int) -> "DSparkLearner":
     """Raises RecipeError for more drafts than a block of the head has."""
     check_depth(site.head, depth)
     return DSparkLearner(
@@ -36,7 +36,7 @@ class DSparkLearner(BlockLearner):
         super().__init__(*args)
         self.sure = list[Tensor]()  # of the last forward: of every draft its confidence as a logit, [B, A]
 
-    def forward(self, seen: Seen, anchors: Tensor, depth: int) -> list[Tensor]:
+    def forward(self, seen: TeacherBatch, anchors: Tensor, depth: int) -> list[Tensor]:
         """As `Learner.forward`."""
         slots, judge, said = self.slots(seen, anchors, depth), self.network.confidence_head, list[Tensor]()
         assert isinstance(slots, DSparkSlots)
@@ -47,7 +47,9 @@ class DSparkLearner(BlockLearner):
                 self.sure.append(judge(slots.judged().detach())[:, 0].unflatten(0, anchors.shape))
         return said
 
-    def own_loss(self, seen: Seen, anchors: Tensor, drafted: list[Tensor], accepted: list[Tensor]) -> Tensor | None:
+    def own_loss(
+        self, seen: TeacherBatch, anchors: Tensor, drafted: list[Tensor], accepted: list[Tensor]
+    ) -> Tensor | None:
         """As `Learner.own_loss`, of the drafts that `forward` has just given: binary cross entropy of the confidence
         towards the probability with which the target accepts (section 3 of DeepSeek's paper)."""
         if not self.sure:
@@ -56,7 +58,7 @@ class DSparkLearner(BlockLearner):
         return functional.binary_cross_entropy_with_logits(torch.stack(self.sure, -1), wanted, reduction="none")
 
 
-def new(folder: Path, wanted: Wanted) -> None:
+def new(folder: Path, wanted: NewDrafter) -> None:
     """As DFlash's, every slot of the block drafts, and a Markov head that changes nothing yet. DeepSpec's heads repeat
     the target's embedding and output matrix."""
     words, sizes = block_words(wanted), target_sizes(wanted)
@@ -64,8 +66,8 @@ def new(folder: Path, wanted: Wanted) -> None:
         "markov_rank": int(wanted.sizes["markov_rank"]), "markov_head_type": str(wanted.sizes["markov_head_type"]),
         "enable_confidence_head": True, "confidence_head_with_markov": True,
     }  # fmt: skip
-    shapes = own_shapes(shape_of(words), said | {"confidence_head": True}, (sizes[1], sizes[1]))
-    tensors = beginning(wanted, shape_of(words)) | random_tensors(shapes, wanted.seed + 1)
+    shapes = own_shapes(layer_shape(words), said | {"confidence_head": True}, (sizes[1], sizes[1]))
+    tensors = beginning(wanted, layer_shape(words)) | random_tensors(shapes, wanted.seed + 1)
     tensors["markov_head.markov_w2.weight"].zero_()
     own = {"mask_token_id": mask_token(wanted), "target_layer_ids": layer_ids(wanted), **said}
     if wanted.dialect == DEEPSPEC:

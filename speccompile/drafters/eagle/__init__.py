@@ -3,21 +3,21 @@ head."""
 
 from speccompile.drafters.eagle.dialects import DIALECTS, VLLM
 from speccompile.drafters.eagle.reading import read
-from speccompile.drafters.family import GROWING, HEAD, Family, Training
+from speccompile.drafters.method import DYNAMIC_TREE_ROWS, HEAD, DraftingMethod, Training
 from speccompile.drafters.sizes import layer_sizes
-from speccompile.drafters.target import final_norm, norm_alone
+from speccompile.drafters.target import final_norm, require_final_norm
 
-FAMILY = Family(
+METHOD = DraftingMethod(
     "eagle",
     "EAGLE, EAGLE-2 and HASS: a layer over the target's last hidden state, the target's head",
     ("model", "revision", "tokens", "sample", "tree", "taps"),
-    GROWING,
+    DYNAMIC_TREE_ROWS,
     weights=HEAD,
-    pairs=True,
-    needs={"model": ("the folder of the head", "demo/head")},
+    pairs_next_token=True,
+    required_keys={"model": ("the folder of the head", "demo/head")},
     graphs="fused",
     dialects=DIALECTS,
     read=read,
     aliases=("eagle1", "eagle_1"),
-    training=Training(sizes=layer_sizes(1), dialects=(VLLM,), depth=3, taps=final_norm, refusal=norm_alone),
+    training=Training(sizes=layer_sizes(1), dialects=(VLLM,), depth=3, taps=final_norm, refusal=require_final_norm),
 )

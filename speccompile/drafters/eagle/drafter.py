@@ -3,22 +3,22 @@
 import torch
 from torch import Tensor, nn
 
-from speccompile.compiler.step.attention import Pass
+from speccompile.compiler.step.attention import CachedPass
 from speccompile.compiler.step.decoder import CacheShape
 from speccompile.compiler.step.draft import Drafter
 from speccompile.compiler.step.draft.layers import Layer, Turn
 from speccompile.compiler.step.draft.paired import Output, PairedReader
-from speccompile.drafters.site import Site, token_by_token
-from speccompile.drafters.weights import Ends, load_head
+from speccompile.drafters.context import DrafterContext, token_by_token
+from speccompile.drafters.weights import TargetEmbeddings, load_head
 from speccompile.plan.head import HeadPlan
 
 
-def make(site: Site) -> Drafter:
+def make(site: DrafterContext) -> Drafter:
     """Drafts token by token, in any shape."""
     return token_by_token(site, load_reader(site))
 
 
-def load_reader(site: Site) -> "EagleReader":
+def load_reader(site: DrafterContext) -> "EagleReader":
     """The head's network, with its weights."""
     return load_head(EagleReader(site.head, site.shape, site.ends()), site.head)
 
@@ -26,7 +26,7 @@ def load_reader(site: Site) -> "EagleReader":
 class EagleReader(PairedReader):
     """g = layers(fc([embedding of the next token ; f])), where f is a feature or the g before; logits = head(g)."""
 
-    def __init__(self, head: HeadPlan, shape: CacheShape, ends: Ends) -> None:
+    def __init__(self, head: HeadPlan, shape: CacheShape, ends: TargetEmbeddings) -> None:
         layers = head.layers
         assert layers is not None, "EAGLE has layers"
         super().__init__(layers, shape)
@@ -38,7 +38,7 @@ class EagleReader(PairedReader):
     def fuse(self, features: Tensor) -> Tensor:
         return features
 
-    def run(self, x: Tensor, tokens: Tensor, current: Pass, turn: Turn) -> Output:
+    def run(self, x: Tensor, tokens: Tensor, current: CachedPass, turn: Turn) -> Output:
         x = self.fc(torch.cat([self.embed_tokens(tokens), x], -1))
         for layer in self.layers:
             x = layer(x, current, turn)

@@ -4,7 +4,7 @@ from speccompile.drafters.config import read_layers
 from speccompile.drafters.dialects import Dialect, Keys, check_tensors
 from speccompile.drafters.eagle.dialects import NESTED, SPECULATORS
 from speccompile.drafters.proposal import read_proposal
-from speccompile.drafters.target import NORM, base_note, check_sizes, chosen_taps
+from speccompile.drafters.target import NORM, check_sizes, resolve_taps, target_mismatch_note
 from speccompile.plan.head import HeadFolder, HeadPlan, HeadRequest
 from speccompile.plan.layers import LayerShape, Shapes
 
@@ -33,12 +33,12 @@ def read(folder: HeadFolder, request: HeadRequest, dialect: Dialect, evidence: s
     tokens, base = read_proposal(top)
     for each in (top, *((keys,) if section else ())):
         each.refuse_unknown()
-    taps = chosen_taps(folder, request, (NORM,), 1)
+    taps = resolve_taps(folder, request, (NORM,), 1)
     found = check_tensors(folder, found, head_shapes(layers, has_bias=has_bias))
     return HeadPlan(
         request.kind, dialect.name, evidence, folder.path, folder.files, taps, layers.hidden_size,
         request.target.vocabulary_size, layers, {}, found, default_tokens=tokens, base=base,
-        notes=base_note(base, request),
+        notes=target_mismatch_note(base, request),
     )  # fmt: skip
 
 

@@ -7,24 +7,24 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from speccompile.compiler.prove.drafts import Fed, Teacher
+from speccompile.compiler.prove.drafts import DrafterInputs, ReferenceLogits
 from speccompile.compiler.prove.reference import Logits
+from speccompile.drafters.context import DrafterContext
 from speccompile.drafters.eagle.reading import head_shapes
 from speccompile.drafters.formula import Weights, attention, causal, decoder_layer, linear, mlp, rms, weights_of
 from speccompile.drafters.probe import before_norm
-from speccompile.drafters.site import Site
 from speccompile.drafters.small import small_layers, small_taps, write_small
 from speccompile.plan.head import HeadPlan
 from speccompile.plan.layers import LayerShape
 
 
-def teachers(site: Site) -> list[Teacher]:
+def teachers(site: DrafterContext) -> list[ReferenceLogits]:
     """The head alone, between the target's embedding and its head."""
     weights, ends, layers = weights_of(site.head), site.ends(), site.head.layers
     assert layers is not None
 
     @torch.no_grad()
-    def logits(fed: Fed, drafts: list[int]) -> Logits:
+    def logits(fed: DrafterInputs, drafts: list[int]) -> Logits:
         assert fed.features is not None
         x, tokens, found = torch.tensor(fed.features), list(fed.following), list[Tensor]()
         for draft in [*drafts, None]:

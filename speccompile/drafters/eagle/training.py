@@ -4,22 +4,22 @@ from pathlib import Path
 
 import torch
 
-from speccompile.drafters.beginning import llama_words, random_tensors, shape_of, write_head
+from speccompile.drafters.context import DrafterContext
 from speccompile.drafters.eagle.drafter import load_reader
 from speccompile.drafters.eagle.reading import head_shapes
-from speccompile.drafters.learning import Wanted
-from speccompile.drafters.learning_paired import PairedLearner
-from speccompile.drafters.site import Site
+from speccompile.drafters.initialization import layer_shape, llama_config, random_tensors, write_head
+from speccompile.drafters.trainable import NewDrafter
+from speccompile.drafters.trainable_paired import TrainablePairedHead
 
 
-def learner(site: Site, depth: int) -> PairedLearner:
-    return PairedLearner(site.head, load_reader(site), depth)
+def learner(site: DrafterContext, depth: int) -> TrainablePairedHead:
+    return TrainablePairedHead(site.head, load_reader(site), depth)
 
 
-def new(folder: Path, wanted: Wanted) -> None:
+def new(folder: Path, wanted: NewDrafter) -> None:
     """At first the features, which stand last, pass through its first matrix as they are."""
-    words = llama_words(wanted)
-    tensors = random_tensors(head_shapes(shape_of(words), has_bias=False), wanted.seed)
+    words = llama_config(wanted)
+    tensors = random_tensors(head_shapes(layer_shape(words), has_bias=False), wanted.seed)
     width = words["hidden_size"]
     tensors["fc.weight"] = torch.eye(width, 2 * width).roll(width, 1)
     write_head(folder, {"architectures": ["EagleLlamaForCausalLM"], **words, "bias": False}, tensors)

@@ -3,17 +3,17 @@
 from speccompile.drafters.eagle3.dialects import DIALECTS, SPECFORGE, SPECULATORS
 from speccompile.drafters.eagle3.reading import read
 from speccompile.drafters.eagle3.taps import default_taps, refused
-from speccompile.drafters.family import GROWING, HEAD, Family, Training
+from speccompile.drafters.method import DYNAMIC_TREE_ROWS, HEAD, DraftingMethod, Training
 from speccompile.drafters.sizes import layer_sizes
 
-FAMILY = Family(
+METHOD = DraftingMethod(
     "eagle3",
     "EAGLE-3 and 3.1: layers over three taps of the target, an own head and vocabulary",
     ("model", "revision", "tokens", "sample", "tree", "taps", "switches"),
-    GROWING,
+    DYNAMIC_TREE_ROWS,
     weights=HEAD,
-    pairs=True,
-    needs={"model": ("the folder of the head", "demo/head")},
+    pairs_next_token=True,
+    required_keys={"model": ("the folder of the head", "demo/head")},
     graphs="fused",
     dialects=DIALECTS,
     read=read,

@@ -3,22 +3,22 @@
 import torch
 from torch import Tensor, nn
 
-from speccompile.compiler.step.attention import Pass
+from speccompile.compiler.step.attention import CachedPass
 from speccompile.compiler.step.decoder import CacheShape
 from speccompile.compiler.step.draft import Drafter
 from speccompile.compiler.step.draft.layers import Attention, Layer, Turn, make_mlp, make_norm
 from speccompile.compiler.step.draft.paired import Output, PairedReader
-from speccompile.drafters.site import Site, token_by_token
-from speccompile.drafters.weights import Ends, draft_vocabulary, load_head
+from speccompile.drafters.context import DrafterContext, token_by_token
+from speccompile.drafters.weights import TargetEmbeddings, draft_vocabulary, load_head
 from speccompile.plan.head import HeadPlan
 
 
-def make(site: Site) -> Drafter:
+def make(site: DrafterContext) -> Drafter:
     """Drafts token by token, in any shape."""
     return token_by_token(site, load_reader(site))
 
 
-def load_reader(site: Site) -> "Eagle3Reader":
+def load_reader(site: DrafterContext) -> "Eagle3Reader":
     """The head's network, with its weights."""
     return load_head(Eagle3Reader(site.head, site.shape, site.ends()), site.head)
 
@@ -36,7 +36,7 @@ class FirstLayer(nn.Module):
         self.hidden_norm, self.post_attention_layernorm = make_norm(layers), make_norm(layers)
         self.norm_before_residual = bool(switches["norm_before_residual"])
 
-    def forward(self, x: Tensor, embedding: Tensor, current: Pass, turn: Turn) -> Tensor:
+    def forward(self, x: Tensor, embedding: Tensor, current: CachedPass, turn: Turn) -> Tensor:
         normed = self.hidden_norm(x)
         read = torch.cat([self.input_layernorm(embedding), normed], -1)
         x = (normed if self.norm_before_residual else x) + self.self_attn(read, current, turn)
@@ -49,7 +49,7 @@ class Eagle3Reader(PairedReader):
     What follows is fed with g, or with norm(g) where `norm_output` says so (3.1).
     """
 
-    def __init__(self, head: HeadPlan, shape: CacheShape, ends: Ends) -> None:
+    def __init__(self, head: HeadPlan, shape: CacheShape, ends: TargetEmbeddings) -> None:
         layers, switches = head.layers, head.switches
         assert layers is not None, "EAGLE-3 has layers"
         super().__init__(layers, shape)
@@ -76,7 +76,7 @@ class Eagle3Reader(PairedReader):
         features = self.input_norm(features)
         return features if self.fc is None else self.fc(features)
 
-    def run(self, x: Tensor, tokens: Tensor, current: Pass, turn: Turn) -> Output:
+    def run(self, x: Tensor, tokens: Tensor, current: CachedPass, turn: Turn) -> Output:
         first, *others = self.layers
         x = first(x, self.embed_tokens(tokens), current, turn)
         for layer in others:

@@ -9,13 +9,13 @@ from speccompile.drafters.eagle3.taps import IDS
 from speccompile.drafters.proposal import read_proposal
 from speccompile.drafters.target import (
     NORM,
-    base_note,
     check_sizes,
-    chosen_taps,
     inputs,
     outputs,
+    resolve_taps,
     switches,
     target_layers,
+    target_mismatch_note,
 )
 from speccompile.errors import CheckpointError
 from speccompile.plan.head import HeadFolder, HeadPlan, HeadRequest, Switch, TensorSource
@@ -44,7 +44,7 @@ def read(folder: HeadFolder, request: HeadRequest, dialect: Dialect, evidence: s
             f"{source.shape[-1]}", f"a multiple of {hidden}, the hidden size of the target",
             "use the head that was trained for this target",
         )  # fmt: skip
-    taps = chosen_taps(folder, request, default, wanted)
+    taps = resolve_taps(folder, request, default, wanted)
     chosen = switches(request, said)
     tokens, base = read_proposal(keys)
     for each in (keys, nested, *((of_layers,) if of_layers is not keys else ())):
@@ -56,7 +56,7 @@ def read(folder: HeadFolder, request: HeadRequest, dialect: Dialect, evidence: s
     _check_vocabulary(folder, found, request.target.vocabulary_size)
     return HeadPlan(
         request.kind, dialect.name, evidence, folder.path, folder.files, taps, *sizes, layers, chosen, found,
-        default_tokens=tokens, base=base, notes=base_note(base, request),
+        default_tokens=tokens, base=base, notes=target_mismatch_note(base, request),
     )  # fmt: skip
 
 

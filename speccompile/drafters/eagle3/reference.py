@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from speccompile.compiler.prove.drafts import Fed, Teacher
+from speccompile.compiler.prove.drafts import DrafterInputs, ReferenceLogits
 from speccompile.compiler.prove.reference import Logits
+from speccompile.drafters.context import DrafterContext
 from speccompile.drafters.eagle3.reading import head_shapes
 from speccompile.drafters.formula import (
     Weights,
@@ -22,20 +23,19 @@ from speccompile.drafters.formula import (
     rms,
     weights_of,
 )
-from speccompile.drafters.probe import flipped, neighbouring_taps
-from speccompile.drafters.site import Site
+from speccompile.drafters.probe import flipped, shifted_taps
 from speccompile.drafters.small import small_layers, small_taps, write_small
 from speccompile.plan.head import HeadPlan
 
 
-def teachers(site: Site) -> list[Teacher]:
+def teachers(site: DrafterContext) -> list[ReferenceLogits]:
     """The head alone; its embedding is the target's where it has none."""
     head, weights = site.head, weights_of(site.head)
     if "embed_tokens.weight" not in weights:
         weights["embed_tokens.weight"] = site.ends().embed.table
 
     @torch.no_grad()
-    def logits(fed: Fed, drafts: list[int]) -> Logits:
+    def logits(fed: DrafterInputs, drafts: list[int]) -> Logits:
         assert fed.features is not None
         x = fuse(torch.tensor(fed.features), head, weights)
         tokens, found = list(fed.following), []
@@ -109,4 +109,4 @@ def small(
 
 def readings(head: HeadPlan, layers: int) -> dict[str, HeadPlan]:
     """Conventions that files are known to say wrong: which ids mean which tap, and the norms of 3.1."""
-    return {**neighbouring_taps(head, layers), **flipped(head, "norm_output", "norm_before_residual")}
+    return {**shifted_taps(head, layers), **flipped(head, "norm_output", "norm_before_residual")}

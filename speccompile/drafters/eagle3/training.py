@@ -7,23 +7,23 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from speccompile.drafters.beginning import (
-    llama_words,
-    proposal,
-    random_tensors,
-    renamed,
-    shape_of,
-    target_sizes,
-    vocabulary_maps,
-    write_head,
-)
+from speccompile.drafters.context import DrafterContext
 from speccompile.drafters.eagle3.dialects import SPECULATORS
 from speccompile.drafters.eagle3.drafter import load_reader
 from speccompile.drafters.eagle3.reading import head_shapes
 from speccompile.drafters.eagle3.taps import IDS, boundaries, with_ids
-from speccompile.drafters.learning import Wanted
-from speccompile.drafters.learning_paired import PairedLearner
-from speccompile.drafters.site import Site
+from speccompile.drafters.initialization import (
+    layer_shape,
+    llama_config,
+    proposal,
+    random_tensors,
+    renamed,
+    target_sizes,
+    vocabulary_maps,
+    write_head,
+)
+from speccompile.drafters.trainable import NewDrafter
+from speccompile.drafters.trainable_paired import TrainablePairedHead
 from speccompile.plan.layers import LayerShape
 
 _SWITCHES = ("norm_before_residual", "norm_output", "norm_before_fc", "fc_norm")
@@ -34,11 +34,11 @@ _PLAIN = dict.fromkeys(_SWITCHES, False) | {
 """EAGLE-3 as in the paper, by the names of `HeadPlan.switches`."""
 
 
-def learner(site: Site, depth: int) -> "Eagle3Learner":
+def learner(site: DrafterContext, depth: int) -> "Eagle3Learner":
     return Eagle3Learner(site.head, load_reader(site), depth)
 
 
-class Eagle3Learner(PairedLearner):
+class Eagle3Learner(TrainablePairedHead):
     """It always says what it reads: engines guess otherwise, each by a rule of its own."""
 
     def described(self, config: dict[str, Any]) -> dict[str, Any]:
@@ -46,10 +46,10 @@ class Eagle3Learner(PairedLearner):
         return with_ids(config, self.head.dialect, self.head.taps)
 
 
-def new(folder: Path, wanted: Wanted) -> None:
+def new(folder: Path, wanted: NewDrafter) -> None:
     """It begins with the target's final norm and with its head's rows."""
-    words, size = llama_words(wanted), _size(wanted)
-    tensors = beginning(wanted, shape_of(words))
+    words, size = llama_config(wanted), _size(wanted)
+    tensors = beginning(wanted, layer_shape(words))
     if wanted.dialect == SPECULATORS:
         write_head(folder, speculators_config(wanted, words, "eagle3", "Eagle3DraftModel"), tensors)
         return
@@ -64,7 +64,7 @@ def new(folder: Path, wanted: Wanted) -> None:
     write_head(folder, config, renamed(tensors, [("layers.0.", "midlayer.")]))
 
 
-def speculators_config(wanted: Wanted, words: dict[str, Any], kind: str, architecture: str) -> dict[str, Any]:
+def speculators_config(wanted: NewDrafter, words: dict[str, Any], kind: str, architecture: str) -> dict[str, Any]:
     """config.json of a head that speculators loads."""
     hidden = target_sizes(wanted)[0]
     return {
@@ -81,7 +81,7 @@ def speculators_config(wanted: Wanted, words: dict[str, Any], kind: str, archite
     }
 
 
-def beginning(wanted: Wanted, layers: LayerShape) -> dict[str, Tensor]:
+def beginning(wanted: NewDrafter, layers: LayerShape) -> dict[str, Tensor]:
     """Tensors by our names, the embedding and the maps of the vocabulary among them.
 
     A head that is narrower than its target begins with the target's embedding and head as a random projection shows
@@ -106,5 +106,5 @@ def beginning(wanted: Wanted, layers: LayerShape) -> dict[str, Tensor]:
     return random_tensors(shapes, wanted.seed) | given | maps
 
 
-def _size(wanted: Wanted) -> int:
+def _size(wanted: NewDrafter) -> int:
     return target_sizes(wanted)[1] if wanted.kept is None else len(wanted.kept)

@@ -1,18 +1,18 @@
 """Hydra and Hydra++ (Ankner et al. 2024): heads on the target's hidden state and all drafts before."""
 
-from speccompile.drafters.family import GROWING, HEAD, Family, Training
 from speccompile.drafters.hydra.dialects import DIALECTS, HYDRA, MLP, PREFIX_MLP
 from speccompile.drafters.hydra.reading import read
+from speccompile.drafters.method import DYNAMIC_TREE_ROWS, HEAD, DraftingMethod, Training
 from speccompile.drafters.sizes import Size
-from speccompile.drafters.target import final_norm, norm_alone
+from speccompile.drafters.target import final_norm, require_final_norm
 
-FAMILY = Family(
+METHOD = DraftingMethod(
     "hydra",
     "Hydra and Hydra++: a head for every token ahead, which reads the drafts before it as well",
     ("model", "revision", "tokens", "sample", "tree", "taps"),
-    GROWING,
+    DYNAMIC_TREE_ROWS,
     weights=HEAD,
-    needs={"model": ("the folder of the heads", "demo/head")},
+    required_keys={"model": ("the folder of the heads", "demo/head")},
     graphs="fused",
     dialects=DIALECTS,
     read=read,
@@ -21,7 +21,7 @@ FAMILY = Family(
         dialects=(HYDRA,),
         depth=4,
         taps=final_norm,
-        bounded=True,
-        refusal=norm_alone,
+        max_depth_is_trained=True,
+        refusal=require_final_norm,
     ),
 )

@@ -4,25 +4,25 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from speccompile.compiler.step.attention import Pass
+from speccompile.compiler.step.attention import CachedPass
 from speccompile.compiler.step.decoder import CacheShape
 from speccompile.compiler.step.draft import Accepted, Drafter, State
 from speccompile.compiler.step.draft.layers import Layer, Rotary, layer_states, make_norm
-from speccompile.compiler.step.draft.reading import Reader, Reading
+from speccompile.compiler.step.draft.network import DraftNetwork, DraftRound
+from speccompile.drafters.context import DrafterContext, token_by_token
 from speccompile.drafters.numbered import count_numbered
-from speccompile.drafters.site import Site, token_by_token
 from speccompile.drafters.weights import load_head
 from speccompile.plan.head import HeadPlan
 
 
-def make(site: Site) -> Drafter:
+def make(site: DrafterContext) -> Drafter:
     """Drafts token by token, in any shape. Heads beyond its depth are left out of the graph."""
     reader, depth = load_reader(site), site.plan.drafter.tree.depth
     reader.mlps, reader.lm_heads = reader.mlps[:depth], reader.lm_heads[:depth]
     return token_by_token(site, reader)
 
 
-def load_reader(site: Site) -> "HydraReader":
+def load_reader(site: DrafterContext) -> "HydraReader":
     """All of the heads, with their weights; they read the target's embedding where they have none."""
     reader = load_head(HydraReader(site.head, site.shape), site.head)
     if reader.is_grounded and reader.embed_tokens is None:
@@ -42,13 +42,13 @@ class ResidualBlock(nn.Module):
         return self.res_connection(x) + functional.silu(self.linear(x))
 
 
-class HydraReader(Reader):
+class HydraReader(DraftNetwork):
     """Hydra++ reads the target through a layer of its own, over all tokens so far; the others have no caches."""
 
     def __init__(self, head: HeadPlan, shape: CacheShape) -> None:
         super().__init__()
         self.taps, self.size, self.shape, self.prefix = head.taps, head.vocabulary_size, shape, head.layers
-        self.is_grounded, self.catches_up = bool(head.switches["grounded_heads"]), head.layers is not None
+        self.is_grounded, self.has_cache = bool(head.switches["grounded_heads"]), head.layers is not None
         hidden, heads = head.hidden_size, count_numbered(head.tensors, "mlps")
         layers = count_numbered(head.tensors, "mlps.0")
 
@@ -80,29 +80,29 @@ class HydraReader(Reader):
     def begin(self, accepted: Accepted, states: list[Tensor]) -> "HydraReading":
         return HydraReading(self, accepted, states)
 
-    def read_prefix(self, features: Tensor, accepted: Accepted, current: Pass) -> Tensor:
+    def read_prefix(self, features: Tensor, accepted: Accepted, current: CachedPass) -> Tensor:
         """Rows [B, C, H] of the accepted tokens, padding behind them -> what the layer makes of them."""
         assert accepted.catch_up is not None, "a drafter with caches catches up"
         catch_up = accepted.catch_up
         positions = (accepted.length[:, None] + catch_up).clamp(max=self.shape.max_length - 1)
         causal = (catch_up[None, :] <= catch_up[:, None]).expand(features.shape[0], -1, -1)
-        current.look(positions, positions, causal)
+        current.set_positions(positions, positions, causal)
         read: Tensor = self.norm(self.layers[0](features, current, self.rotary(positions)))
         return read
 
 
-class HydraReading(Reading):
+class HydraReading(DraftRound):
     """One round. Made, it has read the hidden state of the last accepted token, and the bonus token."""
 
     def __init__(self, reader: HydraReader, accepted: Accepted, states: list[Tensor]) -> None:
         assert accepted.features is not None, "a drafter with taps is given features"
         self.reader, features = reader, accepted.features
         self.bonus = accepted.path.gather(1, accepted.n_path[:, None])
-        self.current: Pass | None = None
+        self.current: CachedPass | None = None
         if reader.prefix is not None:
             assert accepted.catch_up is not None, "a drafter with caches catches up"
             features = features.index_select(1, accepted.catch_up.clamp(max=features.shape[1] - 1))
-            self.current = Pass(states, accepted.length, list(reader.prefix.windows))
+            self.current = CachedPass(states, accepted.length, list(reader.prefix.windows))
             features = reader.read_prefix(features, accepted, self.current)
         last = (accepted.n_path - 1).clamp(min=0)[:, None, None].expand(-1, 1, features.shape[2])
         # [B, T, (depth + 2) H]: what stands on the way to each token that was read
@@ -111,7 +111,7 @@ class HydraReading(Reading):
             self.paths = torch.cat([self.paths, reader.embed(self.bonus)], 2)
         self.logits = reader.logits(0, self.paths)
 
-    def read(self, tokens: Tensor, depth: int, ancestors: Tensor, parents: Tensor) -> Tensor:
+    def forward_drafts(self, tokens: Tensor, depth: int, ancestors: Tensor, parents: Tensor) -> Tensor:
         """As `Reading.read`."""
         if self.reader.is_grounded:
             before = self.paths.gather(1, parents[:, :, None].expand(-1, -1, self.paths.shape[2]))

@@ -1,18 +1,18 @@
 """The folder of Hydra heads -> their description."""
 
-from speccompile.compiler.checkpoints.objects import CONFIG, read_object
+from speccompile.compiler.checkpoints.json_files import CONFIG, read_json_object
 from speccompile.drafters.config import read_layers
 from speccompile.drafters.dialects import Dialect, Keys, check_tensors
 from speccompile.drafters.hydra.dialects import MLP, PREFIX_MLP
 from speccompile.drafters.numbered import count_heads, count_numbered
 from speccompile.drafters.target import (
     NORM,
-    base_note,
     check_sizes,
-    chosen_taps,
     inputs,
+    resolve_taps,
     target_hidden_size,
     target_layers,
+    target_mismatch_note,
 )
 from speccompile.plan.head import HeadFolder, HeadPlan, HeadRequest, TensorSource
 from speccompile.plan.layers import LayerShape, Shapes
@@ -32,7 +32,7 @@ def read(folder: HeadFolder, request: HeadRequest, dialect: Dialect, evidence: s
     count, notes = count_heads(keys, found, "mlps", "hydra_num_heads")
     layers = keys.count("hydra_num_layers", default=count_numbered(found, "mlps.0"))
     keys.ignore("dropout_rate")
-    taps = chosen_taps(folder, request, _taps(folder, keys, request), 1)
+    taps = resolve_taps(folder, request, _taps(folder, keys, request), 1)
     base = keys.get("base_model_name_or_path")
     keys.refuse_unknown()
     prefix = _prefix(request, found) if arch == PREFIX_MLP else None
@@ -43,7 +43,7 @@ def read(folder: HeadFolder, request: HeadRequest, dialect: Dialect, evidence: s
     return HeadPlan(
         request.kind, dialect.name, evidence, folder.path, folder.files, taps, *sizes, prefix,
         {"grounded_heads": is_grounded}, found, tokens=count, default_tokens=count,
-        base=base, notes=(*notes, *base_note(base, request)),
+        base=base, notes=(*notes, *target_mismatch_note(base, request)),
     )  # fmt: skip
 
 
@@ -94,7 +94,7 @@ def _taps(folder: HeadFolder, keys: Keys, request: HeadRequest) -> tuple[str, ..
 def _prefix(request: HeadRequest, found: Sources) -> LayerShape:
     """Hydra++'s layer is one more of the target's: its form is in the target's config, and nowhere else."""
     path = request.target.folder
-    config = None if path is None else read_object(path / CONFIG)
+    config = None if path is None else read_json_object(path / CONFIG)
     if path is None or config is None:
         raise request.origin.refusal(
             "drafter.kind", f"'{request.kind}' with a prefix layer", "a target with a config.json, which says its form",

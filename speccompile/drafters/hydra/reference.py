@@ -7,18 +7,18 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from speccompile.compiler.prove.drafts import Fed, Teacher
+from speccompile.compiler.prove.drafts import DrafterInputs, ReferenceLogits
 from speccompile.compiler.prove.reference import Logits
+from speccompile.drafters.context import DrafterContext
 from speccompile.drafters.formula import Weights, decoder_layer, linear, rms, weights_of
 from speccompile.drafters.hydra.reading import head_shapes
 from speccompile.drafters.numbered import count_numbered
 from speccompile.drafters.probe import before_norm
-from speccompile.drafters.site import Site
 from speccompile.drafters.small import small_layers, small_taps, write_small
 from speccompile.plan.head import HeadPlan
 
 
-def teachers(site: Site) -> list[Teacher]:
+def teachers(site: DrafterContext) -> list[ReferenceLogits]:
     """The heads; their embedding is the target's where they have none."""
     head, weights = site.head, weights_of(site.head)
     is_grounded = bool(head.switches["grounded_heads"])
@@ -26,7 +26,7 @@ def teachers(site: Site) -> list[Teacher]:
         weights["embed_tokens.weight"] = site.ends().embed.table
 
     @torch.no_grad()
-    def logits(fed: Fed, drafts: list[int]) -> Logits:
+    def logits(fed: DrafterInputs, drafts: list[int]) -> Logits:
         assert fed.features is not None
         x, found = hidden(torch.tensor(fed.features), head, weights), []
         for number, token in enumerate([fed.known[-1], *drafts]):

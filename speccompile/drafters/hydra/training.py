@@ -5,23 +5,23 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from speccompile.compiler.step.whole_text import WholeText
-from speccompile.drafters.beginning import random_tensors, renamed, target_sizes, write_head
+from speccompile.compiler.step.training_pass import TrainingPass
 from speccompile.drafters.config import read_layers
+from speccompile.drafters.context import DrafterContext
 from speccompile.drafters.dialects import Keys
 from speccompile.drafters.hydra.dialects import PREFIX_MLP
 from speccompile.drafters.hydra.drafter import HydraReader, load_reader
 from speccompile.drafters.hydra.reading import head_shapes
-from speccompile.drafters.learning import HeadLearner, Seen, Wanted
-from speccompile.drafters.site import Site
+from speccompile.drafters.initialization import random_tensors, renamed, target_sizes, write_head
+from speccompile.drafters.trainable import NewDrafter, TeacherBatch, TrainableHead
 from speccompile.plan.head import HeadFolder, HeadPlan
 
 
-def learner(site: Site, depth: int) -> "HydraLearner":
+def learner(site: DrafterContext, depth: int) -> "HydraLearner":
     return HydraLearner(site.head, load_reader(site), depth)
 
 
-class HydraLearner(HeadLearner):
+class HydraLearner(TrainableHead):
     """Head i reads what the target says of the token before the anchor, the anchor, and i tokens of the text."""
 
     network: HydraReader
@@ -31,7 +31,7 @@ class HydraLearner(HeadLearner):
         for unasked in (network.mlps[depth:], network.lm_heads[depth:]):
             unasked.requires_grad_(False)
 
-    def forward(self, seen: Seen, anchors: Tensor, depth: int) -> list[Tensor]:
+    def forward(self, seen: TeacherBatch, anchors: Tensor, depth: int) -> list[Tensor]:
         """As `Learner.forward`."""
         reader, last, found = self.network, seen.tokens.shape[1] - 1, list[Tensor]()
         features = self._prefix(seen.features)
@@ -50,13 +50,15 @@ class HydraLearner(HeadLearner):
             return features
         places = torch.arange(features.shape[1], device=features.device)
         positions = places.clamp(max=reader.shape.max_length - 1).expand(features.shape[0], -1)
-        current = WholeText(list(reader.prefix.windows))
-        current.look(positions, positions, (places[None, :] <= places[:, None]).expand(features.shape[0], -1, -1))
+        current = TrainingPass(list(reader.prefix.windows))
+        current.set_positions(
+            positions, positions, (places[None, :] <= places[:, None]).expand(features.shape[0], -1, -1)
+        )
         read: Tensor = reader.norm(reader.layers[0](features, current, reader.rotary(positions)))
         return read
 
 
-def new(folder: Path, wanted: Wanted) -> None:
+def new(folder: Path, wanted: NewDrafter) -> None:
     """Heads that hand on the hidden state, which stands first, and project it as the target does: they begin as its
     head. Hydra++'s layer, which is one more of the target's, begins at random."""
     sizes, layers, arch = target_sizes(wanted), int(wanted.sizes["layers"]), str(wanted.sizes["arch"])

@@ -1,12 +1,12 @@
 """Jacobi decoding (Santilli et al. 2023): what the target said behind refused drafts is drafted next."""
 
-from speccompile.drafters.family import CERTAIN_CHAINS, Family, Tried
+from speccompile.drafters.method import GREEDY_CHAIN_ROWS, CompareVariant, DraftingMethod
 
-FAMILY = Family(
+METHOD = DraftingMethod(
     "jacobi",
     "Jacobi: what the target said behind the drafts that it refused",
     ("tokens", "tree"),
-    CERTAIN_CHAINS,
-    successors=1,
-    tried=(Tried("jacobi-4", {"tokens": 4}),),
+    GREEDY_CHAIN_ROWS,
+    target_top_k=1,
+    compare_variants=(CompareVariant("jacobi-4", {"tokens": 4}),),
 )

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from speccompile.compiler.step.draft import Accepted, Drafted, Drafter, State
-from speccompile.drafters.site import Site
+from speccompile.drafters.context import DrafterContext
 from speccompile.tree import Tree
 
 
-def make(site: Site) -> Drafter:
+def make(site: DrafterContext) -> Drafter:
     """There is no state."""
     return Jacobi(site.tree)
 
@@ -22,7 +22,7 @@ class Jacobi(Drafter):
     """Drafts what the target said behind the refused drafts, and repeats the last of it to the end."""
 
     shape: Tree
-    successors = 1
+    target_top_k = 1
 
     def __init__(self, tree: Tree) -> None:
         super().__init__()

@@ -1,24 +1,26 @@
 """Kangaroo (Liu et al. 2024): an adapter over the target's first layers, which stops where it is unsure."""
 
-from speccompile.drafters.family import HEAD, Family, Training, certain, sampled
 from speccompile.drafters.kangaroo.dialects import DIALECTS, KANGAROO
 from speccompile.drafters.kangaroo.reading import default_taps, read, refused
+from speccompile.drafters.method import HEAD, DraftingMethod, Training, greedy_draft_row, sampled_draft_row
 from speccompile.drafters.sizes import layer_sizes
 
 _SIZES = {name: size for name, size in layer_sizes(1).items() if name != "intermediate_size"}  # there is no MLP
 
-FAMILY = Family(
+METHOD = DraftingMethod(
     "kangaroo",
     "Kangaroo: an adapter over the target's first layers and their caches, which stops where it is unsure",
     ("model", "revision", "tokens", "sample", "tree", "taps", "switches", "threshold"),
-    (certain(("chain",), ("exact",)), sampled(("chain",), ("exact",))),
+    (greedy_draft_row(("chain",), ("exact",)), sampled_draft_row(("chain",), ("exact",))),
     weights=HEAD,
-    needs={"model": ("the folder of the adapter", "demo/head")},
+    required_keys={"model": ("the folder of the adapter", "demo/head")},
     graphs="fused",
-    reads_caches=True,
+    reads_target_cache=True,
     threshold=0.6,
-    keeps_unsure=True,
+    verifies_low_confidence=True,
     dialects=DIALECTS,
     read=read,
-    training=Training(sizes=_SIZES, dialects=(KANGAROO,), depth=6, taps=default_taps, refusal=refused, even=True),
+    training=Training(
+        sizes=_SIZES, dialects=(KANGAROO,), depth=6, taps=default_taps, refusal=refused, is_depth_independent=True
+    ),
 )

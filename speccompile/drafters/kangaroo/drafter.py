@@ -3,22 +3,22 @@
 import torch
 from torch import Tensor, nn
 
-from speccompile.compiler.step.attention import Pass
+from speccompile.compiler.step.attention import CachedPass
 from speccompile.compiler.step.decoder import Decoder
 from speccompile.compiler.step.draft import Accepted, Drafter, State
 from speccompile.compiler.step.draft.layers import Attention, Rotary, Turn, layer_states, make_norm
-from speccompile.compiler.step.draft.reading import Reader, Reading
+from speccompile.compiler.step.draft.network import DraftNetwork, DraftRound
 from speccompile.compiler.step.draft.target_layers import TargetLayers, borrowed_states
 from speccompile.compiler.step.taps import Taps
+from speccompile.drafters.context import DrafterContext, token_by_token
 from speccompile.drafters.kangaroo.reading import exit_layer
 from speccompile.drafters.layer_skip.drafter import skip_layers
-from speccompile.drafters.site import Site, token_by_token
-from speccompile.drafters.weights import Ends, load_head
+from speccompile.drafters.weights import TargetEmbeddings, load_head
 from speccompile.plan.head import HeadPlan
 from speccompile.plan.layers import LayerShape
 
 
-def make(site: Site) -> Drafter:
+def make(site: DrafterContext) -> Drafter:
     """Drafts in a chain, until a draft is not sure enough."""
     decoder = skip_layers(site.target(), range(exit_layer(site.head)))
     adapter = load_head(Adapter(site.head, site.shape.max_length), site.head)
@@ -32,10 +32,10 @@ class AdapterLayer(nn.Module):
         super().__init__()
         self.self_attn, self.input_layernorm = Attention(layers, index), make_norm(layers)
 
-    def forward(self, x: Tensor, current: Pass, turn: Turn) -> Tensor:
+    def forward(self, x: Tensor, current: CachedPass, turn: Turn) -> Tensor:
         return x + self.self_attn(self.input_layernorm(x), current, turn)
 
-    def add_rows(self, x: Tensor, current: Pass, turn: Turn) -> None:
+    def add_rows(self, x: Tensor, current: CachedPass, turn: Turn) -> None:
         """Let others see rows whose own output nobody reads."""
         self.self_attn.add_rows(self.input_layernorm(x), current, turn)
 
@@ -51,14 +51,14 @@ class Adapter(nn.Module):
         self.norm = make_norm(head.layers)
         self.rotary = Rotary(head.layers, max_length)
 
-    def forward(self, x: Tensor, current: Pass, positions: Tensor) -> Tensor:
+    def forward(self, x: Tensor, current: CachedPass, positions: Tensor) -> Tensor:
         """What the target's first layers give, [B, T, h] -> what its head reads."""
         turn = self.rotary(positions)
         for layer in self.layers:
             x = layer(x, current, turn)
         return self.norm(x)
 
-    def add_rows(self, x: Tensor, current: Pass, positions: Tensor) -> None:
+    def add_rows(self, x: Tensor, current: CachedPass, positions: Tensor) -> None:
         """The same, where only the rows' keys and values are wanted."""
         turn = self.rotary(positions)
         *before, last = self.layers
@@ -67,19 +67,19 @@ class Adapter(nn.Module):
         last.add_rows(x, current, turn)
 
 
-class KangarooReader(Reader):
+class KangarooReader(DraftNetwork):
     """Row p of the adapter is the target's exit feature of token p, at position p. Those of committed tokens come from
     the target's own run; those of the bonus token and of drafts from its first layers, over its caches."""
 
     def __init__(self, head: HeadPlan, decoder: Decoder, adapter: Adapter) -> None:
         super().__init__()
         self.taps, self.size, self.decoder, self.adapter = head.taps, head.vocabulary_size, decoder, adapter
-        self.head = Ends(lambda: decoder.model).head
+        self.head = TargetEmbeddings(lambda: decoder.model).head
 
     def states(self) -> list[State]:
         return layer_states(self.adapter.shape, self.decoder.shape)
 
-    def borrowed(self) -> list[State]:
+    def target_caches(self) -> list[State]:
         return borrowed_states(self.decoder)
 
     def confidence(self, reading: "KangarooReading", logits: Tensor) -> Tensor:  # type: ignore[override]  # its own
@@ -91,7 +91,7 @@ class KangarooReader(Reader):
         return KangarooReading(self, accepted, states)
 
 
-class KangarooReading(Reading):
+class KangarooReading(DraftRound):
     """One round. Made, it has read the features of what was committed, and the bonus token."""
 
     def __init__(self, reader: KangarooReader, accepted: Accepted, states: list[Tensor]) -> None:
@@ -101,10 +101,10 @@ class KangarooReading(Reading):
         own = len(reader.states())
         self.reader = reader
         self.first = TargetLayers(reader.decoder, accepted, states[own:], Taps(reader.decoder.model, reader.taps))
-        self.current = Pass(states[:own], length, list(reader.adapter.shape.windows))
+        self.current = CachedPass(states[:own], length, list(reader.adapter.shape.windows))
         self.row_positions = reader.decoder.clamp(length[:, None] + catch_up)
         causal = (catch_up[None, :] <= catch_up[:, None]).expand(n_path.shape[0], -1, -1)
-        self.current.look(self.row_positions, self.row_positions, causal)
+        self.current.set_positions(self.row_positions, self.row_positions, causal)
         features = accepted.features.index_select(1, catch_up.clamp(max=accepted.features.shape[1] - 1))
         reader.adapter.add_rows(features, self.current, self.row_positions)
         self.caught_up = self.current.rows()
@@ -115,7 +115,7 @@ class KangarooReading(Reading):
         self.confidence = torch.ones_like(self.bonus, dtype=torch.float32)
         self.logits = self._read(self.bonus, 0, self.seen)
 
-    def read(self, tokens: Tensor, depth: int, ancestors: Tensor, parents: Tensor) -> Tensor:
+    def forward_drafts(self, tokens: Tensor, depth: int, ancestors: Tensor, parents: Tensor) -> Tensor:
         """As `Reading.read`; a token's parent is among its ancestors, which is all that counts."""
         return self._read(tokens, depth, torch.cat([self.seen.expand(-1, tokens.shape[1], -1), ancestors], 2))
 
@@ -125,7 +125,7 @@ class KangarooReading(Reading):
         positions = self.first.positions
         self.row_positions = torch.cat([self.row_positions, positions], 1)
         committed = self.committed.expand(-1, tokens.shape[1], -1)
-        self.current.look(positions, self.row_positions, torch.cat([committed, visible], 2))
+        self.current.set_positions(positions, self.row_positions, torch.cat([committed, visible], 2))
         hidden = self.reader.adapter(x, self.current, positions)
         return self.reader.head(hidden)
 

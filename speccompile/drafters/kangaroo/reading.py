@@ -6,7 +6,7 @@ from typing import Any
 
 from speccompile.drafters.config import read_layers
 from speccompile.drafters.dialects import Dialect, Keys, check_tensors
-from speccompile.drafters.target import base_note, check_sizes, check_tap, switches, target_layers
+from speccompile.drafters.target import check_sizes, check_tap, switches, target_layers, target_mismatch_note
 from speccompile.errors import CheckpointError
 from speccompile.plan.head import HeadFolder, HeadPlan, HeadRequest
 from speccompile.plan.layers import LayerShape, Shapes
@@ -50,7 +50,7 @@ def read(folder: HeadFolder, request: HeadRequest, dialect: Dialect, evidence: s
     return HeadPlan(
         request.kind, dialect.name, evidence, folder.path, folder.files, (tap,), hidden,
         request.target.vocabulary_size, layers, chosen, found, default_tokens=DRAFTS, base=base,
-        notes=(*notes, *base_note(base, request)),
+        notes=(*notes, *target_mismatch_note(base, request)),
     )  # fmt: skip
 
 

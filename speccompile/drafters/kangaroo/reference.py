@@ -7,24 +7,24 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from speccompile.compiler.prove.drafts import Fed, Teacher
+from speccompile.compiler.prove.drafts import DrafterInputs, ReferenceLogits
 from speccompile.compiler.prove.reference import Logits
+from speccompile.drafters.context import DrafterContext
 from speccompile.drafters.formula import Weights, attention, causal, rms, weights_of
 from speccompile.drafters.kangaroo.reading import adapter_shapes, exit_layer
-from speccompile.drafters.site import Site
 from speccompile.drafters.small import small_layers, write_small
-from speccompile.drafters.weights import Ends
+from speccompile.drafters.weights import TargetEmbeddings
 from speccompile.plan.head import HeadPlan
 
 
-def teachers(site: Site) -> list[Teacher]:
+def teachers(site: DrafterContext) -> list[ReferenceLogits]:
     """The adapter between the target's first layers and its head."""
     head, weights, model = site.head, weights_of(site.head), site.eager()
-    last = Ends(lambda: model).head
+    last = TargetEmbeddings(lambda: model).head
     model.set_attn_implementation("eager")
 
     @torch.no_grad()
-    def logits(fed: Fed, drafts: list[int]) -> Logits:
+    def logits(fed: DrafterInputs, drafts: list[int]) -> Logits:
         text = torch.tensor([[*fed.known, *drafts]])
         hidden = model(input_ids=text, output_hidden_states=True, use_cache=False).hidden_states[exit_layer(head)]
         assert fed.features is not None

@@ -7,24 +7,24 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from speccompile.compiler.step.whole_text import WholeText
+from speccompile.compiler.step.training_pass import TrainingPass
 from speccompile.compiler.weights.tensor import with_numbers
-from speccompile.drafters.beginning import llama_words, random_tensors, shape_of, write_head
+from speccompile.drafters.context import DrafterContext
+from speccompile.drafters.initialization import layer_shape, llama_config, random_tensors, write_head
 from speccompile.drafters.kangaroo.drafter import Adapter
 from speccompile.drafters.kangaroo.reading import KEY, THETA, adapter_shapes
-from speccompile.drafters.learning import HeadLearner, Seen, Wanted
-from speccompile.drafters.site import Site
-from speccompile.drafters.sizes import HIDDEN, INNER, said
+from speccompile.drafters.sizes import HIDDEN, INNER, config_value
+from speccompile.drafters.trainable import NewDrafter, TeacherBatch, TrainableHead
 from speccompile.drafters.weights import Head, load_head
 from speccompile.plan.head import HeadPlan
 
 
-def learner(site: Site, depth: int) -> "KangarooLearner":
+def learner(site: DrafterContext, depth: int) -> "KangarooLearner":
     adapter = load_head(Adapter(site.head, site.shape.max_length), site.head)
     return KangarooLearner(site.head, adapter, site.ends().head, depth)
 
 
-class KangarooLearner(HeadLearner):
+class KangarooLearner(TrainableHead):
     """Row p is made of the exit feature of token p alone, of a draft as of the text: what it says behind a token is the
     same for every anchor."""
 
@@ -36,23 +36,23 @@ class KangarooLearner(HeadLearner):
         super().__init__(head, network, depth)
         self.last = with_numbers(last).float()
 
-    def forward(self, seen: Seen, anchors: Tensor, depth: int) -> list[Tensor]:
+    def forward(self, seen: TeacherBatch, anchors: Tensor, depth: int) -> list[Tensor]:
         """As `Learner.forward`."""
         batch, length = seen.tokens.shape
-        current, places = WholeText(list(self.network.shape.windows)), torch.arange(length, device=anchors.device)
+        current, places = TrainingPass(list(self.network.shape.windows)), torch.arange(length, device=anchors.device)
         positions = places.expand(batch, -1)
-        current.look(positions, positions, (places <= places[:, None]).expand(batch, -1, -1))
+        current.set_positions(positions, positions, (places <= places[:, None]).expand(batch, -1, -1))
         logits = self.last(self.network(seen.features, current, positions))
         at = ((anchors + draft).clamp(max=length - 1)[..., None] for draft in range(depth))
         return [logits.gather(1, each.expand(-1, -1, logits.shape[2])) for each in at]
 
 
-def new(folder: Path, wanted: Wanted) -> None:
+def new(folder: Path, wanted: NewDrafter) -> None:
     """It begins with the target's final norm. Positions are turned as the published code turns all."""
-    inner = said(wanted.config, *INNER, default=4 * said(wanted.config, *HIDDEN))  # which no layer has
-    words = llama_words(replace(wanted, sizes={**wanted.sizes, "intermediate_size": inner}))
+    inner = config_value(wanted.config, *INNER, default=4 * config_value(wanted.config, *HIDDEN))  # which no layer has
+    words = llama_config(replace(wanted, sizes={**wanted.sizes, "intermediate_size": inner}))
     words |= {"rope_theta": THETA, "rope_scaling": None}
-    tensors, norm = random_tensors(adapter_shapes(shape_of(words)), wanted.seed), wanted.ends.norm()
+    tensors, norm = random_tensors(adapter_shapes(layer_shape(words)), wanted.seed), wanted.ends.norm()
     before = int(wanted.taps[0].split(".")[1]) + 1
     own = {KEY: before, "base_model_name_or_path": wanted.reference}
     config = {"architectures": ["LlamaForCausalLM"], **words, **own}

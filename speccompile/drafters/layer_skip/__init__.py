@@ -1,18 +1,25 @@
 """Some of the target's own layers, or halves of them, over the target's caches (Zhang et al. 2024, Elhoushi et al.
 2024, Xia et al. 2024)."""
 
-from speccompile.drafters.family import GROWING, TARGET, Family, FirstLayers, Tried, certain
+from speccompile.drafters.method import (
+    DYNAMIC_TREE_ROWS,
+    TARGET,
+    CompareVariant,
+    DraftingMethod,
+    FirstLayers,
+    greedy_draft_row,
+)
 
-FAMILY = Family(
+METHOD = DraftingMethod(
     "layer_skip",
     "some of the target's own layers, or halves of them, over its caches",
     ("layers", "tokens", "sample", "tree"),
-    (*GROWING, certain(("chain",), ("bild",))),
+    (*DYNAMIC_TREE_ROWS, greedy_draft_row(("chain",), ("bild",))),
     weights=TARGET,
-    needs={"layers": ("the layers of the target", "[0, 2]")},
+    required_keys={"layers": ("the layers of the target", "[0, 2]")},
     graphs="fused",
-    tried=(
-        Tried("layer_skip-half", {"layers": FirstLayers(1 / 2), "tokens": 4}),
-        Tried("layer_skip-quarter", {"layers": FirstLayers(1 / 4), "tokens": 4}),
+    compare_variants=(
+        CompareVariant("layer_skip-half", {"layers": FirstLayers(1 / 2), "tokens": 4}),
+        CompareVariant("layer_skip-quarter", {"layers": FirstLayers(1 / 4), "tokens": 4}),
     ),
 )

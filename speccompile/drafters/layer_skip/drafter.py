@@ -2,15 +2,15 @@
 
 from collections.abc import Collection
 
-from speccompile.compiler.models.halves import check_halves
+from speccompile.compiler.models.sublayers import check_sublayers
 from speccompile.compiler.step.decoder import Decoder
 from speccompile.compiler.step.draft import Drafter
 from speccompile.compiler.step.draft.target_layers import LayersReader
 from speccompile.compiler.step.layers import check_layers, find_layers
-from speccompile.drafters.site import Site, token_by_token
+from speccompile.drafters.context import DrafterContext, token_by_token
 
 
-def make(site: Site) -> Drafter:
+def make(site: DrafterContext) -> Drafter:
     """Drafts with the layers, or halves of layers, that the recipe names, over the target's caches."""
     layers = site.plan.drafter.layers
     assert layers is not None, "the plan refuses this kind without"
@@ -27,5 +27,5 @@ def skip_layers(decoder: Decoder, attentions: Collection[int], mlps: Collection[
     kept = (set(attentions), set(attentions if mlps is None else mlps))
     check_layers(decoder.model, set.union(*kept))
     every = set(range(len(find_layers(decoder.model))))
-    check_halves(decoder.model, kept[0] ^ kept[1])
+    check_sublayers(decoder.model, kept[0] ^ kept[1])
     return Decoder(decoder.model, decoder.layers, decoder.shape, *(every - its for its in kept))

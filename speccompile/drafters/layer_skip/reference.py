@@ -4,13 +4,13 @@ drafts, on the keys and values that the whole model left."""
 import torch
 
 from speccompile.compiler.models.load import load_model
-from speccompile.compiler.prove.drafts import Fed, Teacher
+from speccompile.compiler.prove.drafts import DrafterInputs, ReferenceLogits
 from speccompile.compiler.prove.reference import Logits, carries_states, whole_caches
 from speccompile.compiler.step.layers import skipping
-from speccompile.drafters.site import Site
+from speccompile.drafters.context import DrafterContext
 
 
-def teachers(site: Site) -> list[Teacher]:
+def teachers(site: DrafterContext) -> list[ReferenceLogits]:
     """The target with some halves of its layers."""
     model, layers = load_model(site.plan.target.folder, site.plan.max_length), site.plan.drafter.layers
     assert layers is not None, "the plan refuses this kind without"
@@ -18,7 +18,7 @@ def teachers(site: Site) -> list[Teacher]:
     model.set_attn_implementation("eager")
 
     @torch.no_grad()
-    def logits(fed: Fed, drafts: list[int]) -> Logits:
+    def logits(fed: DrafterInputs, drafts: list[int]) -> Logits:
         *committed, bonus = fed.known
         caches = whole_caches(model)
         read = [bonus, *drafts]

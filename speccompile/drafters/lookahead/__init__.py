@@ -1,17 +1,17 @@
 """Lookahead decoding (Fu et al. 2024): the target's own guesses at tokens ahead, and a pool of what they became."""
 
-from speccompile.drafters.family import Family, Tried, certain
+from speccompile.drafters.method import CompareVariant, DraftingMethod, greedy_draft_row
 
-FAMILY = Family(
+METHOD = DraftingMethod(
     "lookahead",
     "Lookahead: guesses that the target itself improves from round to round, and a pool of n-grams that came of them",
     ("window", "level", "guesses"),
     # What an approximate method accepts depends on what is drafted, and that on everything that the pool has seen.
-    (certain(("static",), ("exact",)),),
-    successors=1,
-    sizes=tuple(
+    (greedy_draft_row(("static",), ("exact",)),),
+    target_top_k=1,
+    tune_sizes=tuple(
         {"window": window, "level": level, "guesses": guesses}
         for window, level, guesses in ((2, 3, 2), (2, 4, 1), (3, 3, 3), (4, 4, 4), (7, 5, 7))
     ),
-    tried=(Tried("lookahead"),),
+    compare_variants=(CompareVariant("lookahead"),),
 )

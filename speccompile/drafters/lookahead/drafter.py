@@ -16,13 +16,13 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from speccompile.compiler.step.draft import Accepted, Drafted, Drafter, State
-from speccompile.contract import KEPT
+from speccompile.contract import PERSISTENT_PREFIX
+from speccompile.drafters.context import DrafterContext
 from speccompile.drafters.lookahead.nodes import Layout, lay_out
-from speccompile.drafters.lookahead.pool import Pool
-from speccompile.drafters.site import Site
+from speccompile.drafters.lookahead.pool import NgramPool
 
 
-def make(site: Site) -> Drafter:
+def make(site: DrafterContext) -> Drafter:
     """Window and pool are its only state."""
     window = site.plan.drafter.lookahead
     assert window is not None, "the plan decides it"
@@ -32,21 +32,21 @@ def make(site: Site) -> Drafter:
 class Lookahead(Drafter):
     """Drafts a window of W columns and N - 1 levels, and G n-grams of the pool behind the bonus token."""
 
-    successors = 1
+    target_top_k = 1
 
     def __init__(self, layout: Layout, vocabulary: int, batch_size: int) -> None:
         super().__init__()
         self.shape, self.tokens, self.layout = layout.tree, layout.tree.drafts, layout
         self.levels, self.columns = len(layout.window), len(layout.window[0])
-        self.pool = Pool(vocabulary, len(layout.guesses), self.levels + 1)
+        self.pool = NgramPool(vocabulary, len(layout.guesses), self.levels + 1)
         self.batch_size = batch_size
 
     def states(self) -> list[State]:
         """kept.window int64 [B, N - 1, W], of which nobody reads level 0 of column 0, where the root stands; kept.pool
         int64 [lists + 1, G * N]."""
         window = (self.batch_size, self.levels, self.columns)
-        pool = State(f"{KEPT}pool", torch.int64, self.pool.shape, by_row=False)
-        return [State(f"{KEPT}window", torch.int64, window), pool]
+        pool = State(f"{PERSISTENT_PREFIX}pool", torch.int64, self.pool.shape, is_batched=False)
+        return [State(f"{PERSISTENT_PREFIX}window", torch.int64, window), pool]
 
     def forward(self, accepted: Accepted, states: list[Tensor]) -> Drafted:
         verified, columns = self._columns(accepted, states[0])

@@ -11,7 +11,7 @@ _BASE, _MODULUS = 1_000_003, 2**40
 had one number, the pool would lose the older: a guess."""
 
 
-class Pool:
+class NgramPool:
     """Lists of the last `room` n-grams that began with the same token, in a tensor int64 [lists + 1, room * n].
 
     Numbers are tokens plus one; zeros are no n-gram. A token's list is that of token % lists. The last list is

@@ -1,24 +1,31 @@
 """Medusa (Cai et al. 2024): a head for every token ahead, all on the target's last hidden state."""
 
-from speccompile.drafters.family import FIXED, HEAD, Family, Training, certain, sampled
 from speccompile.drafters.medusa.dialects import DIALECTS, MEDUSA_2, VLLM
 from speccompile.drafters.medusa.reading import read
 from speccompile.drafters.medusa.sizes import SIZES
-from speccompile.drafters.target import final_norm, norm_alone
+from speccompile.drafters.method import (
+    HEAD,
+    STATIC_TREE_KINDS,
+    DraftingMethod,
+    Training,
+    greedy_draft_row,
+    sampled_draft_row,
+)
+from speccompile.drafters.target import final_norm, require_final_norm
 
-FAMILY = Family(
+METHOD = DraftingMethod(
     "medusa",
     "Medusa: a head for every token ahead, all of them on the target's last hidden state",
     ("model", "revision", "tokens", "sample", "tree"),
     (
-        certain(FIXED, ("exact",)),
-        sampled(FIXED, ("exact",)),
-        certain(FIXED, ("typical", "top_k")),
-        certain(("chain",), ("lenience",)),
-        sampled(("chain",), ("lenience",)),
+        greedy_draft_row(STATIC_TREE_KINDS, ("exact",)),
+        sampled_draft_row(STATIC_TREE_KINDS, ("exact",)),
+        greedy_draft_row(STATIC_TREE_KINDS, ("typical", "top_k")),
+        greedy_draft_row(("chain",), ("lenience",)),
+        sampled_draft_row(("chain",), ("lenience",)),
     ),
     weights=HEAD,
-    needs={"model": ("the folder of the heads", "demo/head")},
+    required_keys={"model": ("the folder of the heads", "demo/head")},
     graphs="separate",
     dialects=DIALECTS,
     read=read,
@@ -28,8 +35,8 @@ FAMILY = Family(
         depth=4,
         taps=final_norm,
         vocabulary=True,
-        bounded=True,
-        refusal=norm_alone,
-        unwritable={MEDUSA_2: "its heads lie among the weights of the target, which were trained with them"},
+        max_depth_is_trained=True,
+        refusal=require_final_norm,
+        read_only_dialects={MEDUSA_2: "its heads lie among the weights of the target, which were trained with them"},
     ),
 )

@@ -5,21 +5,21 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from speccompile.compiler.step.draft import Accepted, Drafter, State
-from speccompile.compiler.step.draft.reading import Reader, Reading
+from speccompile.compiler.step.draft.network import DraftNetwork, DraftRound
+from speccompile.drafters.context import DrafterContext, token_by_token
 from speccompile.drafters.numbered import count_numbered
-from speccompile.drafters.site import Site, token_by_token
 from speccompile.drafters.weights import Head, draft_vocabulary, load_head
 from speccompile.plan.head import HeadPlan
 
 
-def make(site: Site) -> Drafter:
+def make(site: DrafterContext) -> Drafter:
     """Drafts of a constant shape. Heads beyond its depth are left out of the graph."""
     reader = load_reader(site)
     reader.narrow(site.plan.drafter.tree.depth)
     return token_by_token(site, reader)
 
 
-def load_reader(site: Site) -> "MedusaReader":
+def load_reader(site: DrafterContext) -> "MedusaReader":
     """All of the heads, with their weights."""
     has_own = any(name.startswith("lm_head") for name in site.head.tensors)
     return load_head(MedusaReader(site.head, None if has_own else site.ends().head), site.head)
@@ -38,10 +38,10 @@ class Block(nn.Module):
         return x
 
 
-class MedusaReader(Reader):
+class MedusaReader(DraftNetwork):
     """Head i gives the logits of the token i + 2 behind the one whose final hidden state it reads."""
 
-    catches_up = False
+    has_cache = False
 
     def __init__(self, head: HeadPlan, target_head: Head | None) -> None:
         """target_head: what all heads project by, where they have nothing of their own."""
@@ -83,7 +83,7 @@ class MedusaReader(Reader):
         return MedusaReading(self, accepted)
 
 
-class MedusaReading(Reading):
+class MedusaReading(DraftRound):
     """One round. All logits follow from the hidden state of the last accepted token."""
 
     def __init__(self, reader: MedusaReader, accepted: Accepted) -> None:
@@ -93,7 +93,7 @@ class MedusaReading(Reading):
         self.ahead = reader.logits(accepted.features.gather(1, last))
         self.logits = self.ahead[0]
 
-    def read(self, tokens: Tensor, depth: int, ancestors: Tensor, parents: Tensor) -> Tensor:
+    def forward_drafts(self, tokens: Tensor, depth: int, ancestors: Tensor, parents: Tensor) -> Tensor:
         """As `Reading.read`: whatever the tokens are."""
         return self.ahead[depth]
 

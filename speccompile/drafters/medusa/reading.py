@@ -3,7 +3,7 @@
 from speccompile.drafters.dialects import Dialect, Keys, check_tensors
 from speccompile.drafters.medusa.dialects import MEDUSA_2, VLLM
 from speccompile.drafters.numbered import count_heads, count_numbered
-from speccompile.drafters.target import NORM, base_note, check_sizes, target_hidden_size
+from speccompile.drafters.target import NORM, check_sizes, target_hidden_size, target_mismatch_note
 from speccompile.errors import CheckpointError
 from speccompile.plan.head import TOKEN_MAP, HeadFolder, HeadPlan, HeadRequest, TensorSource
 from speccompile.plan.layers import Shapes
@@ -42,7 +42,7 @@ def read(folder: HeadFolder, request: HeadRequest, dialect: Dialect, evidence: s
     return HeadPlan(
         request.kind, dialect.name, evidence, folder.path,
         tuple(file for file in folder.files if file.suffix == ".json" or file.name in files), (NORM,), *sizes, None, {},
-        found, tokens=count, default_tokens=count, base=base, notes=(*notes, *base_note(base, request)),
+        found, tokens=count, default_tokens=count, base=base, notes=(*notes, *target_mismatch_note(base, request)),
     )  # fmt: skip
 
 

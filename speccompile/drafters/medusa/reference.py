@@ -7,18 +7,18 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from speccompile.compiler.prove.drafts import Fed, Teacher
+from speccompile.compiler.prove.drafts import DrafterInputs, ReferenceLogits
 from speccompile.compiler.prove.reference import Logits
+from speccompile.drafters.context import DrafterContext
 from speccompile.drafters.formula import Weights, linear, over_target, weights_of
 from speccompile.drafters.medusa.reading import head_shapes
 from speccompile.drafters.numbered import count_numbered
 from speccompile.drafters.probe import before_norm
-from speccompile.drafters.site import Site
 from speccompile.drafters.small import write_small
 from speccompile.plan.head import OFFSETS, TOKEN_MAP, HeadPlan
 
 
-def teachers(site: Site) -> list[Teacher]:
+def teachers(site: DrafterContext) -> list[ReferenceLogits]:
     """The heads, whose projection is the target's where they have none."""
     head, weights = site.head, weights_of(site.head)
     shared = weights.get("lm_head.weight")
@@ -26,7 +26,7 @@ def teachers(site: Site) -> list[Teacher]:
         shared = site.ends().head.weight
 
     @torch.no_grad()
-    def logits(fed: Fed, drafts: list[int]) -> Logits:
+    def logits(fed: DrafterInputs, drafts: list[int]) -> Logits:
         assert fed.features is not None
         x, found = torch.tensor(fed.features[-1]), []
         for number in range(1 + len(drafts)):

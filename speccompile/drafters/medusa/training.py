@@ -6,19 +6,19 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from speccompile.drafters.beginning import target_sizes, write_head
-from speccompile.drafters.learning import HeadLearner, Seen, Wanted
+from speccompile.drafters.context import DrafterContext
+from speccompile.drafters.initialization import target_sizes, write_head
 from speccompile.drafters.medusa.drafter import MedusaReader, load_reader
 from speccompile.drafters.medusa.sizes import PROJECTION, SHARED
-from speccompile.drafters.site import Site
+from speccompile.drafters.trainable import NewDrafter, TeacherBatch, TrainableHead
 from speccompile.plan.head import HeadPlan
 
 
-def learner(site: Site, depth: int) -> "MedusaLearner":
+def learner(site: DrafterContext, depth: int) -> "MedusaLearner":
     return MedusaLearner(site.head, load_reader(site), depth)
 
 
-class MedusaLearner(HeadLearner):
+class MedusaLearner(TrainableHead):
     """Each head reads what the target says of the token before the anchor, whatever was drafted."""
 
     network: MedusaReader
@@ -28,7 +28,7 @@ class MedusaLearner(HeadLearner):
         for unasked in (network.blocks[depth:], network.lm_heads[depth:]):
             unasked.requires_grad_(False)
 
-    def forward(self, seen: Seen, anchors: Tensor, depth: int) -> list[Tensor]:
+    def forward(self, seen: TeacherBatch, anchors: Tensor, depth: int) -> list[Tensor]:
         """As `Learner.forward`."""
         reader = self.network
         x = seen.features.gather(1, (anchors - 1)[..., None].expand(-1, -1, seen.features.shape[2]))
@@ -42,7 +42,7 @@ class MedusaLearner(HeadLearner):
         return logits[..., reader.vocabulary.ids]
 
 
-def new(folder: Path, wanted: Wanted) -> None:
+def new(folder: Path, wanted: NewDrafter) -> None:
     """Blocks that change nothing, and copies of the target's head: it begins as that."""
     (hidden, vocabulary), layers, kept = target_sizes(wanted), int(wanted.sizes["layers"]), wanted.kept
     is_shared, tensors = wanted.sizes[PROJECTION] == SHARED, dict[str, Tensor]()

@@ -2,10 +2,10 @@
 
 from speccompile.compiler.step.draft import Drafter
 from speccompile.compiler.step.draft.language import DecoderReader
-from speccompile.drafters.site import Site, token_by_token
+from speccompile.drafters.context import DrafterContext, token_by_token
 
 
-def make(site: Site) -> Drafter:
+def make(site: DrafterContext) -> Drafter:
     """Drafts with the recipe's model."""
     (decoder,) = site.drafters()
     return token_by_token(site, DecoderReader(decoder, target_size=site.plan.target.facts.vocabulary_size))

@@ -5,26 +5,26 @@ from dataclasses import replace
 import numpy as np
 
 from speccompile.compiler.models.load import load_model
-from speccompile.compiler.prove.drafts import Fed, Teacher, teacher
+from speccompile.compiler.prove.drafts import DrafterInputs, ReferenceLogits, teacher
 from speccompile.compiler.prove.reference import Logits
-from speccompile.drafters.site import Site
+from speccompile.drafters.context import DrafterContext
 
 
-def teachers(site: Site) -> list[Teacher]:
+def teachers(site: DrafterContext) -> list[ReferenceLogits]:
     """One for each model, over the target's tokens."""
     size = site.plan.target.facts.vocabulary_size
     models = [load_model(each.folder, site.plan.max_length) for each in site.plan.drafter.models]
     return [paired(teacher(model), model.config.vocab_size, size) for model in models]
 
 
-def paired(each: Teacher, rows: int, size: int) -> Teacher:
+def paired(each: ReferenceLogits, rows: int, size: int) -> ReferenceLogits:
     """What a model of `rows` tokens says of those of a target of `size`, which has the same ones and another padding:
     it reads its last one for those that it lacks, and has no logits for them."""
     if rows == size:
         return each
     common = min(rows, size)
 
-    def logits(fed: Fed, drafts: list[int]) -> Logits:
+    def logits(fed: DrafterInputs, drafts: list[int]) -> Logits:
         known, drafts = ([min(token, rows - 1) for token in tokens] for tokens in (fed.known, drafts))
         found = each(replace(fed, known=known), drafts)
         whole = np.full((len(found), size), -np.inf, np.float32)

@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping
 
-from speccompile.drafters.sizes import INNER, LAYERS, Config, Size, head_dim, heads, hidden_size, said
+from speccompile.drafters.sizes import INNER, LAYERS, Config, Size, config_value, head_dim, heads, hidden_size
 
 _NARROWER, _FEWER = 2, 3
 """Half as wide as the target and a third as deep, which is what the demo's drafter is of the demo's target."""
 
 
 def _layers(config: Config, found: Mapping[str, int | str]) -> int:
-    return max(1, -(-said(config, *LAYERS) // _FEWER))
+    return max(1, -(-config_value(config, *LAYERS) // _FEWER))
 
 
 def _width(config: Config, found: Mapping[str, int | str]) -> int:
@@ -23,24 +23,24 @@ def _heads(config: Config, found: Mapping[str, int | str]) -> int:
 
 def _kv_heads(config: Config, found: Mapping[str, int | str]) -> int:
     """As many heads share keys as in the target."""
-    shared = max(1, heads(config, found) // said(config, "num_key_value_heads", default=heads(config, found)))
+    shared = max(1, heads(config, found) // config_value(config, "num_key_value_heads", default=heads(config, found)))
     return next(each for each in range(max(1, int(found["heads"]) // shared), 0, -1) if int(found["heads"]) % each == 0)
 
 
 def _intermediate(config: Config, found: Mapping[str, int | str]) -> int:
     """As wide for its width as the target's is."""
     width = hidden_size(config, found)
-    return max(1, said(config, *INNER, default=4 * width) * int(found["hidden_size"]) // width)
+    return max(1, config_value(config, *INNER, default=4 * width) * int(found["hidden_size"]) // width)
 
 
 SIZES = {
     "layers": Size(_layers),
     "hidden_size": Size(
-        _width, least=2, most=hidden_size, why="a drafter that is wider than its target costs more than it can save"
+        _width, min=2, max=hidden_size, reason="a drafter that is wider than its target costs more than it can save"
     ),
     "intermediate_size": Size(_intermediate),
     "heads": Size(_heads),
     "kv_heads": Size(_kv_heads, divides="heads"),
-    "head_dim": Size(head_dim, least=2, step=2),
+    "head_dim": Size(head_dim, min=2, step=2),
 }
 """As `Training.sizes`."""

@@ -9,23 +9,23 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from speccompile.compiler.checkpoints.facts import TOKENIZER_FILES
-from speccompile.compiler.checkpoints.objects import CONFIG
-from speccompile.drafters.beginning import llama_words
-from speccompile.drafters.learning import Learner, Seen, Wanted
+from speccompile.compiler.checkpoints.json_files import CONFIG
+from speccompile.drafters.context import DrafterContext
+from speccompile.drafters.initialization import llama_config
 from speccompile.drafters.saving import write_config
-from speccompile.drafters.site import Site
+from speccompile.drafters.trainable import NewDrafter, TeacherBatch, TrainableDrafter
 from speccompile.errors import CheckpointError
 
 _TOKENIZER_FILES = (*TOKENIZER_FILES, "added_tokens.json", "tokenizer.model", "vocab.json", "merges.txt")
 """Those that are read here, and older ones, which other programs read."""
 
 
-def learner(site: Site, depth: int) -> "ModelLearner":
+def learner(site: DrafterContext, depth: int) -> "ModelLearner":
     (model,) = site.plan.drafter.models
     return ModelLearner(model.folder, site.plan.target.facts.vocabulary_size, depth)
 
 
-class ModelLearner(Learner):
+class ModelLearner(TrainableDrafter):
     """It reads tokens alone: what it says behind a token is the same for every anchor."""
 
     even = True
@@ -38,10 +38,12 @@ class ModelLearner(Learner):
         self.size = min(self.rows, target_size)
         self.vocabulary = torch.arange(self.size) if self.size < target_size else None
 
-    def forward(self, seen: Seen, anchors: Tensor, depth: int) -> list[Tensor]:
+    def forward(self, seen: TeacherBatch, anchors: Tensor, depth: int) -> list[Tensor]:
         """As `Learner.forward`."""
         tokens, last = seen.tokens.clamp(max=self.rows - 1), seen.tokens.shape[1] - 1
-        logits = self.network(tokens, attention_mask=seen.real.long(), use_cache=False).logits[..., : self.size]
+        logits = self.network(tokens, attention_mask=seen.attention_mask.long(), use_cache=False).logits[
+            ..., : self.size
+        ]
         places = [(anchors + step).clamp(max=last) for step in range(depth)]
         return [logits.gather(1, each[..., None].expand(-1, -1, self.size)) for each in places]
 
@@ -71,10 +73,10 @@ def _load(folder: Path) -> PreTrainedModel:
     return model
 
 
-def new(folder: Path, wanted: Wanted) -> None:
+def new(folder: Path, wanted: NewDrafter) -> None:
     """A Llama with random weights, whose head is its embedding, and the target's tokenizer."""
     assert wanted.target is not None, "a language model has the target's tokenizer"
-    words = {key: value for key, value in llama_words(wanted).items() if value is not None}
+    words = {key: value for key, value in llama_config(wanted).items() if value is not None}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(wanted.seed)
         model = LlamaForCausalLM(LlamaConfig(**words | {"tie_word_embeddings": True}))

@@ -1,13 +1,13 @@
 """Several language models whose drafts are merged into one tree (SpecInfer, Miao et al. 2023)."""
 
-from speccompile.drafters.family import FIXED, OWN, Family, certain
+from speccompile.drafters.method import OWN, STATIC_TREE_KINDS, DraftingMethod, greedy_draft_row
 
-FAMILY = Family(
+METHOD = DraftingMethod(
     "models",
     "several language models, their drafts merged",
     ("models", "tokens", "tree"),
-    (certain(FIXED, ("exact",)), certain(FIXED, ("typical", "top_k"))),
+    (greedy_draft_row(STATIC_TREE_KINDS, ("exact",)), greedy_draft_row(STATIC_TREE_KINDS, ("typical", "top_k"))),
     weights=OWN,
-    needs={"models": ("the models", "[demo/drafter, demo/other]")},
+    required_keys={"models": ("the models", "[demo/drafter, demo/other]")},
     trains_as="model",
 )

@@ -7,11 +7,11 @@ from speccompile.compiler.step.decoder import Decoder
 from speccompile.compiler.step.draft import Accepted, Drafted, Drafter, State
 from speccompile.compiler.step.draft.fixed import FixedDrafter
 from speccompile.compiler.step.draft.language import DecoderReader
-from speccompile.drafters.site import Site
-from speccompile.tree import Tree, merged, merged_places
+from speccompile.drafters.context import DrafterContext
+from speccompile.tree import Tree, merged, merged_indices
 
 
-def make(site: Site) -> Drafter:
+def make(site: DrafterContext) -> Drafter:
     """Every model drafts the tree."""
     return SeveralDrafters(site.drafters(), site.tree, site.plan.target.facts.vocabulary_size)
 
@@ -35,7 +35,7 @@ class SeveralDrafters(Drafter):
         self.shape = merged(trees)
         self.tokens = self.shape.drafts
         self.catch_up = max(drafter.catch_up for drafter in self.drafters)
-        places = [place for its in merged_places(trees) for place in its]
+        places = [place for its in merged_indices(trees) for place in its]
         self.order = sorted(range(self.tokens), key=places.__getitem__)
 
     def states(self) -> list[State]:

@@ -1,20 +1,20 @@
 """Multi-token prediction (DeepSeek-AI 2024): layers that the target was trained with, in its own shards."""
 
-from speccompile.drafters.family import GROWING, HEAD, Family, Training
+from speccompile.drafters.method import DYNAMIC_TREE_ROWS, HEAD, DraftingMethod, Training
 from speccompile.drafters.mtp.layouts import DIALECTS
 from speccompile.drafters.mtp.reading import lacking, read
 from speccompile.drafters.target import final_norm
 
-FAMILY = Family(
+METHOD = DraftingMethod(
     "mtp",
     "MTP layers of the target's own shards: one recycled, or several; the target's embedding and head",
     ("model", "revision", "tokens", "sample", "tree", "taps", "switches"),
-    GROWING,
+    DYNAMIC_TREE_ROWS,
     weights=HEAD,
-    pairs=True,
+    pairs_next_token=True,
     graphs="fused",
     dialects=DIALECTS,
     read=read,
-    lacking=lacking,
-    training=Training(depth=3, taps=final_norm, decay=0.6, makes_new=False),  # FastMTP's .51, .31, .18
+    not_found_error=lacking,
+    training=Training(depth=3, taps=final_norm, depth_decay=0.6, makes_new=False),  # FastMTP's .51, .31, .18
 )

@@ -9,25 +9,25 @@ from speccompile.compiler.models.probe import probe
 from speccompile.compiler.step.decoder import CacheShape
 from speccompile.compiler.step.draft import Accepted, Drafter, State
 from speccompile.compiler.step.draft.language import cache_states
-from speccompile.compiler.step.draft.reading import Reader
+from speccompile.compiler.step.draft.network import DraftNetwork
+from speccompile.drafters.context import DrafterContext, token_by_token
 from speccompile.drafters.mtp.layer import load_layers
 from speccompile.drafters.mtp.rounds import HookedLayer, MtpReading
-from speccompile.drafters.site import Site, token_by_token
 from speccompile.errors import UnsupportedModelError
 from speccompile.plan.head import HeadPlan
-from speccompile.progress import step
+from speccompile.progress import log_step
 
 
-def make(site: Site) -> Drafter:
+def make(site: DrafterContext) -> Drafter:
     """Drafts token by token, in any shape."""
-    return token_by_token(site, MtpReader(site.head, hooked(site), site.shape))
+    return token_by_token(site, MtpReader(site.head, load_hooked_layers(site), site.shape))
 
 
-def hooked(site: Site) -> list[HookedLayer]:
+def load_hooked_layers(site: DrafterContext) -> list[HookedLayer]:
     """The MTP layers of the plan. Raises UnsupportedModelError for such as carry states."""
     feeds_normed = bool(site.head.switches.get("norm_feedback"))
     loaded = load_layers(site.head, site.plan.target, site.shape.max_length)
-    with step("probing the attention of the MTP layers"):
+    with log_step("probing the attention of the MTP layers"):
         layers = [HookedLayer(each, probe(each.model, site.shape), feeds_normed=feeds_normed) for each in loaded]
     for number, layer in enumerate(layers):
         if layer.decoder.is_recurrent:
@@ -39,7 +39,7 @@ def hooked(site: Site) -> list[HookedLayer]:
     return layers
 
 
-class MtpReader(Reader):
+class MtpReader(DraftNetwork):
     """Layer k drafts what comes k + 2 tokens behind. Its row q is (output of layer k - 1 at row q - 1, token q + 1),
     with the target's feature q in the place of that output where k = 0.
 
@@ -50,7 +50,7 @@ class MtpReader(Reader):
     One layer that drafts more than once reads its own outputs; of n layers, layer k mod n makes draft k + 1.
     """
 
-    pairs = True
+    pairs_next_token = True
 
     def __init__(self, head: HeadPlan, layers: Sequence[HookedLayer], shape: CacheShape) -> None:
         super().__init__()

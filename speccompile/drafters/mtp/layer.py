@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PretrainedConfig
 
-from speccompile.compiler.checkpoints.objects import CONFIG, read_object
+from speccompile.compiler.checkpoints.json_files import CONFIG, read_json_object
 from speccompile.compiler.models.load import assemble, read_model
 from speccompile.compiler.step.layers import find_norm
 from speccompile.compiler.weights.checkpoint import checkpoint_sources
@@ -138,7 +138,7 @@ def _own_tensors(head: HeadPlan) -> dict[str, Tensor]:
     """The MTP layers' tensors by our names, weights unread; those that are quantized as they are in floats."""
     names = {source.name: name for name, source in head.tensors.items()}
     layout, found = BY_NAME[head.dialect], dict[str, Tensor]()
-    folder = HeadFolder(head.folder, read_object(head.folder / CONFIG) or {}, {}, ())
+    folder = HeadFolder(head.folder, read_json_object(head.folder / CONFIG) or {}, {}, ())
     first = target_layers(folder) if layout.behind else 0
     for published, source in checkpoint_sources(head.folder).weights.items():
         name = names.get(published) or layout.ours(published, first)

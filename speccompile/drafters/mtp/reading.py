@@ -4,11 +4,18 @@ import re
 from pathlib import Path
 from typing import Any
 
-from speccompile.compiler.checkpoints.objects import CONFIG
+from speccompile.compiler.checkpoints.json_files import CONFIG
 from speccompile.drafters.dialects import Dialect, Keys
 from speccompile.drafters.mtp.layouts import JOIN, Layout, switches_of
 from speccompile.drafters.proposal import read_proposal
-from speccompile.drafters.target import NORM, base_note, check_sizes, chosen_taps, switches, target_hidden_size
+from speccompile.drafters.target import (
+    NORM,
+    check_sizes,
+    resolve_taps,
+    switches,
+    target_hidden_size,
+    target_mismatch_note,
+)
 from speccompile.errors import CheckpointError
 from speccompile.plan.head import HeadFolder, HeadPlan, HeadRequest, TensorSource
 
@@ -34,9 +41,9 @@ def read(folder: HeadFolder, request: HeadRequest, dialect: Dialect, evidence: s
     # One layer that is recycled drafts as far as anybody likes.
     own = count if count > 1 else None
     return HeadPlan(
-        request.kind, dialect.name, evidence, folder.path, files, chosen_taps(folder, request, (NORM,), 1), hidden,
+        request.kind, dialect.name, evidence, folder.path, files, resolve_taps(folder, request, (NORM,), 1), hidden,
         vocabulary, None, switches(request, switches_of(dialect, folder.config)), found,
-        default_tokens=proposed or own, base=base, notes=base_note(base, request),
+        default_tokens=proposed or own, base=base, notes=target_mismatch_note(base, request),
     )  # fmt: skip
 
 

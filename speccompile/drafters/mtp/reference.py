@@ -9,29 +9,29 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from speccompile.compiler.prove.drafts import Fed, Teacher
+from speccompile.compiler.prove.drafts import DrafterInputs, ReferenceLogits
 from speccompile.compiler.prove.reference import Logits
 from speccompile.compiler.step.layers import find_layers
 from speccompile.compiler.step.taps import Taps
+from speccompile.drafters.context import DrafterContext
 from speccompile.drafters.mtp.layer import MtpLayer, load_layers
 from speccompile.drafters.mtp.layouts import PLAIN
 from speccompile.drafters.mtp.reading import count_layers
 from speccompile.drafters.probe import before_norm, flipped
-from speccompile.drafters.site import Site
 from speccompile.drafters.small import WEIGHTS, small_layers, write_small
 from speccompile.drafters.target import NORM
 from speccompile.plan.head import HeadPlan
 from speccompile.plan.layers import LayerShape
 
 
-def teachers(site: Site) -> list[Teacher]:
+def teachers(site: DrafterContext) -> list[ReferenceLogits]:
     """The MTP layers alone, between the target's embedding and its head."""
     head, layers = site.head, load_layers(site.head, site.plan.target, site.shape.max_length)
     for layer in layers:
         layer.model.set_attn_implementation("eager")
 
     @torch.no_grad()
-    def logits(fed: Fed, drafts: list[int]) -> Logits:
+    def logits(fed: DrafterInputs, drafts: list[int]) -> Logits:
         assert fed.features is not None
         tokens, n, found = torch.tensor([*fed.following, *drafts]), len(fed.following), list[Tensor]()
         x = torch.tensor(fed.features)

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from speccompile.compiler.step import ops
-from speccompile.compiler.step.attention import Pass
+from speccompile.compiler.step.attention import CachedPass
 from speccompile.compiler.step.decoder import Decoder
 from speccompile.compiler.step.draft import Accepted
-from speccompile.compiler.step.draft.reading import Reading
+from speccompile.compiler.step.draft.network import DraftRound
 from speccompile.compiler.step.taps import Taps
 from speccompile.drafters.mtp.layer import MtpLayer
 from speccompile.drafters.target import NORM
@@ -25,7 +25,9 @@ class HookedLayer(nn.Module):
         self.layer, self.decoder = layer, decoder
         self.tap = NORM if feeds_normed and layer.has_norm else f"layers.{len(decoder.layers) - 1}.output"
 
-    def run(self, current: Pass, x: Tensor, tokens: Tensor, logit_index: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def run(
+        self, current: CachedPass, x: Tensor, tokens: Tensor, logit_index: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Rows of x [B, T, H] and the tokens int64 [B, T] behind them -> logits as of `Decoder.run`, and what is fed
         back [B, T, H]."""
         taps = Taps(self.decoder.model, (self.tap,))
@@ -33,7 +35,7 @@ class HookedLayer(nn.Module):
         return logits, taps.features()
 
 
-class LayerRound:
+class MtpLayerRound:
     """A layer whose row q stands at position q - lag; before q = lag it has none."""
 
     def __init__(self, layer: HookedLayer, lag: int, accepted: Accepted, caches: list[Tensor]) -> None:
@@ -59,7 +61,7 @@ class LayerRound:
     def read_path(self, x: Tensor, tokens: Tensor, last: Tensor) -> tuple[Tensor, Tensor]:
         """Rows of x [B, C, H], with the tokens int64 [B, C] behind them: logits [B, 1, V] at the row `last` int64
         [B, 1], and what all of them feed back."""
-        self.current.look(self.row_positions, self.row_positions, self.causal)
+        self.current.set_positions(self.row_positions, self.row_positions, self.causal)
         found = self.layer.run(self.current, x, tokens, last)
         self.caught_up = self.current.rows()
         return found
@@ -74,7 +76,7 @@ class LayerRound:
         self.row_positions = torch.cat([self.row_positions, positions], 1)
         if self.lag:
             ancestors = torch.cat([ancestors[:, :, :before] & self.drafts, ancestors[:, :, before:]], 2)
-        self.current.look(positions, self.row_positions, torch.cat([seen, ancestors], 2))
+        self.current.set_positions(positions, self.row_positions, torch.cat([seen, ancestors], 2))
         exists = (place >= self.lag)[:, None, :].expand(-1, -1, width)
         self.drafts = torch.cat([self.drafts, exists], 2)
         return self.layer.run(self.current, x, tokens)
@@ -88,7 +90,7 @@ class LayerRound:
         return self.current.commit(rows)
 
 
-class MtpReading(Reading):
+class MtpReading(DraftRound):
     """One round. Made, all layers have read a row for every token that was committed."""
 
     def __init__(self, layers: Sequence[HookedLayer], accepted: Accepted, states: list[Tensor]) -> None:
@@ -98,10 +100,10 @@ class MtpReading(Reading):
         assert accepted.features is not None, "a drafter with taps is given features"
         self.length, self.end, self.catch_up = accepted.length, accepted.length + n_path, catch_up
         self.bonus = path.gather(1, n_path[:, None])
-        self.rounds, first = list[LayerRound](), 0
+        self.rounds, first = list[MtpLayerRound](), 0
         for lag, layer in enumerate(layers):
             own = states[first : first + len(layer.decoder.cache_shapes())]
-            self.rounds.append(LayerRound(layer, lag, accepted, own))
+            self.rounds.append(MtpLayerRound(layer, lag, accepted, own))
             first += len(own)
         self.kept = states[first:]
 
@@ -128,7 +130,7 @@ class MtpReading(Reading):
         index = (self.length - 1).clamp(min=0)[:, None, None, None]
         return outputs.gather(2, index.expand(-1, 1, 1, outputs.shape[3]))[:, 0]
 
-    def read(self, tokens: Tensor, depth: int, ancestors: Tensor, parents: Tensor) -> Tensor:
+    def forward_drafts(self, tokens: Tensor, depth: int, ancestors: Tensor, parents: Tensor) -> Tensor:
         """As `Reading.read`. Layer `depth` mod n says what follows; in the first turn the layers behind it read the
         drafts as well, which their own drafts will look at."""
         turn, number = divmod(depth, len(self.rounds))

@@ -9,13 +9,13 @@ from torch import Tensor, nn
 from transformers.core_model_loading import revert_weight_conversion
 
 from speccompile.compiler.step.layers import find_layers, find_norm
-from speccompile.compiler.step.whole_text import WholeText
+from speccompile.compiler.step.training_pass import TrainingPass
 from speccompile.compiler.weights.tensor import with_numbers
-from speccompile.drafters.learning import Learner, Seen
-from speccompile.drafters.mtp.drafter import hooked
+from speccompile.drafters.context import DrafterContext
+from speccompile.drafters.mtp.drafter import load_hooked_layers
+from speccompile.drafters.mtp.patch_checkpoint import copy_with_replaced
 from speccompile.drafters.mtp.rounds import HookedLayer
-from speccompile.drafters.mtp.stitching import stitch
-from speccompile.drafters.site import Site
+from speccompile.drafters.trainable import TeacherBatch, TrainableDrafter
 from speccompile.errors import UnsupportedModelError
 from speccompile.plan.head import HeadPlan
 
@@ -23,12 +23,12 @@ _BALANCED = ".e_score_correction_bias"
 """What balances the load of experts: it chooses them, and is no part of what they say."""
 
 
-def learner(site: Site, depth: int) -> "MtpLearner":
+def learner(site: DrafterContext, depth: int) -> "MtpLearner":
     """Raises UnsupportedModelError for layers that cannot be written back as they were published."""
-    return MtpLearner(site.head, hooked(site), depth)
+    return MtpLearner(site.head, load_hooked_layers(site), depth)
 
 
-class MtpLearner(Learner):
+class MtpLearner(TrainableDrafter):
     """What is trained are the layers alone: the target's embedding and head, and copies of them, stay as they are."""
 
     def __init__(self, head: HeadPlan, layers: Sequence[HookedLayer], depth: int) -> None:
@@ -43,19 +43,21 @@ class MtpLearner(Learner):
             parameter.requires_grad_(True)
         self._check_names()
 
-    def forward(self, seen: Seen, anchors: Tensor, depth: int) -> list[Tensor]:
+    def forward(self, seen: TeacherBatch, anchors: Tensor, depth: int) -> list[Tensor]:
         """As `Learner.forward`. Row p of the first turn is (output of the layer before at p, or the feature; the token
         that the last draft of p stands for); in a later turn, a layer's own run of rows behind those that it has."""
         batch, length = seen.tokens.shape
         places = torch.arange(length - 1, device=anchors.device)
         rows, causal = places.expand(batch, -1), (places <= places[:, None]).expand(batch, -1, -1)
-        passes = [WholeText([layer.window for layer in each.decoder.layers]) for each in self.layers]
+        passes = [TrainingPass([layer.window for layer in each.decoder.layers]) for each in self.layers]
         x, found = seen.features[:, :-1], list[Tensor]()
         for draft in range(depth):
             turn, number = divmod(draft, len(self.layers))
             layer, current = self.layers[number], passes[number]
             tokens = seen.tokens[:, (places + 1 + draft).clamp(max=length - 1)]
-            current.look(layer.decoder.clamp(rows + draft - number), layer.decoder.clamp(rows), causal, n_own=turn)
+            current.set_positions(
+                layer.decoder.clamp(rows + draft - number), layer.decoder.clamp(rows), causal, n_own=turn
+            )
             logits, x = layer.run(current, x, tokens, anchors - 1)
             found.append(logits)
         return found
@@ -64,7 +66,7 @@ class MtpLearner(Learner):
         """A copy of the folder that the layers came in, the target's own where they lie there, with what was trained
         in their place; everything else as it is, bit for bit."""
         trained = {self.head.tensors[name].name: each.detach().to("cpu", dtype) for name, each in self._tensors()}
-        stitch(self.head.folder, folder, {name: each.contiguous() for name, each in trained.items()})
+        copy_with_replaced(self.head.folder, folder, {name: each.contiguous() for name, each in trained.items()})
 
     def _tensors(self) -> Iterator[tuple[str, Tensor]]:
         """What is trained, by our names and as it is published: experts by themselves."""

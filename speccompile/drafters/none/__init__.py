@@ -1,5 +1,7 @@
 """No drafter: autoregressive decoding."""
 
-from speccompile.drafters.family import Family, certain
+from speccompile.drafters.method import DraftingMethod, greedy_draft_row
 
-FAMILY = Family("none", "no drafter: autoregressive decoding", (), (certain(("chain",), ("exact",)),), drafts=False)
+METHOD = DraftingMethod(
+    "none", "no drafter: autoregressive decoding", (), (greedy_draft_row(("chain",), ("exact",)),), drafts=False
+)

@@ -2,19 +2,19 @@
 
 from speccompile.drafters.eagle3.dialects import SPECULATORS
 from speccompile.drafters.eagle3.taps import default_taps, refused
-from speccompile.drafters.family import HEAD, IN_BLOCKS, Family, Training
+from speccompile.drafters.method import CHAIN_ROWS, HEAD, DraftingMethod, Training
 from speccompile.drafters.p_eagle.dialects import DIALECTS
 from speccompile.drafters.p_eagle.reading import read
 from speccompile.drafters.p_eagle.sizes import SIZES
 
-FAMILY = Family(
+METHOD = DraftingMethod(
     "p_eagle",
     "P-EAGLE: EAGLE-3's layers with mask rows, all drafts in one pass",
     ("model", "revision", "tokens", "sample", "tree", "taps", "switches"),
-    IN_BLOCKS,
+    CHAIN_ROWS,
     weights=HEAD,
-    pairs=True,
-    needs={"model": ("the folder of the head", "demo/head")},
+    pairs_next_token=True,
+    required_keys={"model": ("the folder of the head", "demo/head")},
     graphs="fused",
     dialects=DIALECTS,
     read=read,

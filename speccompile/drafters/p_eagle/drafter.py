@@ -5,24 +5,24 @@ from torch import Tensor, nn
 
 from speccompile.compiler.step.decoder import CacheShape
 from speccompile.compiler.step.draft import Accepted, Drafter
-from speccompile.compiler.step.draft.masked import OnePass, places_of, with_masks
+from speccompile.compiler.step.draft.masked import ParallelDraftRound, mask_token_attention, places_of
 from speccompile.compiler.step.draft.paired import PairedReading
+from speccompile.drafters.context import DrafterContext, token_by_token
 from speccompile.drafters.eagle3.drafter import Eagle3Reader
 from speccompile.drafters.p_eagle.dialects import MASK
 from speccompile.drafters.p_eagle.reading import SWITCH
-from speccompile.drafters.site import Site, token_by_token
-from speccompile.drafters.weights import Ends, load_head
+from speccompile.drafters.weights import TargetEmbeddings, load_head
 from speccompile.plan.head import HeadPlan
 
 
-def make(site: Site) -> Drafter:
+def make(site: DrafterContext) -> Drafter:
     """Drafts a chain."""
     reader = load_reader(site, site.plan.drafter.tokens - 1)
     reader.fold()
     return token_by_token(site, reader)
 
 
-def load_reader(site: Site, masks: int) -> "PEagleReader":
+def load_reader(site: DrafterContext, masks: int) -> "PEagleReader":
     """The network with its weights, not folded yet."""
     return load_head(PEagleReader(site.head, site.shape, site.ends(), masks), site.head)
 
@@ -30,7 +30,7 @@ def load_reader(site: Site, masks: int) -> "PEagleReader":
 class PEagleReader(Eagle3Reader):
     """masks: rows behind the text; each holds what was learned for the features of a token that is not there yet."""
 
-    def __init__(self, head: HeadPlan, shape: CacheShape, ends: Ends, masks: int) -> None:
+    def __init__(self, head: HeadPlan, shape: CacheShape, ends: TargetEmbeddings, masks: int) -> None:
         super().__init__(head, shape, ends)
         self.masks, self.mask_token = masks, int(head.switches[SWITCH] or 0)
         self.mask_hidden = nn.Parameter(torch.zeros(head.tensors[MASK].shape))
@@ -48,7 +48,7 @@ class PEagleReader(Eagle3Reader):
         return PEagleReading(self, accepted, states)
 
 
-class PEagleReading(OnePass, PairedReading):
+class PEagleReading(ParallelDraftRound, PairedReading):
     """One round; no mask row is kept."""
 
     reader: PEagleReader
@@ -60,7 +60,7 @@ class PEagleReading(OnePass, PairedReading):
         reader, masks, (batch, width) = self.reader, self.reader.masks, tokens.shape
         behind = reader.clamp(self.end[:, None] + torch.arange(masks, device=tokens.device))
         positions = torch.cat([self.row_positions, behind], 1)
-        self.current.look(positions, positions, with_masks(causal, self.seen, masks))
+        self.current.set_positions(positions, positions, mask_token_attention(causal, self.seen, masks))
         x = torch.cat([x, reader.mask_row.expand(batch, masks, -1)], 1)
         tokens = torch.cat([tokens, torch.full((batch, masks), reader.mask_token, device=tokens.device)], 1)
         hidden = reader.run(x, tokens, self.current, reader.rotary(positions)).hidden

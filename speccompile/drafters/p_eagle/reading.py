@@ -4,7 +4,7 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
-from speccompile.drafters.dialects import AGAIN, Dialect
+from speccompile.drafters.dialects import DUPLICATE, Dialect
 from speccompile.drafters.eagle3 import reading as eagle3
 from speccompile.drafters.p_eagle.dialects import MASK
 from speccompile.errors import CheckpointError
@@ -31,7 +31,7 @@ def read(folder: HeadFolder, request: HeadRequest, dialect: Dialect, evidence: s
         raise CheckpointError(
             f"{folder.path}: received no tensor '{MASK}', expected one of {wanted} numbers, which stand for the "
             "features of tokens that are not there yet",
-            hint=AGAIN,
+            hint=DUPLICATE,
         )
     if prod(source.shape) != wanted:
         raise CheckpointError(

@@ -5,25 +5,25 @@ from pathlib import Path
 
 import torch
 
-from speccompile.compiler.prove.drafts import Fed, Teacher
+from speccompile.compiler.prove.drafts import DrafterInputs, ReferenceLogits
 from speccompile.compiler.prove.reference import Logits
+from speccompile.drafters.context import DrafterContext
 from speccompile.drafters.eagle3 import reference as eagle3
 from speccompile.drafters.formula import linear, over_target, weights_of
 from speccompile.drafters.p_eagle.dialects import MASK
 from speccompile.drafters.p_eagle.reading import SWITCH
-from speccompile.drafters.probe import flipped, neighbouring_taps
-from speccompile.drafters.site import Site
+from speccompile.drafters.probe import flipped, shifted_taps
 from speccompile.plan.head import HeadPlan
 
 
-def teachers(site: Site) -> list[Teacher]:
+def teachers(site: DrafterContext) -> list[ReferenceLogits]:
     """The head alone. Of the drafts only their number matters."""
     head, weights = site.head, weights_of(site.head)
     if "embed_tokens.weight" not in weights:
         weights["embed_tokens.weight"] = site.ends().embed.table
 
     @torch.no_grad()
-    def logits(fed: Fed, drafts: list[int]) -> Logits:
+    def logits(fed: DrafterInputs, drafts: list[int]) -> Logits:
         assert fed.features is not None
         masks = weights[MASK].reshape(1, -1).expand(len(drafts), -1)
         x = eagle3.fuse(torch.cat([torch.tensor(fed.features), masks]), head, weights)
@@ -43,4 +43,4 @@ def small(head: HeadPlan, hidden_size: int, vocabulary_size: int, target_layers:
 
 def readings(head: HeadPlan, layers: int) -> dict[str, HeadPlan]:
     """Which ids mean which tap, and the residual's norm, whose default differs from EAGLE-3's."""
-    return {**neighbouring_taps(head, layers), **flipped(head, "norm_before_residual")}
+    return {**shifted_taps(head, layers), **flipped(head, "norm_before_residual")}

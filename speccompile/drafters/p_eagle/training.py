@@ -7,28 +7,28 @@ import torch
 from torch import Tensor
 
 from speccompile.compiler.step.draft.masked import with_masks_at
-from speccompile.compiler.step.whole_text import WholeText
-from speccompile.drafters.beginning import llama_words, mask_token, shape_of, target_sizes, write_head
+from speccompile.compiler.step.training_pass import TrainingPass
+from speccompile.drafters.context import DrafterContext
 from speccompile.drafters.eagle3.taps import with_ids
 from speccompile.drafters.eagle3.training import beginning, speculators_config
-from speccompile.drafters.learning import HeadLearner, Seen, Wanted
+from speccompile.drafters.initialization import layer_shape, llama_config, mask_token, target_sizes, write_head
 from speccompile.drafters.p_eagle.dialects import MASK
 from speccompile.drafters.p_eagle.drafter import PEagleReader, load_reader
-from speccompile.drafters.site import Site
+from speccompile.drafters.trainable import NewDrafter, TeacherBatch, TrainableHead
 
 
-def learner(site: Site, depth: int) -> "PEagleLearner":
+def learner(site: DrafterContext, depth: int) -> "PEagleLearner":
     return PEagleLearner(site.head, load_reader(site, depth - 1), depth)
 
 
-class PEagleLearner(HeadLearner):
+class PEagleLearner(TrainableHead):
     """Row p holds the features of token p and the token p + 1. Behind the row before each anchor stand masks, which see
     it and what it sees, and the masks of the same anchor before them; nobody else sees these."""
 
     network: PEagleReader
     every = False
 
-    def forward(self, seen: Seen, anchors: Tensor, depth: int) -> list[Tensor]:
+    def forward(self, seen: TeacherBatch, anchors: Tensor, depth: int) -> list[Tensor]:
         """As `Learner.forward`. One pass over T - 1 rows of the text and A (depth - 1) masks."""
         reader, (batch, count), masks = self.network, anchors.shape, depth - 1
         rows, last = torch.arange(seen.tokens.shape[1] - 1, device=anchors.device), anchors - 1
@@ -37,8 +37,8 @@ class PEagleLearner(HeadLearner):
         mask = reader.fuse_mask().expand(batch, count * masks, -1)
         x = torch.cat([reader.fuse(seen.features[:, :-1]), mask], 1)
         tokens = torch.cat([seen.tokens[:, 1:], torch.full_like(behind, reader.mask_token)], 1)
-        current = WholeText(list(reader.shape_of_layers.windows))
-        current.look(positions, positions, with_masks_at(rows, last, masks))
+        current = TrainingPass(list(reader.shape_of_layers.windows))
+        current.set_positions(positions, positions, with_masks_at(rows, last, masks))
         hidden = reader.run(x, tokens, current, reader.rotary(positions)).hidden
         drafting = len(rows) + torch.arange(count * masks, device=anchors.device).view(count, masks)
         places = [last, *drafting.unbind(1)]
@@ -54,12 +54,12 @@ def _rows(x: Tensor, places: Tensor) -> Tensor:
     return x.gather(1, places[..., None].expand(-1, -1, x.shape[2]))
 
 
-def new(folder: Path, wanted: Wanted) -> None:
+def new(folder: Path, wanted: NewDrafter) -> None:
     """EAGLE-3's beginning, and random numbers in the place of features that nobody has yet."""
-    words = llama_words(wanted)
+    words = llama_config(wanted)
     width = len(wanted.taps) * target_sizes(wanted)[0]
     mask = torch.randn(1, 1, width, generator=torch.Generator().manual_seed(wanted.seed + 1))
     config = speculators_config(wanted, words, "peagle", "PEagleDraftModel")
     write_head(
-        folder, config | {"mask_token_id": mask_token(wanted)}, beginning(wanted, shape_of(words)) | {MASK: mask}
+        folder, config | {"mask_token_id": mask_token(wanted)}, beginning(wanted, layer_shape(words)) | {MASK: mask}
     )

@@ -6,11 +6,11 @@ from torch import Tensor
 from speccompile.compiler.step.decoder import Decoder
 from speccompile.compiler.step.draft import Accepted, Drafter
 from speccompile.compiler.step.draft.language import DecoderReader, DecoderReading
-from speccompile.compiler.step.draft.masked import OnePass, places_of, with_masks
-from speccompile.drafters.site import Site, token_by_token
+from speccompile.compiler.step.draft.masked import ParallelDraftRound, mask_token_attention, places_of
+from speccompile.drafters.context import DrafterContext, token_by_token
 
 
-def make(site: Site) -> Drafter:
+def make(site: DrafterContext) -> Drafter:
     """Drafts a chain with the recipe's model."""
     (decoder,) = site.drafters()
     drafter = site.plan.drafter
@@ -24,14 +24,14 @@ class PardReader(DecoderReader):
 
     def __init__(self, decoder: Decoder, target_size: int, mask_token: int, masks: int) -> None:
         super().__init__(decoder, target_size=target_size)
-        self.keeps_drafts = False
+        self.can_commit_drafts = False
         self.mask_token, self.masks = mask_token, masks
 
     def begin(self, accepted: Accepted, states: list[Tensor]) -> DecoderReading:
         return PardReading(self, accepted, states)
 
 
-class PardReading(OnePass, DecoderReading):
+class PardReading(ParallelDraftRound, DecoderReading):
     """One round."""
 
     reader: PardReader
@@ -43,7 +43,7 @@ class PardReading(OnePass, DecoderReading):
         masks, (batch, width) = self.reader.masks, tokens.shape
         behind = self.decoder.clamp(self.end[:, None] + 1 + torch.arange(masks, device=tokens.device))
         positions = torch.cat([self.row_positions, behind], 1)
-        self.current.look(positions, positions, with_masks(causal, self.seen, masks))
+        self.current.set_positions(positions, positions, mask_token_attention(causal, self.seen, masks))
         tokens = torch.cat([tokens, torch.full((batch, masks), self.reader.mask_token, device=tokens.device)], 1)
         self.depths = self.reader.run(self.current, tokens, places_of(self.last[:, None], width, masks))
         self.logits = self.depths[:, :1]

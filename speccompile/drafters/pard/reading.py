@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from speccompile.compiler.checkpoints.objects import CONFIG, read_object
+from speccompile.compiler.checkpoints.json_files import CONFIG, read_json_object
 from speccompile.errors import CheckpointError
 
 KEY = "pard_token"
@@ -11,7 +11,7 @@ KEY = "pard_token"
 def read_mask(folder: Path, vocabulary_size: int) -> int:
     """The mask token of the language model in a folder. Raises CheckpointError where there is none."""
     path = folder / CONFIG
-    token = (read_object(path) or {}).get(KEY)
+    token = (read_json_object(path) or {}).get(KEY)
     if type(token) is int and 0 <= token < vocabulary_size:
         return token
     raise CheckpointError(

@@ -7,20 +7,20 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from speccompile.compiler.checkpoints.objects import CONFIG
-from speccompile.compiler.models.probe import behind_hook
+from speccompile.compiler.checkpoints.json_files import CONFIG
+from speccompile.compiler.models.probe import with_hook
 from speccompile.compiler.step.decoder import Decoder
 from speccompile.compiler.step.draft.masked import with_masks_at
-from speccompile.compiler.step.whole_text import WholeText
-from speccompile.drafters.beginning import mask_token
-from speccompile.drafters.learning import Seen, Wanted
+from speccompile.compiler.step.training_pass import TrainingPass
+from speccompile.drafters.context import DrafterContext
+from speccompile.drafters.initialization import mask_token
 from speccompile.drafters.model import training as model
 from speccompile.drafters.pard.reading import KEY
 from speccompile.drafters.saving import write_config
-from speccompile.drafters.site import Site
+from speccompile.drafters.trainable import NewDrafter, TeacherBatch
 
 
-def learner(site: Site, depth: int) -> "PardLearner":
+def learner(site: DrafterContext, depth: int) -> "PardLearner":
     (drafter,) = site.plan.drafter.models
     (probed,), token = site.drafters(), site.plan.drafter.mask_token
     assert token is not None, "the plan reads it"
@@ -36,24 +36,24 @@ class PardLearner(model.ModelLearner):
         """probed: how its layers attend; its weights are not trained."""
         super().__init__(folder, target_size, depth)
         # In a tuple, so that the network is one module of this, and not two.
-        self.hooked, self.token = (behind_hook(self.network, probed.layers, probed.shape),), token
+        self.hooked, self.token = (with_hook(self.network, probed.layers, probed.shape),), token
 
-    def forward(self, seen: Seen, anchors: Tensor, depth: int) -> list[Tensor]:
+    def forward(self, seen: TeacherBatch, anchors: Tensor, depth: int) -> list[Tensor]:
         """As `Learner.forward`. One pass over T rows of the text and A (depth - 1) masks."""
         (batch, length), count, masks = seen.tokens.shape, anchors.shape[1], depth - 1
         (decoder,), rows = self.hooked, torch.arange(length, device=anchors.device)
         behind = (anchors[..., None] + torch.arange(1, depth, device=anchors.device)).flatten(1)
         positions = decoder.clamp(torch.cat([rows.expand(batch, -1), behind], 1))
         tokens = torch.cat([seen.tokens.clamp(max=self.rows - 1), torch.full_like(behind, self.token)], 1)
-        current = WholeText([layer.window for layer in decoder.layers])
-        current.look(positions, positions, with_masks_at(rows, anchors, masks))
+        current = TrainingPass([layer.window for layer in decoder.layers])
+        current.set_positions(positions, positions, with_masks_at(rows, anchors, masks))
         drafting = length + torch.arange(count * masks, device=anchors.device).expand(batch, -1)
         logits = decoder.run(current, tokens, torch.cat([anchors, drafting], 1))[..., : self.size]
         first, others = logits.split([count, count * masks], 1)
         return [first, *others.unflatten(1, (count, masks)).unbind(2)]
 
 
-def new(folder: Path, wanted: Wanted) -> None:
+def new(folder: Path, wanted: NewDrafter) -> None:
     """A new language model, and the token of its masks."""
     model.new(folder, wanted)
     config = json.loads((folder / CONFIG).read_text())

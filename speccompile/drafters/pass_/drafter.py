@@ -5,13 +5,13 @@ from torch import nn
 
 from speccompile.compiler.step.draft import Drafter
 from speccompile.compiler.step.draft.target_masks import MaskReader
+from speccompile.drafters.context import DrafterContext, token_by_token
 from speccompile.drafters.pass_.dialects import EMBEDDINGS
-from speccompile.drafters.site import Site, token_by_token
 from speccompile.drafters.weights import load_head
 from speccompile.plan.head import HeadPlan
 
 
-def make(site: Site) -> Drafter:
+def make(site: DrafterContext) -> Drafter:
     """Drafts a chain."""
     masks = load_head(Masks(site.head), site.head).mask_embeddings
     return token_by_token(site, MaskReader(site.target(), masks[: site.plan.drafter.tokens - 1]))

@@ -2,7 +2,7 @@
 
 from speccompile.drafters.dialects import Dialect, Keys, check_tensors
 from speccompile.drafters.pass_.dialects import EMBEDDINGS
-from speccompile.drafters.target import base_note, check_sizes, target_hidden_size
+from speccompile.drafters.target import check_sizes, target_hidden_size, target_mismatch_note
 from speccompile.errors import CheckpointError
 from speccompile.plan.head import HeadFolder, HeadPlan, HeadRequest
 
@@ -18,7 +18,7 @@ def read(folder: HeadFolder, request: HeadRequest, dialect: Dialect, evidence: s
     found = check_tensors(folder, found, {EMBEDDINGS: (count, hidden)})
     return HeadPlan(
         request.kind, dialect.name, evidence, folder.path, folder.files, (), hidden, request.target.vocabulary_size,
-        None, {}, found, tokens=count + 1, base=base, notes=base_note(base, request),
+        None, {}, found, tokens=count + 1, base=base, notes=target_mismatch_note(base, request),
     )  # fmt: skip
 
 

@@ -6,21 +6,21 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from speccompile.compiler.prove.drafts import Fed, Teacher
+from speccompile.compiler.prove.drafts import DrafterInputs, ReferenceLogits
 from speccompile.compiler.prove.reference import Logits
+from speccompile.drafters.context import DrafterContext
 from speccompile.drafters.formula import weights_of
 from speccompile.drafters.pass_.dialects import EMBEDDINGS
-from speccompile.drafters.site import Site
 from speccompile.drafters.small import write_small
 from speccompile.plan.head import HeadPlan
 
 
-def teachers(site: Site) -> list[Teacher]:
+def teachers(site: DrafterContext) -> list[ReferenceLogits]:
     """The target alone. Of the drafts only their number matters."""
     masks, model = weights_of(site.head)[EMBEDDINGS], site.eager()
 
     @torch.no_grad()
-    def logits(fed: Fed, drafts: list[int]) -> Logits:
+    def logits(fed: DrafterInputs, drafts: list[int]) -> Logits:
         model.set_attn_implementation("eager")
         read = embedded(model, fed.known, masks[: len(drafts)])
         found: Logits = model(inputs_embeds=read, use_cache=False).logits[0, -1 - len(drafts) :].float().numpy()

@@ -12,23 +12,23 @@ from torch import Tensor, nn
 from speccompile.compiler.step.decoder import Decoder
 from speccompile.compiler.step.draft.masked import with_masks_at
 from speccompile.compiler.step.draft.target_masks import embedded, put_prefix
-from speccompile.compiler.step.whole_text import WholeText
+from speccompile.compiler.step.training_pass import TrainingPass
 from speccompile.compiler.weights.tensor import with_numbers
-from speccompile.drafters.beginning import target_sizes, write_head
-from speccompile.drafters.learning import HeadLearner, Seen, Wanted
+from speccompile.drafters.context import DrafterContext
+from speccompile.drafters.initialization import target_sizes, write_head
 from speccompile.drafters.pass_.dialects import EMBEDDINGS
 from speccompile.drafters.pass_.drafter import Masks
-from speccompile.drafters.site import Site
+from speccompile.drafters.trainable import NewDrafter, TeacherBatch, TrainableHead
 from speccompile.drafters.weights import load_head
 from speccompile.errors import RecipeError
 from speccompile.plan.head import HeadPlan
 
 
-def learner(site: Site, depth: int) -> "PassLearner":
+def learner(site: DrafterContext, depth: int) -> "PassLearner":
     return PassLearner(site.head, load_head(Masks(site.head), site.head), site.target(), depth)
 
 
-class MaskLearner(HeadLearner):
+class MaskLearner(TrainableHead):
     """The first draft of an anchor is the target's own guess, and learns nothing. The mask rows of an anchor see the
     text up to it, and each other; they are no part of the text."""
 
@@ -48,7 +48,7 @@ class MaskLearner(HeadLearner):
     def rows(self) -> tuple[Tensor, Sequence[Tensor]]:
         """What is trained: mask rows and prefix, as `MaskReader` has them."""
 
-    def forward(self, seen: Seen, anchors: Tensor, depth: int) -> list[Tensor]:
+    def forward(self, seen: TeacherBatch, anchors: Tensor, depth: int) -> list[Tensor]:
         """As `Learner.forward`."""
         first = seen.logits.gather(1, anchors[..., None].expand(-1, -1, seen.logits.shape[2]))
         masks, prefix = self.rows()
@@ -63,18 +63,18 @@ class MaskLearner(HeadLearner):
         visible = with_masks_at(torch.arange(length, device=own.device), anchors, len(masks))[:, length:]
         seen_prefix = torch.ones_like(visible[:, :, :1]).expand(-1, -1, zeros.shape[1])
         visible = torch.cat([visible[:, :, :length], seen_prefix, visible[:, :, length:]], 2)
-        current.look(own, torch.cat([positions, zeros, own], 1), visible)
+        current.set_positions(own, torch.cat([positions, zeros, own], 1), visible)
         with embedded(self.target.model, masks.repeat(anchors.shape[1], 1), 0):
             logits = self.target.run(current, torch.zeros_like(own))  # embeddings of these tokens are replaced
         return [first, *logits.unflatten(1, (-1, len(masks))).unbind(2)]
 
     @torch.no_grad()
-    def _read(self, seen: Seen) -> tuple[WholeText, Tensor]:
+    def _read(self, seen: TeacherBatch) -> tuple[TrainingPass, Tensor]:
         """A pass in which the target has read the texts, and where their rows stand, int64 [B, T]."""
-        current = WholeText([layer.window for layer in self.target.layers])
+        current = TrainingPass([layer.window for layer in self.target.layers])
         places = torch.arange(seen.tokens.shape[1], device=seen.tokens.device)
         positions = self.target.clamp(places).expand(len(seen.tokens), -1)
-        current.look(positions, positions, (places <= places[:, None]).expand(len(positions), -1, -1))
+        current.set_positions(positions, positions, (places <= places[:, None]).expand(len(positions), -1, -1))
         self.target.run(current, seen.tokens, torch.zeros_like(positions[:, :1]))
         return current, positions
 
@@ -88,14 +88,14 @@ class PassLearner(MaskLearner):
         return self.network.mask_embeddings, ()
 
 
-def new(folder: Path, wanted: Wanted) -> None:
+def new(folder: Path, wanted: NewDrafter) -> None:
     """Raises RecipeError where no mask row is wanted."""
     hidden, vocabulary = target_sizes(wanted)
     config = {"hidden_size": hidden, "vocab_size": vocabulary, "base_model_name_or_path": wanted.reference}
     write_head(folder, config, {EMBEDDINGS: mask_rows(wanted)})
 
 
-def mask_rows(wanted: Wanted) -> Tensor:
+def mask_rows(wanted: NewDrafter) -> Tensor:
     """float32 [L, H], a row for every draft but the first: as the target's embedding is on the whole, and as wide."""
     if wanted.depth < 2:
         raise RecipeError(

@@ -6,11 +6,11 @@ from torch import Tensor
 from speccompile.compiler.step import ops
 from speccompile.compiler.step.draft import Accepted, Drafted, Drafter, State
 from speccompile.compiler.step.draft.lookup import Lookup
-from speccompile.drafters.site import Site
+from speccompile.drafters.context import DrafterContext
 from speccompile.tree import Tree
 
 
-def make(site: Site) -> Drafter:
+def make(site: DrafterContext) -> Drafter:
     """The text is the only state."""
     ngram = site.plan.drafter.ngram
     assert ngram is not None, "the plan decides it"

@@ -1,18 +1,18 @@
 """Drafts from an index over a corpus (REST, He et al. 2023), or from a proposer of the user's: the host gives them, and
 no graph drafts."""
 
-from speccompile.drafters.family import Family, GivenIndex, Tried, certain
+from speccompile.drafters.method import CompareVariant, DraftingMethod, GivenIndex, greedy_draft_row
 
-FAMILY = Family(
+METHOD = DraftingMethod(
     "retrieval",
     "copies what followed the last tokens in a corpus of yours, or what your own index proposes",
     ("index", "match", "occurrences", "tokens", "tree"),
     (
-        certain(("chain", "dynamic"), ("exact",)),
-        certain(("chain",), ("typical", "top_k")),
-        certain(("chain",), ("lenience",)),
+        greedy_draft_row(("chain", "dynamic"), ("exact",)),
+        greedy_draft_row(("chain",), ("typical", "top_k")),
+        greedy_draft_row(("chain",), ("lenience",)),
     ),
-    by_host=True,
+    drafts_on_host=True,
     elsewhere="whose drafts come from the host, in the place of a graph's",
-    tried=(Tried("retrieval", {"index": GivenIndex()}),),
+    compare_variants=(CompareVariant("retrieval", {"index": GivenIndex()}),),
 )

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from speccompile.drafters.family import Asked
+from speccompile.drafters.method import MethodRequest
 from speccompile.plan.plan import SuffixPlan
-from speccompile.plan.refusal import Origin
+from speccompile.plan.recipe_source import RecipeSource
 
 MATCH = 8
 """Tokens of the longest suffix: on the demo, 16 and 32 accept no more, and each costs a pass over the text."""
@@ -15,9 +15,9 @@ LEAST_LANE = 64
 """Tokens of a ring that each row of a batch has at least: fewer hold no answer."""
 
 
-def decide(asked: Asked) -> Mapping[str, Any]:
+def decide(asked: MethodRequest) -> Mapping[str, Any]:
     """Raises RecipeError for keys that do not go together, or with the batch."""
-    written, origin, is_chain = asked.written, asked.origin, asked.tree.kind == "chain"
+    written, origin, is_chain = asked.section, asked.origin, asked.tree.kind == "chain"
     look_again = bool(written.look_again)
     if look_again and not is_chain:
         hint = "remove drafter.look_again, or set drafter.tree to chain"
@@ -35,7 +35,7 @@ def decide(asked: Asked) -> Mapping[str, Any]:
     return {"suffix": SuffixPlan(match, factor, offset, look_again, written.remember or 0)}
 
 
-def _decide_match(written: Any, origin: Origin) -> int:
+def _decide_match(written: Any, origin: RecipeSource) -> int:
     match: int | list[int] = written.match or MATCH
     if isinstance(match, list):
         expected = "the most tokens alone: any number of them is a match here"
@@ -43,7 +43,7 @@ def _decide_match(written: Any, origin: Origin) -> int:
     return match
 
 
-def _check_ring(remember: int, asked: Asked) -> None:
+def _check_ring(remember: int, asked: MethodRequest) -> None:
     origin, batch_size = asked.origin, asked.batch_size
     if remember and asked.method != "exact":
         received = f"{remember}, beside verify.method {asked.method}"

@@ -10,32 +10,32 @@ from torch import Tensor, nn
 
 from speccompile.compiler.step import ops
 from speccompile.compiler.step.draft import Accepted, Drafted, Drafter, State
-from speccompile.compiler.step.draft.occurrences import InRing, InText, Occurrences
-from speccompile.compiler.step.draft.ring import Ring
-from speccompile.compiler.step.draft.votes import ONE, Policy, Voted, Votes
-from speccompile.drafters.site import Site
+from speccompile.compiler.step.draft.occurrences import Occurrences, RingMatches, TextMatches
+from speccompile.compiler.step.draft.ring import AnswerRing
+from speccompile.compiler.step.draft.votes import ONE, SuffixPolicy, SuffixVote, VotedTrie
+from speccompile.drafters.context import DrafterContext
 from speccompile.tree import ROOT, Tree
 
 OCCURRENCES = 32
 """The most that vote: the longest, of equals the latest."""
 
 
-def make(site: Site) -> Drafter:
+def make(site: DrafterContext) -> Drafter:
     """The text is a state, and the ring, where there is one."""
     plan, shape = site.plan.drafter, site.shape
     suffix, tree = plan.suffix, plan.tree
     assert suffix is not None, "the plan decides it"
-    policy = Policy(suffix.match, suffix.factor, suffix.offset, plan.threshold or 0.0, tree.top_k or 1)
+    policy = SuffixPolicy(suffix.match, suffix.factor, suffix.offset, plan.threshold or 0.0, tree.top_k or 1)
     ring = None
     if suffix.remember:
         # The widest window is that of the prefill, or of a round; the rows of the caches have room for it.
         slack = shape.rows - shape.max_length + 2
-        ring = Ring(shape.batch_size, suffix.remember // shape.batch_size, slack, plan.tokens + 1)
+        ring = AnswerRing(shape.batch_size, suffix.remember // shape.batch_size, slack, plan.tokens + 1)
     sizes = Sizes(shape.batch_size, shape.rows, site.plan.target.facts.vocabulary_size)
     shaped = None if tree.parents is None else Tree(tree.parents)
     if suffix.look_again:
-        return Suffix(sizes, Repeated(policy, plan.tokens), shaped, plan.tokens, ring)
-    return Suffix(sizes, Once(policy, plan.tokens, tree.depth), shaped, plan.tokens, ring)
+        return Suffix(sizes, VotePerDraft(policy, plan.tokens), shaped, plan.tokens, ring)
+    return Suffix(sizes, SingleVote(policy, plan.tokens, tree.depth), shaped, plan.tokens, ring)
 
 
 class Sizes(NamedTuple):
@@ -46,29 +46,29 @@ class Sizes(NamedTuple):
     vocabulary: int
 
 
-class Once(nn.Module):
+class SingleVote(nn.Module):
     """All drafts by one vote."""
 
-    def __init__(self, policy: Policy, tokens: int, depth: int) -> None:
+    def __init__(self, policy: SuffixPolicy, tokens: int, depth: int) -> None:
         super().__init__()
         self.match, self.depth = policy.match, depth
         self.count = max(OCCURRENCES, policy.top_k, -(-tokens // depth))  # their trie has room for all drafts
-        self.votes = Votes(policy, tokens, depth)
+        self.votes = SuffixVote(policy, tokens, depth)
 
-    def forward(self, found: Sequence[Occurrences]) -> Voted:
+    def forward(self, found: Sequence[Occurrences]) -> VotedTrie:
         return self.votes([each.followed(self.count, self.depth) for each in found])
 
 
-class Repeated(nn.Module):
+class VotePerDraft(nn.Module):
     """A vote for every draft, over what stood before the text with all drafts before it (ANPD, Ou et al. 2024)."""
 
-    def __init__(self, policy: Policy, tokens: int) -> None:
+    def __init__(self, policy: SuffixPolicy, tokens: int) -> None:
         super().__init__()
         self.match, self.tokens, self.limit = policy.match, tokens, int(policy.threshold * ONE)
         self.budgets = policy.budgets(tokens)
-        self.votes = Votes(replace(policy, factor=0.0, offset=1.0, threshold=0.0), 1, 1)
+        self.votes = SuffixVote(replace(policy, factor=0.0, offset=1.0, threshold=0.0), 1, 1)
 
-    def forward(self, found: Sequence[Occurrences]) -> Voted:
+    def forward(self, found: Sequence[Occurrences]) -> VotedTrie:
         tokens, shares, counts = list[Tensor](), list[Tensor](), list[Tensor]()
         for draft in range(self.tokens):
             voted = self.votes([each.followed(OCCURRENCES, 1) for each in found])
@@ -85,19 +85,24 @@ class Repeated(nn.Module):
             found = [each.behind(voted.tokens) for each in found] if draft + 1 < self.tokens else found
         kept = torch.cat(counts, 1)
         parents = torch.arange(self.tokens, device=kept.device) * kept
-        return Voted(torch.cat(tokens, 1) * kept, parents, kept.sum(1), matched, torch.cat(shares, 1) * kept)
+        return VotedTrie(torch.cat(tokens, 1) * kept, parents, kept.sum(1), matched, torch.cat(shares, 1) * kept)
 
 
 class Suffix(Drafter):
     """Drafts what wins the votes. The text is a state, and so is the ring, where earlier answers are kept."""
 
     def __init__(
-        self, sizes: Sizes, draft: Once | Repeated, shape: Tree | None, tokens: int, ring: Ring | None = None
+        self,
+        sizes: Sizes,
+        draft: SingleVote | VotePerDraft,
+        shape: Tree | None,
+        tokens: int,
+        ring: AnswerRing | None = None,
     ) -> None:
         """shape: a chain, or None for the tree that wins. tokens: the most drafts."""
         super().__init__()
         self.sizes, self.draft, self.shape, self.tokens, self.ring = sizes, draft, shape, tokens, ring
-        self.reads_lines = ring is not None
+        self.reads_whole_batch = ring is not None
 
     def states(self) -> list[State]:
         text = State("tokens", torch.int64, (self.sizes.batch_size, self.sizes.rows))
@@ -106,12 +111,12 @@ class Suffix(Drafter):
     def forward(self, accepted: Accepted, states: list[Tensor]) -> Drafted:
         text = ops.commit(states[0], accepted.path, accepted.length, 1)  # [B, S]
         end = (accepted.length + accepted.n_path)[:, None]  # [B, 1]: where the bonus token stands
-        found: list[Occurrences] = [InText(text, end, self.draft.match)]
+        found: list[Occurrences] = [TextMatches(text, end, self.draft.match)]
         kept = list[Tensor]()
         if self.ring:
             kept, following = self.ring.append(states[1:], accepted)
             age = self.ring.age(following)
-            found.append(InRing.of(kept[0], age, self.sizes.vocabulary, text, end, self.draft.match))
+            found.append(RingMatches.of(kept[0], age, self.sizes.vocabulary, text, end, self.draft.match))
         voted = self.draft(found)
         bonus = text.gather(1, end)
         return Drafted(

@@ -11,12 +11,12 @@ from torch import Tensor
 
 from speccompile.compiler.step.draft import Accepted, Drafted, Drafter, State
 from speccompile.compiler.step.draft.children import levels
-from speccompile.contract import KEPT
-from speccompile.drafters.site import Site
+from speccompile.contract import PERSISTENT_PREFIX
+from speccompile.drafters.context import DrafterContext
 from speccompile.tree import Tree
 
 
-def make(site: Site) -> Drafter:
+def make(site: DrafterContext) -> Drafter:
     """The table is its only state."""
     return TokenRecycling(site.tree, site.plan.drafter.successors, site.plan.target.facts.vocabulary_size)
 
@@ -33,11 +33,13 @@ class TokenRecycling(Drafter):
     def __init__(self, tree: Tree, successors: int, vocabulary: int) -> None:
         """successors: K, the columns of the table; vocabulary: V."""
         super().__init__()
-        self.shape, self.tokens, self.successors, self.vocabulary = tree, tree.drafts, successors, vocabulary
+        self.shape, self.tokens, self.target_top_k, self.vocabulary = tree, tree.drafts, successors, vocabulary
 
     def states(self) -> list[State]:
         """kept.table int64 [V + 1, K]: the last row is nobody's, where rows are written that lose or have no token."""
-        return [State(f"{KEPT}table", torch.int64, (self.vocabulary + 1, self.successors), by_row=False)]
+        return [
+            State(f"{PERSISTENT_PREFIX}table", torch.int64, (self.vocabulary + 1, self.target_top_k), is_batched=False)
+        ]
 
     def forward(self, accepted: Accepted, states: list[Tensor]) -> Drafted:
         table = self._updated(accepted, states[0])
@@ -54,7 +56,7 @@ class TokenRecycling(Drafter):
             first = self.shape.depths.index(depth)
             parents = entries[-1].index_select(1, torch.tensor([node - first for node in level.nodes]))
             rows = table.index_select(0, self._row(parents - 1).flatten())
-            ranked = rows.view(bonus.shape[0], len(level.nodes), self.successors)[:, :, : level.branching]
+            ranked = rows.view(bonus.shape[0], len(level.nodes), self.target_top_k)[:, :, : level.branching]
             entries.append(level.pick(ranked).clamp(0, self.vocabulary))
         return torch.cat(entries[1:], 1)
 
@@ -91,9 +93,9 @@ class TokenRecycling(Drafter):
         pair = same & (following[:, :, None] == following[:, None, :])
         is_latest = ~(pair & (place[:, None] < place)).any(2)
         order = torch.where(same & is_latest[:, None, :], place.float(), -1.0)
-        none = order.new_full((*tokens.shape, self.successors), -1.0)  # a window may be narrower than the table
-        latest, index = torch.cat([order, none], 2).topk(self.successors, 2)
-        fresh = following.gather(1, index.clamp(max=path.shape[1] - 1).flatten(1)).view(-1, self.successors) + 1
+        none = order.new_full((*tokens.shape, self.target_top_k), -1.0)  # a window may be narrower than the table
+        latest, index = torch.cat([order, none], 2).topk(self.target_top_k, 2)
+        fresh = following.gather(1, index.clamp(max=path.shape[1] - 1).flatten(1)).view(-1, self.target_top_k) + 1
         tokens = tokens.flatten()
         fresh = torch.where(latest.flatten(0, 1) >= 0, fresh, 0)
         return tokens, self._merged(fresh, table.index_select(0, self._row(tokens)))
@@ -102,6 +104,6 @@ class TokenRecycling(Drafter):
         """Both int64 [R, K], zeros for nothing -> the first K of what they have together, each once, int64 [R, K]."""
         is_new = (known > 0) & ~(known[:, :, None] == fresh[:, None, :]).any(2)
         both, kept = torch.cat([fresh, known], 1), torch.cat([fresh > 0, is_new], 1)
-        rank = torch.arange(2 * self.successors, 0, -1, device=fresh.device).float()
-        score, index = torch.where(kept, rank, 0.0).topk(self.successors, 1)
+        rank = torch.arange(2 * self.target_top_k, 0, -1, device=fresh.device).float()
+        score, index = torch.where(kept, rank, 0.0).topk(self.target_top_k, 1)
         return torch.where(score > 0, both.gather(1, index), 0)

@@ -12,7 +12,7 @@ PLAIN, TEMPLATE = "plain", "chat_template"
 """How conversations are written: everything said on lines of its own, or in the bundle's chat template."""
 
 
-class Writer:
+class ConversationPrompts:
     """Writes the prompts of questions. Prompts that are no questions are taken as they are."""
 
     def __init__(self, bundle: Bundle, chat: Chat | None, max_new_tokens: int) -> None:

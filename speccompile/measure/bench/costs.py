@@ -13,10 +13,10 @@ from time import perf_counter
 from speccompile.bundle.manifest import Manifest
 from speccompile.errors import UsageError
 from speccompile.measure.bench.measure import host_seconds
-from speccompile.progress import step
+from speccompile.progress import log_step
 from speccompile.runtime import Bundle
 from speccompile.runtime.devices.engine import Run
-from speccompile.runtime.rounds.proposals import takes_proposals
+from speccompile.runtime.rounds.host_drafts import needs_proposer
 
 WARM_UP = 3
 """Runs of every width before any is timed: enough for an engine that records a graph when it sees a shape again."""
@@ -31,7 +31,7 @@ ON_DEVICE = (1, 2, 4, 8, 16)
 
 
 @dataclass(frozen=True)
-class Costs:
+class GraphCosts:
     """Medians, in seconds. A fused `step` counts as `verify` at the decoding width, and has no `draft` of its own."""
 
     verify: dict[int, float]
@@ -46,10 +46,12 @@ class Costs:
         draft = self.draft if width > 1 and self.draft is not None else 0.0
         return self.verify[width] + draft + self.host
 
-    def scaled(self, factor: float) -> "Costs":
+    def scaled(self, factor: float) -> "GraphCosts":
         """The same on a machine that takes `factor` times as long for everything."""
         draft = None if self.draft is None else factor * self.draft
-        return Costs({width: factor * seconds for width, seconds in self.verify.items()}, draft, factor * self.host)
+        return GraphCosts(
+            {width: factor * seconds for width, seconds in self.verify.items()}, draft, factor * self.host
+        )
 
 
 def expected_tokens(accepted_at_depth: Sequence[float]) -> float:
@@ -60,7 +62,7 @@ def expected_tokens(accepted_at_depth: Sequence[float]) -> float:
     return 1 + sum(accepted_at_depth)
 
 
-def break_even(costs: Costs, width: int) -> float:
+def break_even(costs: GraphCosts, width: int) -> float:
     """The mean accepted (the bonus token included) at which speculation with this window is as fast as without.
 
     Raises KeyError where the cost of this width or of 1 was not measured.
@@ -68,11 +70,11 @@ def break_even(costs: Costs, width: int) -> float:
     return costs.round_seconds(width) / costs.round_seconds(1)
 
 
-def any_width(manifest: Manifest) -> bool:
+def allows_any_width(manifest: Manifest) -> bool:
     """Whether windows are as wide as there are drafts: chains, and trees that the host has written, where the target
     verifies by itself. Others are as wide as all drafts, or one where there is none."""
     fused = any(graph.name == "step" for graph in manifest.graphs)
-    return not fused and (manifest.tree == "chain" or takes_proposals(manifest.graphs, manifest.tokens))
+    return not fused and (manifest.tree == "chain" or needs_proposer(manifest.graphs, manifest.tokens))
 
 
 def curve_widths(manifest: Manifest, *, on_device: bool = False) -> list[int]:
@@ -82,7 +84,7 @@ def curve_widths(manifest: Manifest, *, on_device: bool = False) -> list[int]:
     return sorted({*(width for width in wanted if width <= widest), manifest.tokens + 1})
 
 
-def measure_costs(bundle: Bundle, widths: Sequence[int], *, context: int, repeats: int) -> Costs:
+def measure_costs(bundle: Bundle, widths: Sequence[int], *, context: int, repeats: int) -> GraphCosts:
     """Time the bundle's graphs with `context` committed tokens in one row, as `generate` runs them.
 
     widths: of windows, timed in turns `repeats` times after a warm-up. Every round runs twice and its second time
@@ -91,7 +93,7 @@ def measure_costs(bundle: Bundle, widths: Sequence[int], *, context: int, repeat
     take.
     """
     _check(bundle.manifest, widths, context, repeats)
-    with step(f"cost of a round over {context} tokens of context"):
+    with log_step(f"cost of a round over {context} tokens of context"):
         host = _host(bundle, context)
         rounds = _Rounds(bundle, context)
         for width in widths:
@@ -105,7 +107,7 @@ def measure_costs(bundle: Bundle, widths: Sequence[int], *, context: int, repeat
                 verify_seconds, draft_seconds = rounds.run(width)
                 times.append(verify_seconds)
                 draft += [draft_seconds] if draft_seconds is not None else []
-    return Costs({width: median(times) for width, times in verify.items()}, median(draft) if draft else None, host)
+    return GraphCosts({width: median(times) for width, times in verify.items()}, median(draft) if draft else None, host)
 
 
 def _host(bundle: Bundle, context: int) -> float:
@@ -153,7 +155,7 @@ class _Rounds:
 
     def _bind(self, width: int) -> Run:
         graph = "step" if self._fused and width == self._decoding else "verify"
-        window = self._engine.array("window", (self._manifest.batch_size, width))
+        window = self._engine.host_view("window", (self._manifest.batch_size, width))
         window[:] = context_tokens(self._manifest, width)
         return self._verify.setdefault(width, self._engine.bind(graph, self._widths(width)))
 
@@ -163,7 +165,7 @@ class _Rounds:
     def _begin(self) -> None:
         """One token is given and nothing is a draft: what a graph computes depends on the widths alone."""
         for name, value in {"n_given": 1, "n_total": 1, "length": self._context}.items():
-            counts = self._engine.array(name, (self._manifest.batch_size,))
+            counts = self._engine.host_view(name, (self._manifest.batch_size,))
             counts[:], counts[0] = 0, value
 
 

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from statistics import mean, median
 
 from speccompile.bundle.prompts import PLAIN
-from speccompile.measure.bench.measure import Answers, Case, generations
-from speccompile.measure.bench.ways import mean_accepted
+from speccompile.measure.bench.measure import Answers, PromptRuns, generations
+from speccompile.measure.bench.mode import mean_accepted
 
 OVERALL = "overall"
 
 
 @dataclass(frozen=True)
-class GroupWay:
+class GroupStatistics:
     """One way of decoding. tokens_per_second: mean over questions; mean_accepted: over all rounds."""
 
     tokens_per_second: float
@@ -29,23 +29,23 @@ class Group:
 
     group: str
     prompts: int
-    speculative: GroupWay | None
-    autoregressive: GroupWay
+    speculative: GroupStatistics | None
+    autoregressive: GroupStatistics
     speedup: float | None
     """Of the means of tokens per second."""
 
 
-def make_groups(cases: Sequence[Case]) -> tuple[Group, ...]:
+def make_groups(cases: Sequence[PromptRuns]) -> tuple[Group, ...]:
     """Each group in the order of the prompts, then all of them; none for prompts that are no questions."""
     if all(case.group == PLAIN for case in cases):
         return ()
-    found: dict[str, list[Case]] = {}
+    found: dict[str, list[PromptRuns]] = {}
     for case in cases:
         found.setdefault(case.group, []).append(case)
     return (*(make_group(name, members) for name, members in found.items()), make_group(OVERALL, cases))
 
 
-def make_group(name: str, cases: Sequence[Case]) -> Group:
+def make_group(name: str, cases: Sequence[PromptRuns]) -> Group:
     """Some questions together."""
     ours = _way([case.speculative for case in cases]) if cases[0].speculative else None
     theirs = _way([case.autoregressive for case in cases])
@@ -53,10 +53,10 @@ def make_group(name: str, cases: Sequence[Case]) -> Group:
     return Group(name, len(cases), ours, theirs, speedup)
 
 
-def _way(answers: Sequence[Sequence[Answers]]) -> GroupWay:
+def _way(answers: Sequence[Sequence[Answers]]) -> GroupStatistics:
     """answers: those of each question, one a repeat."""
     rates = [median(_rate(turns) for turns in repeats) for repeats in answers]
-    return GroupWay(mean(rates), mean_accepted(one for repeats in answers for one in generations(repeats[:1])))
+    return GroupStatistics(mean(rates), mean_accepted(one for repeats in answers for one in generations(repeats[:1])))
 
 
 def _rate(turns: Answers) -> float:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from speccompile.bundle.folders import write_whole
+from speccompile.bundle.folders import write_atomically
 from speccompile.errors import EngineError, SpeccompileError, UsageError
 
 Table = Sequence[Sequence[str]]
@@ -70,7 +70,7 @@ def check_page(path: Path) -> None:
 def write_html(page: str, path: Path) -> None:
     """Write the page, whole or not at all. Raises SpeccompileError where it cannot be written."""
     try:
-        write_whole(path, page.encode())
+        write_atomically(path, page.encode())
     except OSError as error:
         raise SpeccompileError(
             f"{path}: the page could not be written: {error.strerror}", hint="give another file with --html"

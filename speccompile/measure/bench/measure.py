@@ -6,9 +6,9 @@ from typing import Any
 
 from speccompile.bundle.prompts import PLAIN, Question
 from speccompile.errors import PromptError, UsageError
-from speccompile.measure.bench.conversation import Writer
+from speccompile.measure.bench.conversation import ConversationPrompts
 from speccompile.measure.bench.timed import Timed, generate_timed
-from speccompile.progress import step
+from speccompile.progress import log_step
 from speccompile.runtime import Bundle, Generation, first_difference
 from speccompile.runtime.bundle import Chat, Prompt
 
@@ -17,7 +17,7 @@ Answers = tuple[Timed, ...]
 
 
 @dataclass(frozen=True)
-class Difference:
+class Divergence:
     """The first new token that the two ways do not share; None for a way that has ended before."""
 
     prompt: int
@@ -28,7 +28,7 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Case:
+class PromptRuns:
     """One prompt or question, counted from 1, and its answers, one a repeat. `speculative` is empty without a drafter.
 
     group: what results are put together by, see `Question.group`.
@@ -39,13 +39,13 @@ class Case:
     autoregressive: tuple[Answers, ...]
     group: str = PLAIN
 
-    def difference(self) -> Difference | None:
+    def difference(self) -> Divergence | None:
         """Where speculation first changed the tokens, None when it never did."""
         for ours, theirs in zip(self.speculative, self.autoregressive, strict=bool(self.speculative)):
             for turn, pair in enumerate(zip(ours, theirs, strict=True), 1):
                 a, b = (timed.generation.token_ids for timed in pair)
                 if (index := first_difference(a, b)) is not None:
-                    return Difference(self.number, turn, index, _at(a, index), _at(b, index))
+                    return Divergence(self.number, turn, index, _at(a, index), _at(b, index))
         return None
 
 
@@ -60,7 +60,7 @@ def measure(
     first_run: int = 0,
     learning: bool = False,
     **options: Any,
-) -> list[Case]:
+) -> list[PromptRuns]:
     """Generate for every prompt, `repeats` times both ways, in alternating order, after a warm-up.
 
     A bundle without a drafter runs autoregressively only. chat: the template in which the turns of questions are
@@ -77,19 +77,19 @@ def measure(
     if repeats < 1:
         raise UsageError(f"repeats is {repeats}: expected at least 1")
     questions = [each if isinstance(each, Question) else _question(each) for each in prompts]
-    writer = Writer(bundle, chat, max_new_tokens)
+    writer = ConversationPrompts(bundle, chat, max_new_tokens)
     options = {"max_new_tokens": max_new_tokens} | options
     runs = _Runs(bundle, baseline or bundle, writer, options, learning=learning)
     runs.check(questions)
-    with step("warm-up"):
+    with log_step("warm-up"):
         runs.both(questions[0], 1)
         bundle.reset()
     cases = []
     for number, question in enumerate(questions, 1):
-        with step(f"prompt {number} of {len(questions)}"):
+        with log_step(f"prompt {number} of {len(questions)}"):
             pairs = [runs.both(question, number, run=number + first_run + repeat) for repeat in range(repeats)]
         ours, theirs = (tuple(pair[way] for pair in pairs if way in pair) for way in (False, True))
-        cases.append(Case(number, ours, theirs, question.group))
+        cases.append(PromptRuns(number, ours, theirs, question.group))
     return cases
 
 
@@ -106,7 +106,7 @@ def host_seconds(generation: Generation) -> float:
 
 class _Runs:
     def __init__(
-        self, bundle: Bundle, baseline: Bundle, writer: Writer, options: dict[str, Any], *, learning: bool
+        self, bundle: Bundle, baseline: Bundle, writer: ConversationPrompts, options: dict[str, Any], *, learning: bool
     ) -> None:
         self._bundles, self._writer, self._options = {False: bundle, True: baseline}, writer, options
         self._learning = learning

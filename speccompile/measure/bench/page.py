@@ -3,14 +3,14 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from speccompile.measure.bench.budget import Budget
+from speccompile.measure.bench.cost_model import CostModel
 from speccompile.measure.bench.groups import Group
 from speccompile.measure.bench.html import Table, make_html, write_html
+from speccompile.measure.bench.mode import QUANTILES, ModeStatistics
 from speccompile.measure.bench.plots import bar_chart, line_chart
 from speccompile.measure.bench.report import Report
 from speccompile.measure.bench.roofline import Roofline
 from speccompile.measure.bench.table import ROWS, cell, equality_lines, head_lines
-from speccompile.measure.bench.ways import QUANTILES, Way
 
 _WIDEST = 16
 """Of the windows in a plot, where decoding has none that are wider."""
@@ -33,7 +33,7 @@ def make_page(report: Report) -> str:
     )
 
 
-def _ways(report: Report) -> dict[str, Way]:
+def _ways(report: Report) -> dict[str, ModeStatistics]:
     ways = {"speculative": report.speculative, "autoregressive": report.autoregressive}
     return {name: way for name, way in ways.items() if way is not None}
 
@@ -65,7 +65,7 @@ def _plots(report: Report) -> Iterator[tuple[str, str]]:
         yield "Time between tokens", line_chart(waits, "ms, a round's time shared by its tokens", "% of tokens")
 
 
-def _cost_plot(costs: Budget, speculative: Way | None) -> str:
+def _cost_plot(costs: CostModel, speculative: ModeStatistics | None) -> str:
     """Both curves over the window's width; speculation wins where what is accepted lies above the second."""
     decoding = costs.break_even.width if costs.break_even else 1
     shown = [point for point in costs.verify if point.width <= max(decoding, _WIDEST)]
@@ -101,7 +101,7 @@ def _group_row(group: Group) -> tuple[str, ...]:
     return group.group, str(group.prompts), *rates, cell(group.speedup, ".2f"), accepted
 
 
-def _cost_rows(costs: Budget) -> Table:
+def _cost_rows(costs: CostModel) -> Table:
     rows = [
         (f"verify, width {point.width}", f"{point.seconds * 1e3:.3f}", f"{point.ratio:.2f}") for point in costs.verify
     ]

@@ -9,19 +9,19 @@ from typing import Any
 
 from speccompile import __version__
 from speccompile.measure.bench.acceptance import Depth, acceptance_by_depth
-from speccompile.measure.bench.budget import Budget, make_budget
-from speccompile.measure.bench.costs import Costs
+from speccompile.measure.bench.cost_model import CostModel, make_budget
+from speccompile.measure.bench.costs import GraphCosts
 from speccompile.measure.bench.groups import Group, make_groups
-from speccompile.measure.bench.measure import Case, Difference, generations
-from speccompile.measure.bench.roofline import Reading, Roofline, make_roofline
-from speccompile.measure.bench.ways import Way, decode_rate, known_median, make_way
+from speccompile.measure.bench.measure import Divergence, PromptRuns, generations
+from speccompile.measure.bench.mode import ModeStatistics, decode_rate, known_median, make_way
+from speccompile.measure.bench.roofline import MemoryReads, Roofline, make_roofline
 from speccompile.runtime import Bundle, Generation
 
 LIBRARIES = ("numpy", "tokenizers")
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class Measurements:
     """What is measured beside the generations, all of it optional.
 
     conversation: how questions were written, see `conversation`. memory: bytes, see `Engine.memory`. costs: over
@@ -30,9 +30,9 @@ class Surroundings:
 
     conversation: str | None = None
     memory: dict[str, int] | None = None
-    costs: Costs | None = None
+    costs: GraphCosts | None = None
     context: int = 1
-    reading: Reading | None = None
+    reading: MemoryReads | None = None
 
 
 @dataclass(frozen=True)
@@ -71,17 +71,17 @@ class Report:
     """Prompts at which a generation ended because the bundle's buffers were full."""
     draft_length: str | None
     """adaptive | fixed; None without a drafter."""
-    speculative: Way | None
-    autoregressive: Way
+    speculative: ModeStatistics | None
+    autoregressive: ModeStatistics
     speedup: float | None
     """Median of the ratios of tokens per second, each of two generations that ran one after the other."""
     decode_speedup: float | None
     acceptance_by_depth: tuple[Depth, ...]
     groups: tuple[Group, ...]
-    costs: Budget | None
+    costs: CostModel | None
     roofline: Roofline | None
     equal_prompts: int | None
-    differences: tuple[Difference, ...]
+    differences: tuple[Divergence, ...]
     versions: dict[str, str]
 
     def to_json(self) -> dict[str, Any]:
@@ -91,16 +91,16 @@ class Report:
 
 def make_report(
     bundle: Bundle,
-    cases: Sequence[Case],
+    cases: Sequence[PromptRuns],
     *,
     threads: int | None,
     max_new_tokens: int,
     adaptive: bool = True,
-    surroundings: Surroundings | None = None,
+    surroundings: Measurements | None = None,
     **sampling: Any,
 ) -> Report:
     """The report of what `measure` ran, with the same options. threads: those of the engine."""
-    manifest, around = bundle.manifest, surroundings or Surroundings()
+    manifest, around = bundle.manifest, surroundings or Measurements()
     temperature, seed = sampling.pop("temperature", 0.0), sampling.pop("seed", None)
     comparable = bundle.speculative and not (temperature and manifest.sample)
     differences = tuple(found for case in cases if (found := case.difference())) if comparable else ()
@@ -145,13 +145,13 @@ def make_report(
     )
 
 
-def mean_context(cases: Sequence[Case]) -> int:
+def mean_context(cases: Sequence[PromptRuns]) -> int:
     """Committed tokens at the middle of a generation, on average over all of them."""
     runs = [one for case in cases for one in generations(case.autoregressive)]
     return round(sum(one.prompt_tokens + len(one.token_ids) / 2 for one in runs) / len(runs))
 
 
-def _pairs(cases: Sequence[Case]) -> list[tuple[Generation, Generation]]:
+def _pairs(cases: Sequence[PromptRuns]) -> list[tuple[Generation, Generation]]:
     """Both ways of every turn and repeat; none without a drafter."""
     return [
         pair
@@ -161,7 +161,7 @@ def _pairs(cases: Sequence[Case]) -> list[tuple[Generation, Generation]]:
     ]
 
 
-def _is_full(case: Case) -> bool:
+def _is_full(case: PromptRuns) -> bool:
     return any(
         one.finish_reason == "capacity" for way in (case.speculative, case.autoregressive) for one in generations(way)
     )

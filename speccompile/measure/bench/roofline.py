@@ -14,11 +14,11 @@ from time import perf_counter
 import numpy as np
 
 from speccompile.bundle.manifest import EngineEntry, Manifest
-from speccompile.contract import Graph, with_batch
+from speccompile.contract import Graph, with_fixed_batch
 from speccompile.machine.system import physical_memory
-from speccompile.measure.bench.ways import Way
+from speccompile.measure.bench.mode import ModeStatistics
 from speccompile.measure.bench.weights import WeightReads, weight_reads
-from speccompile.progress import step
+from speccompile.progress import log_step
 from speccompile.runtime.devices.engine import numpy_dtype
 
 PASSES = 6
@@ -62,29 +62,34 @@ class Roofline:
 
 
 @dataclass(frozen=True)
-class Reading:
+class MemoryReads:
     """How fast the memory is read, and of every graph what a run reads of its weights."""
 
     bandwidth: Bandwidth
     weights: dict[str, WeightReads]
 
 
-def measure_reading(folder: Path, entry: EngineEntry, threads: int) -> Reading | None:
+def measure_reading(folder: Path, entry: EngineEntry, threads: int) -> MemoryReads | None:
     """None for engines of the bundle in `folder` that are no ONNX graphs on the processor."""
     if entry.provider != "cpu":
         return None
-    return Reading(
+    return MemoryReads(
         measure_bandwidth(threads), {name: weight_reads(folder / file) for name, file in entry.files.items()}
     )
 
 
 def make_roofline(
-    reading: Reading, manifest: Manifest, graphs: Sequence[Graph], context: int, speculative: Way | None, alone: Way
+    reading: MemoryReads,
+    manifest: Manifest,
+    graphs: Sequence[Graph],
+    context: int,
+    speculative: ModeStatistics | None,
+    alone: ModeStatistics,
 ) -> Roofline:
     """graphs: the engine's. context: committed tokens. alone: the autoregressive way."""
     described = {graph.name: graph for graph in graphs}
 
-    def traffic(way: Way, window: int) -> Traffic:
+    def traffic(way: ModeStatistics, window: int) -> Traffic:
         runs = _runs(described, way.drafting_rounds / way.rounds if way.rounds else 0.0)
         weights = round(
             sum(n * _weight_bytes(manifest, name, reading.weights[name], window) for name, n in runs.items())
@@ -117,7 +122,7 @@ def _weight_bytes(manifest: Manifest, graph: str, reads: WeightReads, window: in
 def _cache_bytes(manifest: Manifest, graph: Graph) -> int:
     """Of one committed token: its rows in every cache that the graph reads, in a drafter once for every depth."""
     found = 0
-    for tensor in with_batch(graph, manifest.batch_size).inputs:
+    for tensor in with_fixed_batch(graph, manifest.batch_size).inputs:
         if tensor.role == "state" and len(tensor.shape) == 4 and tensor.dtype.startswith(("float", "bfloat")):
             batch, heads, _, size = (int(number) for number in tensor.shape)
             passes = manifest.depth if tensor.buffer.startswith("drafter.") else 1
@@ -128,7 +133,7 @@ def _cache_bytes(manifest: Manifest, graph: Graph) -> int:
 def measure_bandwidth(threads: int) -> Bandwidth:
     """Read a buffer, each thread its own part, to find its largest number, which costs less than reading it."""
     size = _buffer_bytes()
-    with step("bandwidth of the memory"), ThreadPoolExecutor(threads) as pool:
+    with log_step("bandwidth of the memory"), ThreadPoolExecutor(threads) as pool:
         parts = np.array_split(np.ones(size // 4, np.int32), threads)
         best = float("inf")
         for _ in range(PASSES):

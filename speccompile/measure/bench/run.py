@@ -9,9 +9,9 @@ from speccompile.machine.system import available_cores
 from speccompile.measure.bench.conversation import PLAIN, TEMPLATE
 from speccompile.measure.bench.costs import curve_widths, measure_costs
 from speccompile.measure.bench.measure import measure
-from speccompile.measure.bench.report import Report, Surroundings, make_report, mean_context
+from speccompile.measure.bench.report import Measurements, Report, make_report, mean_context
 from speccompile.measure.bench.roofline import measure_reading
-from speccompile.progress import step
+from speccompile.progress import log_step
 from speccompile.runtime import Bundle
 
 COST_REPEATS = 7
@@ -34,7 +34,7 @@ def run_bench(
     Options as of `measure` and `Bundle.open`. A bundle that samples gets seed 0 where none is given. Raises what they
     raise.
     """
-    with step(f"opening {folder}"):
+    with log_step(f"opening {folder}"):
         bundle = Bundle.open(folder, engine=engine, threads=threads)
     if sampling.get("seed") is None and sampling.get("temperature") and bundle.manifest.decoding == "sampling":
         sampling["seed"] = 0
@@ -44,7 +44,7 @@ def run_bench(
     context = max(1, min(mean_context(cases), bundle.manifest.max_length - 2))
     widths = curve_widths(bundle.manifest, on_device=bundle.entry.provider != "cpu")
     asks = any(question.category is not None for question in questions)
-    around = Surroundings(
+    around = Measurements(
         conversation=(TEMPLATE if bundle.chat_template else PLAIN) if asks else None,
         memory=memory,
         costs=measure_costs(bundle, widths, context=context, repeats=COST_REPEATS),

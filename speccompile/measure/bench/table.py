@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Iterator, Sequence
 
-from speccompile.measure.bench.budget import Budget
+from speccompile.measure.bench.cost_model import CostModel
 from speccompile.measure.bench.groups import Group
+from speccompile.measure.bench.mode import ModeStatistics, Percentiles
 from speccompile.measure.bench.report import Report
 from speccompile.measure.bench.roofline import Roofline
-from speccompile.measure.bench.ways import Percentiles, Way
 
-Row = tuple[str, Callable[[Way], float | None], str]
+Row = tuple[str, Callable[[ModeStatistics], float | None], str]
 
 
 def _at(percentiles: Percentiles | None, name: str) -> float | None:
@@ -100,7 +100,7 @@ def _groups(groups: Sequence[Group]) -> Iterator[str]:
         )
 
 
-def _costs(costs: Budget) -> Iterator[str]:
+def _costs(costs: CostModel) -> Iterator[str]:
     yield f"costs over {costs.context} tokens of context"
     yield f"{'window width':<26}" + "".join(f"{point.width:>8}" for point in costs.verify)
     yield f"{'verify ms':<26}" + "".join(f"{point.seconds * 1e3:>8.2f}" for point in costs.verify)

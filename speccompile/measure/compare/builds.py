@@ -3,12 +3,12 @@
 from pathlib import Path
 from typing import Any
 
-from speccompile.measure.compare.apart import run_apart, serve
-from speccompile.measure.compare.ways import Way
-from speccompile.measure.tune.space import Source
+from speccompile.measure.compare.methods import Method
+from speccompile.measure.compare.subprocess_job import run_apart, serve
+from speccompile.measure.tune.space import TunedRecipe
 
 
-def build_way(source: Source, way: Way, output: Path, *, remember: bool) -> None:
+def build_way(source: TunedRecipe, way: Method, output: Path, *, remember: bool) -> None:
     """Build its bundle for the source's engine into `output`, without a proof. remember: use the cache of builds.
 
     Raises what a build raises, and EngineError for one that ended otherwise.
@@ -27,12 +27,12 @@ def build_way(source: Source, way: Way, output: Path, *, remember: bool) -> None
 def _build(job: dict[str, Any]) -> None:
     from speccompile.compiler.build import build  # imports torch
     from speccompile.compiler.models.load import quiet_transformers
-    from speccompile.recipe.needs import needs_of
-    from speccompile.recipe.room import check_room, find_room
+    from speccompile.recipe.resource_estimate import estimate_resources
+    from speccompile.recipe.resources import check_resources, find_resources
 
     output = Path(job["output"])
-    plan = Source.of(Path(job["recipe"]), job["overrides"], job["engine"]).planned(*job["settings"])
-    check_room(needs_of(plan), find_room(output))
+    plan = TunedRecipe.of(Path(job["recipe"]), job["overrides"], job["engine"]).planned(*job["settings"])
+    check_resources(estimate_resources(plan), find_resources(output))
     quiet_transformers()
     output.parent.mkdir(parents=True, exist_ok=True)
     build(plan, output, prove=False, remember=job["remember"])

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from speccompile.measure.bench.html import make_html, write_html
 from speccompile.measure.bench.plots import bar_rows, heat_map
-from speccompile.measure.compare.report import Comparison
+from speccompile.measure.compare.report import ComparisonReport
 from speccompile.measure.compare.table import (
     MEANING,
     Table,
@@ -17,12 +17,12 @@ from speccompile.measure.compare.table import (
 )
 
 
-def write_page(comparison: Comparison, path: Path) -> None:
+def write_page(comparison: ComparisonReport, path: Path) -> None:
     """Write the page, whole or not at all. Raises SpeccompileError where it cannot be written."""
     write_html(make_page(comparison), path)
 
 
-def make_page(comparison: Comparison) -> str:
+def make_page(comparison: ComparisonReport) -> str:
     """The page's text."""
     return make_html(
         comparison.recipe,
@@ -34,13 +34,13 @@ def make_page(comparison: Comparison) -> str:
     )
 
 
-def _winners(comparison: Comparison) -> Iterator[str]:
+def _winners(comparison: ComparisonReport) -> Iterator[str]:
     ways = {way.name: way for way in comparison.ways}
     for task, name in comparison.best.items():
         yield f"{task}: {name} is fastest, {ways[name].task(task).ratio:.2f} times autoregression"
 
 
-def _plots(comparison: Comparison) -> Iterator[tuple[str, str]]:
+def _plots(comparison: ComparisonReport) -> Iterator[tuple[str, str]]:
     ways, tasks = comparison.ways, comparison.tasks
     yield "Speed", bar_rows({way.name: way.ratio for way in ways}, "times autoregression, prefill included", 1.0)
     yield "Mean accepted", bar_rows({way.name: way.mean_accepted for way in ways}, "tokens a round", 1.0)
@@ -62,7 +62,7 @@ def _plots(comparison: Comparison) -> Iterator[tuple[str, str]]:
         yield "Memory", bar_rows(memory, "MB resident")
 
 
-def _tables(comparison: Comparison) -> Iterator[tuple[str, Table]]:
+def _tables(comparison: ComparisonReport) -> Iterator[tuple[str, Table]]:
     yield "All ways", ways_table(comparison)
     yield (
         "Settings",

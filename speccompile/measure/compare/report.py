@@ -15,13 +15,13 @@ from typing import Any
 
 from speccompile.machine.system import processor
 from speccompile.measure.bench.acceptance import Depth, acceptance_by_depth
-from speccompile.measure.bench.budget import Budget, make_budget
-from speccompile.measure.bench.costs import Costs
+from speccompile.measure.bench.cost_model import CostModel, make_budget
+from speccompile.measure.bench.costs import GraphCosts
 from speccompile.measure.bench.groups import OVERALL, Group, make_group, make_groups
-from speccompile.measure.bench.measure import Case, Difference, generations
-from speccompile.measure.bench.ways import decode_rate, known_median, make_way
-from speccompile.measure.compare.passes import Pass
-from speccompile.measure.compare.ways import AUTOREGRESSIVE, Way
+from speccompile.measure.bench.measure import Divergence, PromptRuns, generations
+from speccompile.measure.bench.mode import decode_rate, known_median, make_way
+from speccompile.measure.compare.methods import AUTOREGRESSIVE, Method
+from speccompile.measure.compare.passes import MeasuredPass
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class WayReport:
+class MethodReport:
     """One way. tokens_per_second, ratio and mean_accepted are those of all tasks together; decode_ratio leaves the
     prefill out: the median over pairs of neighbours. beside: see `Pass`; None for autoregression itself.
 
@@ -69,11 +69,11 @@ class WayReport:
     decode_ratio: float | None
     tasks: tuple[Task, ...]
     acceptance_by_depth: tuple[Depth, ...]
-    costs: Budget
+    costs: CostModel
     memory: dict[str, int]
     beside: str | None
     equal_prompts: int | None
-    differences: tuple[Difference, ...]
+    differences: tuple[Divergence, ...]
 
     def task(self, name: str) -> Task:
         return next(each for each in self.tasks if each.task == name)
@@ -85,7 +85,7 @@ class WayReport:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ComparisonReport:
     """All of it. ways: the highest ratio first. best: task -> the name of the way with the highest ratio there, of
     those that leave the tokens as they are. published: tables of Spec-Bench, with the methods that were measured here.
     """
@@ -98,7 +98,7 @@ class Comparison:
     kernels: str | None
     conversation: str | None
     options: dict[str, Any]
-    ways: tuple[WayReport, ...]
+    ways: tuple[MethodReport, ...]
     refused: tuple[Refusal, ...]
     best: dict[str, str]
     published: dict[str, Any]
@@ -117,14 +117,14 @@ class Comparison:
 def make_comparison(
     recipe: str,
     engine: str,
-    passes: Mapping[Way, Sequence[Pass]],
+    passes: Mapping[Method, Sequence[MeasuredPass]],
     refused: Mapping[str, Refusal],
     options: Mapping[str, Any],
-) -> Comparison:
+) -> ComparisonReport:
     """passes: of every way that was measured, all of them."""
     plain = next(found[0] for way, found in passes.items() if way.name == AUTOREGRESSIVE)
     ways = sorted((make_way_report(way, found) for way, found in passes.items()), key=lambda each: -each.ratio)
-    return Comparison(
+    return ComparisonReport(
         recipe=recipe,
         engine=engine,
         processor=processor()["name"],
@@ -141,17 +141,17 @@ def make_comparison(
     )
 
 
-def make_way_report(way: Way, passes: Sequence[Pass]) -> WayReport:
+def make_way_report(way: Method, passes: Sequence[MeasuredPass]) -> MethodReport:
     """passes: all of one way."""
     first, manifest = passes[0], passes[0].manifest
-    cases = [_together(same) for same in zip(*(each.cases for each in passes), strict=True)]
+    cases = [_merged(same) for same in zip(*(each.cases for each in passes), strict=True)]
     drafts = manifest.tokens > 0
-    comparable = drafts and not (manifest.sample and _is_drawn(cases))
+    comparable = drafts and not (manifest.sample and _is_sampled(cases))
     differences = tuple(found for case in cases if (found := case.difference())) if comparable else ()
     runs = [one for case in cases for one in generations(case.speculative)]
     measured = make_way([case.speculative if drafts else case.autoregressive for case in cases])
     tasks = tuple(map(_task, make_groups(cases) or (make_group(OVERALL, cases),)))
-    return WayReport(
+    return MethodReport(
         name=way.name,
         kind=_kind(manifest.plan["drafter"]),
         settings=way.settings,
@@ -169,7 +169,7 @@ def make_way_report(way: Way, passes: Sequence[Pass]) -> WayReport:
         acceptance_by_depth=acceptance_by_depth(
             [one for case in cases for one in generations(case.speculative[:1])], manifest
         ),
-        costs=make_budget(_least([each.costs for each in passes]), first.context, manifest, runs),
+        costs=make_budget(_minimum([each.costs for each in passes]), first.context, manifest, runs),
         memory=first.memory,
         beside=first.beside if drafts else None,
         equal_prompts=len(cases) - len(differences) if comparable else None,
@@ -193,21 +193,21 @@ def _kind(drafter: Mapping[str, Any]) -> str:
     return " ".join([drafter["kind"], *beside, *([f"by {inner['kind']}"] if inner else [])])
 
 
-def _least(costs: Sequence[Costs]) -> Costs:
+def _minimum(costs: Sequence[GraphCosts]) -> GraphCosts:
     """The least of each of several medians: what else a machine does makes a graph slower, never faster."""
     drafts = [each.draft for each in costs if each.draft is not None]
     verify = {width: min(each.verify[width] for each in costs) for width in costs[0].verify}
-    return Costs(verify, min(drafts, default=None), min(each.host for each in costs))
+    return GraphCosts(verify, min(drafts, default=None), min(each.host for each in costs))
 
 
-def _together(same: Sequence[Case]) -> Case:
+def _merged(same: Sequence[PromptRuns]) -> PromptRuns:
     """One question of all passes."""
     ours = tuple(answers for case in same for answers in case.speculative)
     theirs = tuple(answers for case in same for answers in case.autoregressive)
-    return Case(same[0].number, ours, theirs, same[0].group)
+    return PromptRuns(same[0].number, ours, theirs, same[0].group)
 
 
-def _is_drawn(cases: Sequence[Case]) -> bool:
+def _is_sampled(cases: Sequence[PromptRuns]) -> bool:
     """Whether tokens were drawn: then each generation has a seed."""
     return any(one.seed is not None for case in cases for one in generations(case.speculative))
 
@@ -218,7 +218,7 @@ def _task(group: Group) -> Task:
     return Task(group.group, group.prompts, ours.tokens_per_second, ratio, ours.mean_accepted)
 
 
-def _decode_ratio(cases: Sequence[Case]) -> float | None:
+def _decode_ratio(cases: Sequence[PromptRuns]) -> float | None:
     """Without a drafter, 1."""
     if not cases[0].speculative:
         return 1.0
@@ -230,6 +230,6 @@ def _decode_ratio(cases: Sequence[Case]) -> float | None:
     return known_median(ours / theirs for ours, theirs in pairs if ours and theirs)
 
 
-def _best(ways: Sequence[WayReport], task: str) -> str:
+def _best(ways: Sequence[MethodReport], task: str) -> str:
     kept = [each for each in ways if each.exact and not each.differences]
     return max(kept, key=lambda each: each.task(task).ratio).name

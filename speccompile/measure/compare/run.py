@@ -9,21 +9,21 @@ from typing import Any
 from speccompile import __version__
 from speccompile.bundle.prompts import Question, read_questions
 from speccompile.errors import SpeccompileError, UsageError
-from speccompile.machine.pool import HERE, Pool, Task
-from speccompile.machine.shortage import lowest_limit
+from speccompile.machine.executor import LOCAL, Executor, Task
+from speccompile.machine.resource_errors import tightest_memory_limit
 from speccompile.machine.system import processor
 from speccompile.measure.compare.builds import build_way
-from speccompile.measure.compare.passes import Pass, PassJob, measure_way
-from speccompile.measure.compare.report import Comparison, Refusal, make_comparison
+from speccompile.measure.compare.methods import AUTOREGRESSIVE, Method, check_comparable, default_methods, read_ways
+from speccompile.measure.compare.passes import MeasuredPass, PassRequest, measure_way
+from speccompile.measure.compare.report import ComparisonReport, Refusal, make_comparison
 from speccompile.measure.compare.store import Store
-from speccompile.measure.compare.ways import AUTOREGRESSIVE, Way, check_ground, default_ways, read_ways
-from speccompile.measure.tune.space import Source
+from speccompile.measure.tune.space import TunedRecipe
 from speccompile.plan.head import HeadPlan
 from speccompile.progress import LOGGER
 from speccompile.recipe import ModelPlan, Plan
 
-Measure = Callable[[PassJob], Pass]
-Build = Callable[[Way, Plan, Path], None]
+Measure = Callable[[PassRequest], MeasuredPass]
+Build = Callable[[Method, Plan, Path], None]
 
 
 @dataclass(frozen=True)
@@ -45,31 +45,33 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Job:
+class Comparison:
     """A comparison whose questions are answered, and whose work is still to be done. ways: autoregression first."""
 
-    source: Source
+    source: TunedRecipe
     options: Options
-    ways: tuple[Way, ...]
+    ways: tuple[Method, ...]
     questions: tuple[Question, ...]
     store: Store
 
     @classmethod
-    def read(cls, path: Path, overrides: Sequence[str], options: Options) -> "Job":
+    def read(cls, path: Path, overrides: Sequence[str], options: Options) -> "Comparison":
         """Quick, and without torch. Raises RecipeError, UsageError and PromptError for what cannot be compared."""
-        source = Source.of(path, overrides, options.engine)
+        source = TunedRecipe.of(path, overrides, options.engine)
         if options.sampling.get("temperature") and source.plan.decoding == "greedy":
             raise UsageError(
                 f"--temperature: received {options.sampling['temperature']:g}, expected 0: the recipe decodes greedily",
                 hint="add --set decoding=sampling, or leave --temperature out",
             )
         questions = read_questions(options.prompts)
-        ways = read_ways(options.ways, source) if options.ways else default_ways(source, options.index)
+        ways = read_ways(options.ways, source) if options.ways else default_methods(source, options.index)
         output = options.output or Path("build") / f"{source.plan.name}-ways"
-        plain = Way(AUTOREGRESSIVE, source.none_settings())
+        plain = Method(AUTOREGRESSIVE, source.none_settings())
         return cls(source, options, (plain, *ways), tuple(questions), Store(output))
 
-    def run(self, measure: Measure = measure_way, build: Build | None = None, pool: Pool = HERE) -> Comparison:
+    def run(
+        self, measure: Measure = measure_way, build: Build | None = None, pool: Executor = LOCAL
+    ) -> ComparisonReport:
         """Build and measure every way, as far as that has not been done, and report.
 
         Every pass goes through all ways, and each runs beside autoregression, question by question: what else the
@@ -77,10 +79,10 @@ class Job:
         cannot be built or measured is reported with the reason. Raises what autoregression raises.
         """
 
-        def build_it(way: Way, plan: Plan, output: Path) -> None:
+        def build_it(way: Method, plan: Plan, output: Path) -> None:
             build_way(self.source, way, output, remember=self.options.remember)
 
-        work = _Work(self, measure, build or build_it, pool)
+        work = _ComparisonRun(self, measure, build or build_it, pool)
         with self.store.opened(self._key()):
             work.plan()
             for number in range(1, self.options.repeats + 1):
@@ -89,13 +91,13 @@ class Job:
             self.store.finish(comparison.to_json())
         return comparison
 
-    def plan(self, way: Way) -> Plan:
+    def plan(self, way: Method) -> Plan:
         """Raises RecipeError and CheckpointError for a way that the recipe cannot have."""
         plan = self.source.planned(*way.settings)
-        check_ground(self.source, plan)
+        check_comparable(self.source, plan)
         return plan
 
-    def _report(self, refused: dict[str, Refusal]) -> Comparison:
+    def _report(self, refused: dict[str, Refusal]) -> ComparisonReport:
         passes = {
             way: [self.store.get(way, number) for number in range(1, self.options.repeats + 1)]
             for way in self.ways
@@ -143,12 +145,12 @@ class Job:
         }
 
 
-class _Work:
+class _ComparisonRun:
     """Ways, each built when it is first measured. refused: those that could not be, and why."""
 
-    def __init__(self, job: Job, measure: Measure, build: Build, pool: Pool) -> None:
+    def __init__(self, job: Comparison, measure: Measure, build: Build, pool: Executor) -> None:
         self._job, self._measure, self._build, self._pool = job, measure, build, pool
-        self._plans: dict[Way, Plan] = {}
+        self._plans: dict[Method, Plan] = {}
         self.refused: dict[str, Refusal] = {}
 
     def plan(self) -> None:
@@ -162,7 +164,7 @@ class _Work:
                 drafter = plan.drafter.to_json()
                 self._job.store.claim(way, {"settings": way.settings, "drafter": drafter, "models": _models(plan)})
 
-    def do(self, ways: Sequence[Way], number: int) -> None:
+    def do(self, ways: Sequence[Method], number: int) -> None:
         """One pass of each way, unless it was done or cannot be."""
         wanted = self._possible([way for way in ways if not self._job.store.has(way, number)])
         if not wanted:
@@ -180,29 +182,29 @@ class _Work:
             else:
                 self._job.store.add(wanted[place], number, found)
 
-    def _possible(self, ways: Sequence[Way]) -> list[Way]:
+    def _possible(self, ways: Sequence[Method]) -> list[Method]:
         return [way for way in ways if way.name not in self.refused]
 
-    def _building(self, way: Way) -> Task[None]:
+    def _building(self, way: Method) -> Task[None]:
         folder = self._job.store.bundle(way).absolute()
         return Task(f"building {way.name}", self._build, (way, self._plans[way], folder))
 
-    def _measuring(self, way: Way, number: int) -> Task[Pass]:
+    def _measuring(self, way: Method, number: int) -> Task[MeasuredPass]:
         store, plain = self._job.store, self._job.ways[0]
         bundle = store.bundle(way)
         baseline = None if way is plain else _baseline(bundle, store.bundle(plain))
         about = f"measuring {way.name}, pass {number} of {self._job.options.repeats}"
-        return Task(about, self._measure, (self._pass(way, bundle, baseline, number),), alone=True)
+        return Task(about, self._measure, (self._pass(way, bundle, baseline, number),), exclusive=True)
 
-    def _refuse(self, way: Way, error: SpeccompileError) -> None:
+    def _refuse(self, way: Method, error: SpeccompileError) -> None:
         """Without autoregression there is nothing to compare with."""
         if way is self._job.ways[0]:
             raise error
         LOGGER.warning("%s is left out: %s", way.name, error)
         self.refused[way.name] = Refusal(way.name, way.settings, str(error), error.hint)
 
-    def _pass(self, way: Way, bundle: Path, baseline: Path | None, number: int) -> PassJob:
-        return PassJob(
+    def _pass(self, way: Method, bundle: Path, baseline: Path | None, number: int) -> PassRequest:
+        return PassRequest(
             bundle=str(bundle.resolve()),
             baseline=None if baseline is None else str(baseline.resolve()),
             engine=self._job.source.engine.name,
@@ -217,7 +219,7 @@ def _baseline(bundle: Path, plain: Path) -> Path | None:
     """The bundle without a drafter, where both together fit into the memory; None, said, where they do not: then each
     way decodes autoregressively by its own bundle."""
     size = sum(file.stat().st_size for folder in (bundle, plain) for file in folder.rglob("*") if file.is_file())
-    if size < lowest_limit().size:
+    if size < tightest_memory_limit().size:
         return plain
     LOGGER.warning(
         "note: %s and the bundle without a drafter are larger than the memory together: it decodes autoregressively "

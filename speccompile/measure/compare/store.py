@@ -13,10 +13,10 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from speccompile.bundle.claims import changed, claimed, read_record, write_record
+from speccompile.bundle.work_folders import differing_keys, locked_for, read_record, write_record
 from speccompile.errors import UsageError
-from speccompile.measure.compare.passes import Pass
-from speccompile.measure.compare.ways import Way
+from speccompile.measure.compare.methods import Method
+from speccompile.measure.compare.passes import MeasuredPass
 
 KEY, REPORT, COMMAND = "compare.json", "report.json", "speccompile compare"
 
@@ -29,41 +29,41 @@ class Store:
 
     def opened(self, key: Mapping[str, Any]) -> AbstractContextManager[None]:
         """Hold the folder, as `claimed`."""
-        return claimed(self.folder, KEY, key, work="a comparison", option="--output", command=COMMAND)
+        return locked_for(self.folder, KEY, key, work="a comparison", option="--output", command=COMMAND)
 
-    def claim(self, way: Way, description: Mapping[str, Any]) -> None:
+    def claim(self, way: Method, description: Mapping[str, Any]) -> None:
         """Raises UsageError where another way was measured under its name."""
         file = self.folder / "ways" / way.name / "way.json"
         if not file.is_file():
             write_record(file, description)
             return
-        if different := changed(description, read_record(file, COMMAND)):
+        if different := differing_keys(description, read_record(file, COMMAND)):
             raise UsageError(
                 f"--output: received '{self.folder}', which holds the way {way.name} with other "
                 f"{', '.join(different)}, expected the same to go on with",
                 hint="give the way another name, give another folder, or remove this one to begin anew",
             )
 
-    def bundle(self, way: Way) -> Path:
+    def bundle(self, way: Method) -> Path:
         """Where its bundle is, or will be."""
         return self.folder / "bundles" / way.name
 
-    def has(self, way: Way, number: int) -> bool:
+    def has(self, way: Method, number: int) -> bool:
         """Whether this pass was measured."""
         return self._pass(way, number).is_file()
 
-    def add(self, way: Way, number: int, found: Pass) -> None:
+    def add(self, way: Method, number: int, found: MeasuredPass) -> None:
         write_record(self._pass(way, number), found.to_json())
 
-    def get(self, way: Way, number: int) -> Pass:
+    def get(self, way: Method, number: int) -> MeasuredPass:
         """Raises UsageError for a file that cannot be read."""
         file = self._pass(way, number)
-        return Pass.from_json(read_record(file, COMMAND), str(file))
+        return MeasuredPass.from_json(read_record(file, COMMAND), str(file))
 
     def finish(self, report: Mapping[str, Any]) -> None:
         """Keep the report and drop the bundles, which the cache of builds gives again."""
         write_record(self.folder / REPORT, report)
         shutil.rmtree(self.folder / "bundles", ignore_errors=True)
 
-    def _pass(self, way: Way, number: int) -> Path:
+    def _pass(self, way: Method, number: int) -> Path:
         return self.folder / "ways" / way.name / f"pass-{number}.json"

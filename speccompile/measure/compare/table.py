@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 
 from speccompile.measure.bench.table import cell
-from speccompile.measure.compare.report import Comparison, WayReport
+from speccompile.measure.compare.report import ComparisonReport, MethodReport
 
 Table = list[tuple[str, ...]]
 """Rows of texts, the first one the head."""
@@ -11,22 +11,22 @@ Table = list[tuple[str, ...]]
 MOST_REASON = 160
 """Characters of a refusal that a row shows."""
 
-Column = tuple[str, Callable[[WayReport], str]]
+Column = tuple[str, Callable[[MethodReport], str]]
 
 
-def _allowed(way: WayReport) -> str:
+def _allowed(way: MethodReport) -> str:
     return cell(way.costs.allowed_tokens_per_second, ".0f")
 
 
-def _break_even(way: WayReport) -> str:
+def _break_even(way: MethodReport) -> str:
     return cell(way.costs.break_even.mean_accepted if way.costs.break_even else None, ".2f")
 
 
-def _memory(way: WayReport) -> str:
+def _memory(way: MethodReport) -> str:
     return cell(way.memory["resident"] / 1e6 if "resident" in way.memory else None, ".0f")
 
 
-def _tokens(way: WayReport) -> str:
+def _tokens(way: MethodReport) -> str:
     if way.equal_prompts is None:
         return "drawn" if way.drafts else "-"
     prompts = way.tasks[-1].prompts
@@ -55,7 +55,7 @@ MEANING = (
 )
 
 
-def write_table(comparison: Comparison) -> str:
+def write_table(comparison: ComparisonReport) -> str:
     """Lines: what was run, all ways with the best first, by task, by depth, what others published."""
     parts: list[list[str]] = [head_lines(comparison), [*aligned(ways_table(comparison)), *MEANING]]
     if len(comparison.tasks) > 1:
@@ -69,7 +69,7 @@ def write_table(comparison: Comparison) -> str:
     return "\n\n".join("\n".join(part) for part in parts if part)
 
 
-def head_lines(comparison: Comparison) -> list[str]:
+def head_lines(comparison: ComparisonReport) -> list[str]:
     """What was run, and where."""
     options = comparison.options
     kernels = "" if comparison.kernels is None else f", kernels: {comparison.kernels}"
@@ -90,15 +90,15 @@ def head_lines(comparison: Comparison) -> list[str]:
 _SAID = ("prompts", "max_new_tokens", "repeats", "decoding", "draft_length")
 
 
-def ways_table(comparison: Comparison) -> Table:
+def ways_table(comparison: ComparisonReport) -> Table:
     """All that were measured, the best first."""
     return [tuple(title for title, _ in COLUMNS)] + [tuple(show(way) for _, show in COLUMNS) for way in comparison.ways]
 
 
-def tasks_table(comparison: Comparison) -> Table:
+def tasks_table(comparison: ComparisonReport) -> Table:
     """Ratio and mean accepted by task."""
 
-    def shown(way: WayReport, task: str) -> str:
+    def shown(way: MethodReport, task: str) -> str:
         found = way.task(task)
         star = "*" if comparison.best[task] == way.name else " "
         return f"{found.ratio:.2f} ({cell(found.mean_accepted, '.2f')}){star}"
@@ -107,7 +107,7 @@ def tasks_table(comparison: Comparison) -> Table:
     return [("way", *(f"{task} " for task in comparison.tasks)), *rows]
 
 
-def depths_table(comparison: Comparison) -> Table:
+def depths_table(comparison: ComparisonReport) -> Table:
     """Acceptance by depth; deeper than most of a terminal's width is for the JSON."""
     deepest = min(_DEEPEST, max((len(way.acceptance_by_depth) for way in comparison.ways), default=0))
     rows = [
@@ -121,20 +121,20 @@ def depths_table(comparison: Comparison) -> Table:
 _DEEPEST = 10
 
 
-def depth_shares(way: WayReport, deepest: int) -> list[float | None]:
+def depth_shares(way: MethodReport, deepest: int) -> list[float | None]:
     """Of depths 1, 2, ..; None where it drafts less deep."""
     shares = [depth.accepted for depth in way.acceptance_by_depth[:deepest]]
     return shares + [None] * (deepest - len(shares))
 
 
-def refusal_lines(comparison: Comparison) -> Iterator[str]:
+def refusal_lines(comparison: ComparisonReport) -> Iterator[str]:
     """A line for every way that could not be."""
     for each in comparison.refused:
         reason = each.reason if len(each.reason) <= MOST_REASON else f"{each.reason[:MOST_REASON]}..."
         yield f"{each.name}: left out: {reason}"
 
 
-def published_lines(comparison: Comparison) -> Iterator[str]:
+def published_lines(comparison: ComparisonReport) -> Iterator[str]:
     """Spec-Bench's figures of the same methods, the source first."""
     tables = comparison.published["tables"]
     if not tables:
@@ -144,7 +144,7 @@ def published_lines(comparison: Comparison) -> Iterator[str]:
     yield from aligned(published_table(comparison))
 
 
-def published_table(comparison: Comparison) -> Table:
+def published_table(comparison: ComparisonReport) -> Table:
     """Speedups by task and the mean accepted: of each method the ways here first, then what was published."""
     tables = comparison.published["tables"]
     tasks = list(tables[0]["rows"][0]["speedup"])
@@ -161,13 +161,13 @@ def published_table(comparison: Comparison) -> Table:
     return [("method", "on", "accepted", *tasks), *rows]
 
 
-def _beside(way: WayReport, tasks: Sequence[str]) -> tuple[str, ...]:
+def _beside(way: MethodReport, tasks: Sequence[str]) -> tuple[str, ...]:
     """A way as a row of Spec-Bench; a dash for tasks that were not asked."""
     ratios = {task.task: task.ratio for task in way.tasks}
     return way.name, "here", cell(way.mean_accepted, ".2f"), *(cell(ratios.get(task), ".2f") for task in tasks)
 
 
-def difference_lines(comparison: Comparison) -> Iterator[str]:
+def difference_lines(comparison: ComparisonReport) -> Iterator[str]:
     """Where a way's tokens first were others than autoregression's."""
     for way in comparison.ways:
         for found in way.differences:

@@ -7,10 +7,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from speccompile.measure.bench import measure
-from speccompile.measure.bench.ways import make_way
+from speccompile.measure.bench.mode import make_way
 from speccompile.measure.tune.predict import Candidate
-from speccompile.measure.tune.space import Source
-from speccompile.progress import step
+from speccompile.measure.tune.space import TunedRecipe
+from speccompile.progress import log_step
 from speccompile.runtime import Bundle
 
 REPEATS = 3
@@ -35,7 +35,7 @@ class Check:
 
 
 def check(
-    source: Source,
+    source: TunedRecipe,
     choice: Candidate,
     autoregressive: Candidate,
     prompts: Sequence[str | list[int]],
@@ -46,7 +46,7 @@ def check(
 
     with TemporaryDirectory(prefix="speccompile-tune-") as work:
         folder = Path(work) / "check"
-        with step(f"building {choice.drafter} to check it"):
+        with log_step(f"building {choice.drafter} to check it"):
             build(source.planned(*choice.settings), folder, prove=False)
         bundle = Bundle.open(folder, engine=source.engine.name, threads=choice.threads, verify=False)
         cases = measure(bundle, prompts, repeats=REPEATS, adaptive=False, **generating)

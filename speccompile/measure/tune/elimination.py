@@ -11,7 +11,7 @@ from typing import Any
 from speccompile.measure.bench.costs import expected_tokens
 from speccompile.plan.plan import LayersPlan
 
-Halves = frozenset[tuple[str, int]]
+Sublayers = frozenset[tuple[str, int]]
 """("attention" or "mlp", layer) of each."""
 ATTENTION, MLP = "attention", "mlp"
 
@@ -19,13 +19,13 @@ Agree = Callable[[LayersPlan], Sequence[float]]
 """How often drafts of these layers are right, and all before them, at depth 1, 2, .."""
 
 
-def plan_of(halves: Halves) -> LayersPlan:
+def plan_of(halves: Sublayers) -> LayersPlan:
     """As a plan has them."""
     attention, mlp = (tuple(sorted(layer for its, layer in halves if its == kind)) for kind in (ATTENTION, MLP))
     return LayersPlan(attention, mlp)
 
 
-def halves_of(layers: LayersPlan) -> Halves:
+def halves_of(layers: LayersPlan) -> Sublayers:
     """As they are left out."""
     return frozenset((kind, layer) for kind in (ATTENTION, MLP) for layer in getattr(layers, kind))
 
@@ -41,7 +41,7 @@ class PassCosts:
     verify: Mapping[int, float]
     host: float
 
-    def round_seconds(self, halves: Halves, drafts: int) -> float:
+    def round_seconds(self, halves: Sublayers, drafts: int) -> float:
         """A round with a chain of `drafts`: one pass each."""
         attention = sum(kind == ATTENTION for kind, _ in halves)
         a_pass = self.base + attention * self.attention + (len(halves) - attention) * self.mlp
@@ -52,7 +52,7 @@ class PassCosts:
 
 
 @dataclass(frozen=True)
-class Judged:
+class ScoredLayers:
     """A set of layers, and the chain that is best with it."""
 
     layers: LayersPlan
@@ -75,7 +75,7 @@ class Elimination:
         self,
         agree: Agree,
         costs: PassCosts,
-        units: Iterable[Halves],
+        units: Iterable[Sublayers],
         drafts: Sequence[int],
         has_time: Callable[[], bool],
     ) -> None:
@@ -83,11 +83,11 @@ class Elimination:
         first. has_time: asked before every judgement but the first ones of the whole."""
         self._agree, self._costs, self._units = agree, costs, list(units)
         self._drafts, self._has_time = drafts, has_time
-        self.judged: dict[Halves, Judged] = {}
+        self.judged: dict[Sublayers, ScoredLayers] = {}
         self.complete = False
         """Whether it ended by itself, not for lack of time."""
 
-    def run(self, own: LayersPlan) -> Judged:
+    def run(self, own: LayersPlan) -> ScoredLayers:
         """The best set that was judged. own: the recipe's, which is one of them."""
         whole = frozenset[tuple[str, int]]().union(*self._units)
         self._judge(whole)
@@ -97,12 +97,12 @@ class Elimination:
         return self._best
 
     @property
-    def _best(self) -> Judged:
+    def _best(self) -> ScoredLayers:
         """Of equals, that with fewer halves."""
         return max(self.judged.values(), key=lambda each: (each.tokens_per_second, -each.layers.halves))
 
-    def _eliminate(self, left: Halves) -> None:
-        last_seen: dict[Halves, Sequence[float]] = dict.fromkeys(self._units, self.judged[left].accepted_at_depth)
+    def _eliminate(self, left: Sublayers) -> None:
+        last_seen: dict[Sublayers, Sequence[float]] = dict.fromkeys(self._units, self.judged[left].accepted_at_depth)
         while len(last_seen) > 1 and self._may_still_win(left):
             unit = self._least(left, last_seen)
             if unit is None:
@@ -111,9 +111,9 @@ class Elimination:
             del last_seen[unit]
         self.complete = True
 
-    def _least(self, left: Halves, last_seen: dict[Halves, Sequence[float]]) -> Halves | None:
+    def _least(self, left: Sublayers, last_seen: dict[Sublayers, Sequence[float]]) -> Sublayers | None:
         """The unit without which most is gained; None where time is up. What was judged stands in `last_seen`."""
-        fresh = set[Halves]()
+        fresh = set[Sublayers]()
         while True:
             unit = max(last_seen, key=lambda each: self._rate(left - each, last_seen[each])[0])
             if unit in fresh:
@@ -137,19 +137,19 @@ class Elimination:
                 last = max(last, self._judge(changed), key=lambda each: each.tokens_per_second)
         return True
 
-    def _may_still_win(self, left: Halves) -> bool:
+    def _may_still_win(self, left: Sublayers) -> bool:
         """Whether the best known would be beaten if all that is left cost nothing, and were as often right."""
         accepted = self.judged[left].accepted_at_depth
         return self._rate(frozenset(), accepted)[0] > self._best.tokens_per_second
 
-    def _judge(self, halves: Halves) -> Judged:
+    def _judge(self, halves: Sublayers) -> ScoredLayers:
         if halves not in self.judged:
             accepted = tuple(self._agree(plan_of(halves)))
             rate, drafts = self._rate(halves, accepted)
-            self.judged[halves] = Judged(plan_of(halves), accepted, drafts, rate)
+            self.judged[halves] = ScoredLayers(plan_of(halves), accepted, drafts, rate)
         return self.judged[halves]
 
-    def _rate(self, halves: Halves, accepted: Sequence[float]) -> tuple[float, int]:
+    def _rate(self, halves: Sublayers, accepted: Sequence[float]) -> tuple[float, int]:
         """Expected tokens per second of the best chain, and its drafts; of equals the shorter."""
         rates = [
             (expected_tokens(accepted[:drafts]) / self._costs.round_seconds(halves, drafts), -drafts)

@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass
 from statistics import fmean, median
 from typing import Any
 
-from speccompile.measure.bench.costs import Costs, expected_tokens
+from speccompile.measure.bench.costs import GraphCosts, expected_tokens
 from speccompile.measure.bench.measure import host_seconds
-from speccompile.measure.bench.ways import decode_rate
+from speccompile.measure.bench.mode import decode_rate
 from speccompile.measure.tune.rounds import Rounds, Windows, accepted_at_depth, decode_seconds
 from speccompile.runtime import Generation
 
@@ -55,7 +55,7 @@ class Candidate:
 def speculative(
     drafter: str,
     windows: Windows,
-    costs: Costs,
+    costs: GraphCosts,
     all_rounds: Sequence[Rounds],
     *,
     depth: int,
@@ -91,7 +91,7 @@ def autoregressive(generations: Sequence[Generation], threads: int, settings: tu
 
 
 @dataclass(frozen=True)
-class Line:
+class LinearCost:
     """Seconds of a draft of K tokens, base + slope * K: a chain is unrolled, one pass a draft."""
 
     base: float
@@ -101,14 +101,14 @@ class Line:
         return self.base + self.slope * drafts
 
 
-def fit(points: Mapping[int, float]) -> Line:
+def fit(points: Mapping[int, float]) -> LinearCost:
     """The line through two numbers of drafts and their seconds; a flat one through a single number."""
     (first, base), (last, top) = min(points.items()), max(points.items())
     slope = (top - base) / (last - first) if last > first else 0.0
-    return Line(base - slope * first, slope)
+    return LinearCost(base - slope * first, slope)
 
 
-def draft_line(measured: Mapping[int, Costs], *, fused: bool) -> Line | None:
+def fit_draft_cost(measured: Mapping[int, GraphCosts], *, fused: bool) -> LinearCost | None:
     """Of the drafter's run, from the costs of the shortest and the longest chain, by their numbers of drafts.
 
     A fused step counts as verification: the draft is what it takes longer than the other bundle's `verify` of the same
@@ -122,24 +122,24 @@ def draft_line(measured: Mapping[int, Costs], *, fused: bool) -> Line | None:
     return fit({drafts: seconds - _verify(measured, drafts + 1, fused) for drafts, seconds in steps.items()})
 
 
-def chain_costs(measured: Mapping[int, Costs], drafts: int, *, fused: bool) -> Costs:
+def chain_costs(measured: Mapping[int, GraphCosts], drafts: int, *, fused: bool) -> GraphCosts:
     """The costs of a chain of `drafts`, from those of the shortest and the longest chain, by their numbers of drafts.
 
     Of a fused bundle that was measured, its own.
     """
     if fused and drafts in measured:
         return measured[drafts]
-    line = draft_line(measured, fused=fused)
+    line = fit_draft_cost(measured, fused=fused)
     assert line is not None, "a chain that was not measured lies between two that were"
     widths = [width for width in max(measured.items())[1].verify if width <= drafts + 1]
     verify = {width: _verify(measured, width, fused) for width in widths}
     host = fmean(costs.host for costs in measured.values())
     if fused:
         verify[drafts + 1] += line.at(drafts)
-    return Costs(verify, None if fused else line.at(drafts), host)
+    return GraphCosts(verify, None if fused else line.at(drafts), host)
 
 
-def _verify(measured: Mapping[int, Costs], width: int, fused: bool) -> float:
+def _verify(measured: Mapping[int, GraphCosts], width: int, fused: bool) -> float:
     """Of the target alone: the graph is the same in all bundles."""
     return fmean(
         costs.verify[width]

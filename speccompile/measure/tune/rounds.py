@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from speccompile.bundle.manifest import Manifest
-from speccompile.measure.bench.costs import Costs, any_width
+from speccompile.measure.bench.costs import GraphCosts, allows_any_width
 from speccompile.runtime import Generation
 
 
@@ -63,10 +63,10 @@ class Windows:
 
     @classmethod
     def of(cls, manifest: Manifest) -> "Windows":
-        return cls(manifest.tokens, any_width(manifest))
+        return cls(manifest.tokens, allows_any_width(manifest))
 
 
-def decode_seconds(rounds: Rounds, windows: Windows, costs: Costs) -> float:
+def decode_seconds(rounds: Rounds, windows: Windows, costs: GraphCosts) -> float:
     """Seconds of a generation without its prefill, which makes the first draft; the last round makes none."""
     widths = sorted(costs.verify)
     needed = [drafts + 1 if windows.any_width or not drafts else windows.tokens + 1 for drafts in rounds.drafts]

@@ -8,15 +8,15 @@ from typing import Any
 
 from speccompile.bundle.prompts import read_prompts
 from speccompile.errors import UsageError
-from speccompile.machine.pool import HERE, Pool, Task, run_all
+from speccompile.machine.executor import LOCAL, Executor, Task, run_all
 from speccompile.machine.system import available_cores
 from speccompile.measure.tune.check import Check, check
-from speccompile.measure.tune.halves import SEARCHED, SECONDS, LayerSearch, search_layers
-from speccompile.measure.tune.predict import Candidate, Line, choose
+from speccompile.measure.tune.layer_search import SEARCHED, SECONDS, LayerSearch, search_layers
+from speccompile.measure.tune.predict import Candidate, LinearCost, choose
 from speccompile.measure.tune.search import Search
-from speccompile.measure.tune.space import Shape, Source, precisions, shapes
-from speccompile.measure.tune.trial import Trials
-from speccompile.plan.refusal import one_of
+from speccompile.measure.tune.space import DraftShape, TunedRecipe, draft_shapes, precisions
+from speccompile.measure.tune.trial import TrialRunner
+from speccompile.plan.recipe_source import one_of
 
 COST_REPEATS = 40
 
@@ -53,7 +53,7 @@ class Tuning:
     temperature: float
     context: int
     candidates: tuple[Candidate, ...]
-    draft_lines: tuple[tuple[str | None, int, Line], ...]
+    draft_lines: tuple[tuple[str | None, int, LinearCost], ...]
     overrides: tuple[str, ...]
     check: Check | None
     layers: LayerSearch | None = None
@@ -99,16 +99,16 @@ class Tuning:
 class Job:
     """A tuning whose questions are answered, and whose work is still to be done."""
 
-    source: Source
+    source: TunedRecipe
     options: Options
-    shapes: tuple[Shape, ...]
+    shapes: tuple[DraftShape, ...]
     precisions: tuple[str | None, ...]
     prompts: tuple[str | list[int], ...]
 
     @classmethod
     def read(cls, path: Path, overrides: Sequence[str] = (), options: Options | None = None) -> "Job":
         """Quick, and without torch. Raises RecipeError, UsageError and PromptError for what cannot be tuned."""
-        options, source = options or Options(), Source.read(path, overrides)
+        options, source = options or Options(), TunedRecipe.read(path, overrides)
         if options.temperature and source.plan.decoding == "greedy":
             raise UsageError(
                 f"--temperature: received {options.temperature:g}, expected 0: the recipe's decoding is greedy",
@@ -120,10 +120,10 @@ class Job:
                 f"{source.plan.drafter.kind} has no layers to search for",
                 hint=f"leave --search-seconds out, or tune a recipe whose drafter.kind is {one_of(SEARCHED)}",
             )
-        wanted, words = shapes(source, options.drafts, options.trees), precisions(source, options.precisions)
+        wanted, words = draft_shapes(source, options.drafts, options.trees), precisions(source, options.precisions)
         return cls(source, options, tuple(wanted), tuple(words), tuple(_prompts(source, options.prompts)))
 
-    def run(self, pool: Pool = HERE) -> Tuning:
+    def run(self, pool: Executor = LOCAL) -> Tuning:
         """Build bundles in temporary folders, without their proof, and measure them. pool: where; machines must have
         the recipe and its models at the same places. Raises what a build raises."""
         options, plan = self.options, self.source.plan
@@ -131,7 +131,9 @@ class Job:
         generating: dict[str, Any] = {"max_new_tokens": new_tokens, "temperature": options.temperature}
         generating |= {"seed": 0} if options.temperature else {}
         threads = options.threads or usual_threads()
-        trials = Trials(self.source, self.prompts, self.precisions, threads, options.repeats, generating, pool=pool)
+        trials = TrialRunner(
+            self.source, self.prompts, self.precisions, threads, options.repeats, generating, pool=pool
+        )
         layers = self._search_layers(trials)
         search = Search(trials, self.shapes)
         search.run()
@@ -141,20 +143,20 @@ class Job:
             choice = best[0]
             plain = next(each for each in best if not each.drafts and each.threads == choice.threads)
             arguments = (trials.source, choice, plain, self.prompts, generating)
-            (checked,) = run_all(pool, [Task(f"checking {choice.drafter}", check, arguments, alone=True)])
+            (checked,) = run_all(pool, [Task(f"checking {choice.drafter}", check, arguments, exclusive=True)])
         assert trials.context is not None, "something was measured"
         return Tuning(
             plan.name, self.source.engine.name, len(self.prompts), new_tokens, options.temperature, trials.context,
             tuple(best), tuple(search.lines), self.source.overrides, checked, layers,
         )  # fmt: skip
 
-    def _search_layers(self, trials: Trials) -> LayerSearch | None:
+    def _search_layers(self, trials: TrialRunner) -> LayerSearch | None:
         """Where layers are to be searched: from here on the trials are of what was found."""
         seconds = SECONDS if self.options.search_seconds is None else self.options.search_seconds
         if self.source.plan.drafter.layers is None or not seconds:
             return None
         found = search_layers(trials, self.shapes, seconds)
-        trials.source = Source.read(self.source.path, [*self.source.overrides, found.setting])
+        trials.source = TunedRecipe.read(self.source.path, [*self.source.overrides, found.setting])
         return found
 
 
@@ -163,7 +165,7 @@ def usual_threads() -> list[int]:
     return sorted({1, min(2, available_cores()), available_cores()})
 
 
-def _prompts(source: Source, file: Path | None) -> list[str | list[int]]:
+def _prompts(source: TunedRecipe, file: Path | None) -> list[str | list[int]]:
     """Those of the file, or the recipe's own. Raises RecipeError where there are none, PromptError for wrong ones."""
     if file is None:
         if source.plan.prove.prompts is None:

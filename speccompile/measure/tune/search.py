@@ -2,10 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 
-from speccompile.measure.tune.predict import Candidate, Line, autoregressive, chain_costs, draft_line, speculative
+from speccompile.measure.tune.predict import (
+    Candidate,
+    LinearCost,
+    autoregressive,
+    chain_costs,
+    fit_draft_cost,
+    speculative,
+)
 from speccompile.measure.tune.rounds import Windows, shortened
-from speccompile.measure.tune.space import Shape
-from speccompile.measure.tune.trial import Trial, Trials, Wanted
+from speccompile.measure.tune.space import DraftShape
+from speccompile.measure.tune.trial import Trial, TrialRequest, TrialRunner
 
 
 class Search:
@@ -13,26 +20,26 @@ class Search:
     off at K, its window costs what the longest's graph takes at that width, and its draft lies on a line in K. Every
     tree has a bundle of its own."""
 
-    def __init__(self, trials: Trials, wanted: Sequence[Shape]) -> None:
+    def __init__(self, trials: TrialRunner, wanted: Sequence[DraftShape]) -> None:
         self._trials, self._wanted = trials, wanted
         self.candidates: list[Candidate] = []
-        self.lines: list[tuple[str | None, int, Line]] = []
+        self.lines: list[tuple[str | None, int, LinearCost]] = []
         """Of chains, by precision and threads: seconds of a draft."""
 
     def run(self) -> None:
         chains = sorted(shape.drafts for shape in self._wanted if shape.drafts and self._trials.source.is_chain)
         others = [shape for shape in self._wanted if shape.drafts not in chains]
-        wanted = [*self._ends(chains), *map(Wanted, others)]
+        wanted = [*self._extremes(chains), *map(TrialRequest, others)]
         found = {each.shape: trial for each, trial in zip(wanted, self._trials.try_all(wanted), strict=True)}
         if chains:
-            self._add_chains(chains, {drafts: found[Shape(drafts=drafts)] for drafts in (chains[-1], chains[0])})
+            self._add_chains(chains, {drafts: found[DraftShape(drafts=drafts)] for drafts in (chains[-1], chains[0])})
         for shape in others:
-            self._add_alone(shape, found[shape])
+            self._add_single(shape, found[shape])
         for threads in self._trials.threads:
             plain, settings = self._trials.plain[threads], self._trials.source.none_settings()
             self.candidates.append(autoregressive(plain, threads, settings))
 
-    def _ends(self, chains: Sequence[int]) -> list[Wanted]:
+    def _extremes(self, chains: Sequence[int]) -> list[TrialRequest]:
         """The longest chain, and the shortest."""
         if not chains:
             return []
@@ -40,7 +47,7 @@ class Search:
         wide = longest + 1 > self._trials.source.plan.prefill_chunk
         settings = [f"cache.prefill_chunk={longest + 1}"] if wide else []  # so that either bundle takes every width
         return [
-            Wanted(Shape(drafts=drafts), widths, settings, accepting=drafts == longest)
+            TrialRequest(DraftShape(drafts=drafts), widths, settings, accepting=drafts == longest)
             for drafts in dict.fromkeys((longest, chains[0]))
         ]
 
@@ -50,10 +57,10 @@ class Search:
         fused = any(graph.name == "step" for graph in manifest.graphs)
         for precision, threads in ends[longest].costs:
             measured = {drafts: trial.costs[precision, threads] for drafts, trial in ends.items()}
-            line = draft_line(measured, fused=fused)
+            line = fit_draft_cost(measured, fused=fused)
             self.lines += [(precision, threads, line)] if line else []
             for drafts in chains:
-                shape = Shape(drafts=drafts)
+                shape = DraftShape(drafts=drafts)
                 self.candidates.append(
                     speculative(
                         shape.label,
@@ -68,7 +75,7 @@ class Search:
                     )
                 )
 
-    def _add_alone(self, shape: Shape, trial: Trial) -> None:
+    def _add_single(self, shape: DraftShape, trial: Trial) -> None:
         manifest = trial.manifest
         self.candidates += [
             speculative(
@@ -85,6 +92,6 @@ class Search:
             for (precision, threads), costs in trial.costs.items()
         ]
 
-    def _settings(self, shape: Shape, precision: str | None) -> tuple[str, ...]:
+    def _settings(self, shape: DraftShape, precision: str | None) -> tuple[str, ...]:
         source = self._trials.source
         return (*source.shape_settings(shape), *source.precision_settings(precision))

@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from speccompile.drafters import FAMILIES, WEIGHTED
+from speccompile.drafters import DRAFTING_METHODS, KINDS_WITH_WEIGHTS
 from speccompile.errors import RecipeError, UsageError
-from speccompile.plan.refusal import one_of
+from speccompile.plan.recipe_source import one_of
 from speccompile.progress import LOGGER
 from speccompile.recipe import EnginePlan, Plan, Recipe, load_recipe, make_plan
-from speccompile.recipe.capabilities import DRAFTER_KEYS, ROWS
+from speccompile.recipe.capabilities import DRAFTER_KEYS, SUPPORT_TABLE
 from speccompile.recipe.schema import Drafter, Engine, Precision
 
 DRAFTS = (1, 2, 3, 4, 5, 6, 8)
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Shape:
+class DraftShape:
     """How drafts follow each other. drafts: of a chain; tree: as a recipe writes it; keys: of the recipe, with the
     numbers that size a kind's own tree. Exactly one is given."""
 
@@ -40,7 +40,7 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Source:
+class TunedRecipe:
     """A recipe as its user gave it, and the engine that is tuned. `overrides`: as of `load_recipe`."""
 
     path: Path
@@ -50,7 +50,7 @@ class Source:
     engine: EnginePlan
 
     @classmethod
-    def read(cls, path: Path, overrides: Sequence[str]) -> "Source":
+    def read(cls, path: Path, overrides: Sequence[str]) -> "TunedRecipe":
         """Raises RecipeError as `of`, and for a recipe that has no drafter."""
         source = cls.of(path, overrides)
         if not source.plan.drafter.tokens:
@@ -61,7 +61,7 @@ class Source:
         return source
 
     @classmethod
-    def of(cls, path: Path, overrides: Sequence[str], engine: str | None = None) -> "Source":
+    def of(cls, path: Path, overrides: Sequence[str], engine: str | None = None) -> "TunedRecipe":
         """engine: its name; by default the first for this machine's processor. Raises RecipeError for a recipe that is
         wrong, or has no such engine."""
         recipe = load_recipe(path, overrides)
@@ -88,7 +88,7 @@ class Source:
         """Whether a number of drafts makes one branch: several models make one each."""
         return len(self.plan.drafter.models) <= 1
 
-    def shape_settings(self, shape: Shape) -> tuple[str, ...]:
+    def shape_settings(self, shape: DraftShape) -> tuple[str, ...]:
         """What makes the recipe's drafter draft this."""
         written = self.recipe.drafter or Drafter()
         others = ("tree", "tokens") if shape.keys else ("tree" if shape.tree is None else "tokens", "nodes")
@@ -126,32 +126,35 @@ class Source:
         return tuple(f"{place}.drafter=null" for place, section in sections.items() if section and section.drafter)
 
 
-def shapes(source: Source, drafts: Sequence[int], trees: Sequence[str]) -> list[Shape]:
+def draft_shapes(source: TunedRecipe, drafts: Sequence[int], trees: Sequence[str]) -> list[DraftShape]:
     """Those asked for; where none are, the usual ones and the recipe's own. What the recipe cannot have is passed over
     with a reason. Raises UsageError when nothing is left."""
     if drafts or trees:
-        wanted = [*(Shape(drafts=each) for each in sorted(set(drafts))), *(Shape(tree=each) for each in trees)]
+        wanted = [
+            *(DraftShape(drafts=each) for each in sorted(set(drafts))),
+            *(DraftShape(tree=each) for each in trees),
+        ]
     else:
         wanted = _usual(source)
     names = {shape: (shape.label, source.shape_settings(shape)) for shape in wanted}
     return _possible(source, names)
 
 
-def _usual(source: Source) -> list[Shape]:
-    sizes = [Shape(keys=tuple(size.items())) for size in FAMILIES[source.plan.drafter.kind].sizes]
+def _usual(source: TunedRecipe) -> list[DraftShape]:
+    sizes = [DraftShape(keys=tuple(size.items())) for size in DRAFTING_METHODS[source.plan.drafter.kind].tune_sizes]
     if "tree" not in DRAFTER_KEYS[source.plan.drafter.kind] and sizes:
         return [*sizes, _own_shape(source)]
-    chains = [Shape(drafts=each) for each in (DRAFTS if source.is_chain else ())]
-    return [*chains, *sizes, *(Shape(tree=each) for each in TREES), _own_shape(source)]
+    chains = [DraftShape(drafts=each) for each in (DRAFTS if source.is_chain else ())]
+    return [*chains, *sizes, *(DraftShape(tree=each) for each in TREES), _own_shape(source)]
 
 
-def precisions(source: Source, wanted: Sequence[str]) -> list[str | None]:
+def precisions(source: TunedRecipe, wanted: Sequence[str]) -> list[str | None]:
     """Precisions of the drafter's weights: those asked for, or all that the engine can have; None alone for a drafter
     without weights of its own. Raises UsageError for others."""
     kind = source.plan.drafter.kind
-    rows = [row for row in ROWS if BACKEND in row["backend"] and PROVIDER in row["provider"]]
+    rows = [row for row in SUPPORT_TABLE if BACKEND in row["backend"] and PROVIDER in row["provider"]]
     known = [word for row in rows for word in row["drafter_precision"]]
-    if kind not in WEIGHTED:
+    if kind not in KINDS_WITH_WEIGHTS:
         if wanted:
             raise UsageError(
                 f"--precision: received {', '.join(wanted)}, expected nothing: drafter.kind {kind} has no weights of "
@@ -168,7 +171,7 @@ def precisions(source: Source, wanted: Sequence[str]) -> list[str | None]:
     return list(_possible(source, {word: (word, source.precision_settings(word)) for word in wanted or known}))
 
 
-def _possible(source: Source, wanted: dict[T, tuple[str, tuple[str, ...]]]) -> list[T]:
+def _possible(source: TunedRecipe, wanted: dict[T, tuple[str, tuple[str, ...]]]) -> list[T]:
     """What a recipe can have of some things, each with its name and its settings."""
     possible = []
     for each, (name, settings) in wanted.items():
@@ -186,15 +189,15 @@ def _possible(source: Source, wanted: dict[T, tuple[str, tuple[str, ...]]]) -> l
     return possible
 
 
-def _own_shape(source: Source) -> Shape:
+def _own_shape(source: TunedRecipe) -> DraftShape:
     if source.plan.drafter.lookahead is not None:
-        return Shape(keys=tuple(zip(("window", "level", "guesses"), source.plan.drafter.lookahead, strict=True)))
+        return DraftShape(keys=tuple(zip(("window", "level", "guesses"), source.plan.drafter.lookahead, strict=True)))
     tree, planned = (source.recipe.drafter or Drafter()).tree, source.plan.drafter.tree
     if tree is None and planned.kind == "static":  # the drafter's own
-        return Shape(keys=(("nodes", source.plan.drafter.tokens),))
+        return DraftShape(keys=(("nodes", source.plan.drafter.tokens),))
     if tree is None or tree == "chain":
-        return Shape(drafts=source.plan.drafter.own.tree.depth)
+        return DraftShape(drafts=source.plan.drafter.own.tree.depth)
     if isinstance(tree, str):
-        return Shape(tree=tree)
+        return DraftShape(tree=tree)
     plain = tree if isinstance(tree, list) else tree.model_dump(exclude_none=True)
-    return Shape(tree=json.dumps(plain, separators=(",", ":")))
+    return DraftShape(tree=json.dumps(plain, separators=(",", ":")))

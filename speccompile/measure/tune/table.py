@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from speccompile.measure.bench.costs import expected_tokens
 from speccompile.measure.bench.table import cell
-from speccompile.measure.tune.halves import LayerSearch
+from speccompile.measure.tune.layer_search import LayerSearch
 from speccompile.measure.tune.predict import Candidate
 from speccompile.measure.tune.run import Tuning
 

@@ -9,11 +9,11 @@ from typing import Any
 
 from speccompile.bundle.manifest import Manifest
 from speccompile.errors import PromptError
-from speccompile.machine.pool import HERE, Pool, Task, run_all
-from speccompile.measure.bench.costs import Costs, any_width, measure_costs
+from speccompile.machine.executor import LOCAL, Executor, Task, run_all
+from speccompile.measure.bench.costs import GraphCosts, allows_any_width, measure_costs
 from speccompile.measure.tune.rounds import Rounds, rounds_of
-from speccompile.measure.tune.space import Shape, Source
-from speccompile.progress import step
+from speccompile.measure.tune.space import DraftShape, TunedRecipe
+from speccompile.progress import log_step
 from speccompile.recipe import Plan
 from speccompile.runtime import Bundle, Generation
 
@@ -27,30 +27,30 @@ class Trial:
 
     manifest: Manifest
     rounds: dict[str | None, list[Rounds]]
-    costs: dict[tuple[str | None, int], Costs]
+    costs: dict[tuple[str | None, int], GraphCosts]
 
 
 @dataclass(frozen=True)
-class Wanted:
+class TrialRequest:
     """A bundle to try. widths: of windows to time, beside those of decoding. settings: others of the recipe. accepting:
     whether to see what it accepts, which the first one must."""
 
-    shape: Shape
+    shape: DraftShape
     widths: Sequence[int] = ()
     settings: Sequence[str] = ()
     accepting: bool = True
 
 
 @dataclass
-class Trials:
+class TrialRunner:
     """Where bundles are built and measured: in a temporary folder each, without their proof."""
 
-    source: Source
+    source: TunedRecipe
     prompts: Sequence[str | list[int]]
     precisions: Sequence[str | None]
     threads: Sequence[int]
     repeats: int
-    generating: dict[str, Any]
+    generation_options: dict[str, Any]
     """Options of `Bundle.generate`."""
     context: int | None = None
     """Committed tokens over which costs are measured; the first trial decides, so that all have the same."""
@@ -59,31 +59,31 @@ class Trials:
     texts: list[tuple[int, list[int]]] = field(default_factory=list)
     """Of the first of them: how many tokens the prompt has, and all tokens."""
 
-    pool: Pool = HERE
+    pool: Executor = LOCAL
     """Where that is done."""
 
-    def try_all(self, wanted: Sequence[Wanted]) -> list[Trial]:
+    def try_all(self, wanted: Sequence[TrialRequest]) -> list[Trial]:
         """Build each and measure it; the first of all before the others, which are measured as it was. Raises what a
         build raises, and PromptError for prompts that the bundles cannot take."""
         if self.context is None and len(wanted) > 1:
             return [*self.try_all(wanted[:1]), *self.try_all(wanted[1:])]
-        apart = replace(self, pool=HERE)  # what machines have a task for needs no others
-        tasks = [Task(f"trying {each.shape.label}", _try, (apart, each), alone=True) for each in wanted]
+        apart = replace(self, pool=LOCAL)  # what machines have a task for needs no others
+        tasks = [Task(f"trying {each.shape.label}", _try, (apart, each), exclusive=True) for each in wanted]
         found = run_all(self.pool, tasks)
         if self.context is None:
             first = found[0][1]
             self.context, self.plain, self.texts = first.context, first.plain, first.texts
         return [trial for trial, _ in found]
 
-    def try_one(self, wanted: Wanted, folder: Path) -> Trial:
+    def try_one(self, wanted: TrialRequest, folder: Path) -> Trial:
         """Build it in this folder and measure it, here. Raises as `try_all`."""
         from speccompile.compiler.build import build  # imports torch
 
         shape, bundle_folder = wanted.shape, folder / "bundle"
-        with step(f"building {shape.label}"):
+        with log_step(f"building {shape.label}"):
             build(self._plan(shape, wanted.settings), bundle_folder, prove=False)
         rounds: dict[str | None, list[Rounds]] = {}
-        costs: dict[tuple[str | None, int], Costs] = {}
+        costs: dict[tuple[str | None, int], GraphCosts] = {}
         for precision in self.precisions:
             for threads in sorted(self.threads, reverse=True):
                 name = precision or ONLY
@@ -95,12 +95,12 @@ class Trials:
                     found = self._generate(bundle, f"{shape.label}, {name}", adaptive=False)
                     rounds[precision] = [rounds_of(each) for each in found]
                 widths = {1, manifest.tokens + 1, *wanted.widths}
-                if shape.tree is not None and any_width(manifest):  # as many nodes as the host found
+                if shape.tree is not None and allows_any_width(manifest):  # as many nodes as the host found
                     widths |= {drafts + 1 for each in rounds[precision] for drafts in each.drafts}
                 costs[precision, threads] = self._measure(bundle, widths, threads)
         return Trial(manifest, rounds, costs)
 
-    def _plan(self, shape: Shape, settings: Sequence[str]) -> Plan:
+    def _plan(self, shape: DraftShape, settings: Sequence[str]) -> Plan:
         """One engine for each precision, by its name."""
         plans = {
             precision: self.source.planned(
@@ -117,10 +117,10 @@ class Trials:
         """Generations with rounds, of every prompt that has any. Raises PromptError where none has."""
         generations = []
         bundle.reset()  # of what it learned from the same prompts, drafted for in another way
-        with step(f"generating for {len(self.prompts)} prompts: {about}"):
+        with log_step(f"generating for {len(self.prompts)} prompts: {about}"):
             for number, prompt in enumerate(self.prompts, 1):
                 try:
-                    generations.append(bundle.generate(prompt, **self.generating, **way))
+                    generations.append(bundle.generate(prompt, **self.generation_options, **way))
                 except PromptError as error:
                     raise PromptError(f"prompt {number}: {error}", hint=error.hint) from error
         if self.context is None:
@@ -137,7 +137,7 @@ class Trials:
             )
         return with_rounds
 
-    def _measure(self, bundle: Bundle, widths: Iterable[int], threads: int) -> Costs:
+    def _measure(self, bundle: Bundle, widths: Iterable[int], threads: int) -> GraphCosts:
         """Costs as they would have been beside the autoregressive generations, by the time of a window of one in both.
 
         That graph is the same in all bundles, and a machine that does other things too is not always as fast. In
@@ -149,7 +149,7 @@ class Trials:
         return costs.scaled(plain / costs.verify[1])
 
 
-def _try(trials: Trials, wanted: Wanted) -> tuple[Trial, Trials]:
+def _try(trials: TrialRunner, wanted: TrialRequest) -> tuple[Trial, TrialRunner]:
     """What it showed, and the trials with what the first one decides."""
     with TemporaryDirectory(prefix="speccompile-tune-") as folder:
         return trials.try_one(wanted, Path(folder)), trials

@@ -25,7 +25,7 @@ OpenOptions options_of(const char* const* options) {
   OpenOptions made;
   for (; options && *options; options += 2) {
     const std::string name = options[0];
-    need(options[1], options[0]);
+    require_pointer(options[1], options[0]);
     const std::string value = options[1];
     if (name == "engine")
       made.engine = value;
@@ -49,7 +49,7 @@ void hand_out(const Item* made, size_t count, Item* to, size_t* given) {
   *given = count;
   if (count > room)
     throw Error(Kind::kTooSmall, "received room for " + std::to_string(room) + ", expected " + std::to_string(count), "give that much");
-  if (count) need(to, "the buffer");
+  if (count) require_pointer(to, "the buffer");
   std::copy_n(made, count, to);
 }
 
@@ -59,9 +59,9 @@ void hand_out(const Item* made, size_t count, Item* to, size_t* given) {
 extern "C" {
 
 spc_error* spc_bundle_open(const char* folder, const char* const* options, spc_bundle** bundle) {
-  return spc::guarded([&] {
-    spc::need(folder, "folder");
-    spc::need(bundle, "bundle");
+  return spc::call_guarded([&] {
+    spc::require_pointer(folder, "folder");
+    spc::require_pointer(bundle, "bundle");
     auto made = std::make_unique<spc_bundle>();
     made->bundle = std::make_shared<const spc::Bundle>(folder, spc::options_of(options));
     made->manifest = made->bundle->manifest().json.canonical();
@@ -71,29 +71,29 @@ spc_error* spc_bundle_open(const char* folder, const char* const* options, spc_b
 }
 
 void spc_bundle_free(spc_bundle* bundle) {
-  spc_error_free(spc::guarded([&] { delete bundle; }));
+  spc_error_free(spc::call_guarded([&] { delete bundle; }));
 }
 
 const char* spc_bundle_manifest(const spc_bundle* bundle) { return bundle ? bundle->manifest.c_str() : ""; }
 const char* spc_bundle_description(const spc_bundle* bundle) { return bundle ? bundle->description.c_str() : ""; }
 
 spc_error* spc_bundle_encode(const spc_bundle* bundle, const char* text, size_t size, int special_tokens, int64_t* ids, size_t* count) {
-  return spc::guarded([&] {
-    spc::need(bundle, "bundle");
-    spc::need(count, "count");
-    if (size) spc::need(text, "text");
-    const spc::Text& tokenizer = bundle->bundle->need_text("this bundle has no tokenizer", "give token ids instead of text");
+  return spc::call_guarded([&] {
+    spc::require_pointer(bundle, "bundle");
+    spc::require_pointer(count, "count");
+    if (size) spc::require_pointer(text, "text");
+    const spc::Text& tokenizer = bundle->bundle->require_tokenizer("this bundle has no tokenizer", "give token ids instead of text");
     const spc::TokenIds made = tokenizer.encode({size ? text : "", size}, special_tokens != 0);
     spc::hand_out(made.data(), made.size(), ids, count);
   });
 }
 
 spc_error* spc_bundle_decode(const spc_bundle* bundle, const int64_t* ids, size_t count, char* text, size_t* size) {
-  return spc::guarded([&] {
-    spc::need(bundle, "bundle");
-    spc::need(size, "size");
-    if (count) spc::need(ids, "ids");
-    const spc::Text& tokenizer = bundle->bundle->need_text("this bundle has no tokenizer", "use the token ids as they are");
+  return spc::call_guarded([&] {
+    spc::require_pointer(bundle, "bundle");
+    spc::require_pointer(size, "size");
+    if (count) spc::require_pointer(ids, "ids");
+    const spc::Text& tokenizer = bundle->bundle->require_tokenizer("this bundle has no tokenizer", "use the token ids as they are");
     const std::string made = tokenizer.decode(count ? spc::TokenIds(ids, ids + count) : spc::TokenIds());
     spc::hand_out(made.data(), made.size(), text, size);
   });

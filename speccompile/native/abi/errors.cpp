@@ -46,7 +46,7 @@ spc_error* describe() {
 
 }  // namespace
 
-spc_error* caught() noexcept {
+spc_error* current_error() noexcept {
   try {
     return describe();
   } catch (...) {
@@ -54,7 +54,7 @@ spc_error* caught() noexcept {
   }
 }
 
-void need(const void* pointer, const char* name) {
+void require_pointer(const void* pointer, const char* name) {
   if (!pointer) throw Error(Kind::kUsage, std::string(name) + ": received NULL, expected a pointer", "see speccompile.h");
 }
 
@@ -75,7 +75,7 @@ void spc_error_free(spc_error* error) {
 }
 
 void spc_log_to(void (*sink)(void* user, int level, const char* line), void* user) {
-  spc_error_free(spc::guarded([&] {
+  spc_error_free(spc::call_guarded([&] {
     spc::Sink to;
     if (sink) to = [sink, user](spc::Level level, const std::string& line) { sink(user, static_cast<int>(level), line.c_str()); };
     spc::log_to(std::move(to));

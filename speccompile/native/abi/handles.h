@@ -37,21 +37,21 @@ struct spc_result {
 namespace spc {
 
 // The exception that is being handled, as an error of the caller's.
-spc_error* caught() noexcept;
+spc_error* current_error() noexcept;
 
 // Runs `work`; whatever it throws becomes an error of the caller's. Nothing else leaves the library: a std::function would
 // already need memory before it is called.
 template <class Work>
-spc_error* guarded(const Work& work) noexcept {
+spc_error* call_guarded(const Work& work) noexcept {
   try {
     work();
     return nullptr;
   } catch (...) {
-    return caught();
+    return current_error();
   }
 }
 
 // Throws Error(kUsage) where a caller gave no pointer.
-void need(const void* pointer, const char* name);
+void require_pointer(const void* pointer, const char* name);
 
 }  // namespace spc

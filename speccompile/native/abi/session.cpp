@@ -5,7 +5,7 @@ namespace {
 
 // The text of a caller, who may have none.
 std::string text_of(const char* text, size_t size) {
-  if (size) spc::need(text, "text");
+  if (size) spc::require_pointer(text, "text");
   return size ? std::string(text, size) : std::string();
 }
 
@@ -31,8 +31,8 @@ spc::Proposer proposer_of(Propose propose, void* user, size_t room) {
 extern "C" {
 
 spc_error* spc_request_create(spc_request** request) {
-  return spc::guarded([&] {
-    spc::need(request, "request");
+  return spc::call_guarded([&] {
+    spc::require_pointer(request, "request");
     *request = new spc_request;
   });
 }
@@ -40,97 +40,97 @@ spc_error* spc_request_create(spc_request** request) {
 void spc_request_free(spc_request* request) { delete request; }
 
 spc_error* spc_request_add_text(spc_request* request, const char* text, size_t size) {
-  return spc::guarded([&] {
-    spc::need(request, "request");
+  return spc::call_guarded([&] {
+    spc::require_pointer(request, "request");
     request->request.prompts.emplace_back(text_of(text, size));
   });
 }
 
 spc_error* spc_request_add_tokens(spc_request* request, const int64_t* ids, size_t count) {
-  return spc::guarded([&] {
-    spc::need(request, "request");
-    if (count) spc::need(ids, "ids");
+  return spc::call_guarded([&] {
+    spc::require_pointer(request, "request");
+    if (count) spc::require_pointer(ids, "ids");
     request->request.prompts.emplace_back(count ? spc::TokenIds(ids, ids + count) : spc::TokenIds());
   });
 }
 
 spc_error* spc_request_add_stop(spc_request* request, const char* text, size_t size) {
-  return spc::guarded([&] {
-    spc::need(request, "request");
+  return spc::call_guarded([&] {
+    spc::require_pointer(request, "request");
     request->request.stop.push_back(text_of(text, size));
   });
 }
 
 spc_error* spc_request_set_number(spc_request* request, size_t prompt, const char* name, double value) {
-  return spc::guarded([&] {
-    spc::need(request, "request");
-    spc::need(name, "name");
+  return spc::call_guarded([&] {
+    spc::require_pointer(request, "request");
+    spc::require_pointer(name, "name");
     request->request.set(prompt, name, spc::Value::of(value));
   });
 }
 
 spc_error* spc_request_set_integer(spc_request* request, size_t prompt, const char* name, uint64_t value) {
-  return spc::guarded([&] {
-    spc::need(request, "request");
-    spc::need(name, "name");
+  return spc::call_guarded([&] {
+    spc::require_pointer(request, "request");
+    spc::require_pointer(name, "name");
     request->request.set(prompt, name, spc::Value::of(value));
   });
 }
 
 spc_error* spc_session_create(const spc_bundle* bundle, spc_session** session) {
-  return spc::guarded([&] {
-    spc::need(bundle, "bundle");
-    spc::need(session, "session");
+  return spc::call_guarded([&] {
+    spc::require_pointer(bundle, "bundle");
+    spc::require_pointer(session, "session");
     *session = new spc_session{spc::Session(bundle->bundle)};
   });
 }
 
 void spc_session_free(spc_session* session) {
-  spc_error_free(spc::guarded([&] { delete session; }));
+  spc_error_free(spc::call_guarded([&] { delete session; }));
 }
 
 spc_error* spc_session_propose(spc_session* session, Propose propose, void* user) {
-  return spc::guarded([&] {
-    spc::need(session, "session");
-    session->session.propose_with(proposer_of(propose, user, session->session.most_drafts()));
+  return spc::call_guarded([&] {
+    spc::require_pointer(session, "session");
+    session->session.set_proposer(proposer_of(propose, user, session->session.max_draft_tokens()));
   });
 }
 
 spc_error* spc_session_reset_kept(spc_session* session) {
-  return spc::guarded([&] {
-    spc::need(session, "session");
+  return spc::call_guarded([&] {
+    spc::require_pointer(session, "session");
     session->session.kept().reset();
   });
 }
 
 spc_error* spc_session_save_kept(const spc_session* session, const char* path) {
-  return spc::guarded([&] {
-    spc::need(session, "session");
-    spc::need(path, "path");
+  return spc::call_guarded([&] {
+    spc::require_pointer(session, "session");
+    spc::require_pointer(path, "path");
     session->session.kept().save(path);
   });
 }
 
 spc_error* spc_session_load_kept(spc_session* session, const char* path) {
-  return spc::guarded([&] {
-    spc::need(session, "session");
-    spc::need(path, "path");
+  return spc::call_guarded([&] {
+    spc::require_pointer(session, "session");
+    spc::require_pointer(path, "path");
     session->session.kept().load(path);
   });
 }
 
 spc_error* spc_session_start(spc_session* session, const spc_request* request) {
-  return spc::guarded([&] {
-    spc::need(session, "session");
-    spc::need(request, "request");
+  return spc::call_guarded([&] {
+    spc::require_pointer(session, "session");
+    spc::require_pointer(request, "request");
     session->session.start(request->request);
   });
 }
 
 spc_error* spc_session_step(spc_session* session, int* done) {
-  return spc::guarded([&] {
-    spc::need(session, "session");
-    spc::need(done, "done");
+  return spc::call_guarded([&] {
+    spc::require_pointer(session, "session");
+    spc::require_pointer(done, "done");
     *done = !session->session.step();
   });
 }
@@ -138,10 +138,10 @@ spc_error* spc_session_step(spc_session* session, int* done) {
 size_t spc_session_rows(const spc_session* session) { return session ? session->session.rows() : 0; }
 
 spc_error* spc_session_new_text(spc_session* session, size_t row, const char** text, size_t* size) {
-  return spc::guarded([&] {
-    spc::need(session, "session");
-    spc::need(text, "text");
-    spc::need(size, "size");
+  return spc::call_guarded([&] {
+    spc::require_pointer(session, "session");
+    spc::require_pointer(text, "text");
+    spc::require_pointer(size, "size");
     const std::string& piece = session->session.new_text(row);
     *text = piece.data();
     *size = piece.size();
@@ -149,10 +149,10 @@ spc_error* spc_session_new_text(spc_session* session, size_t row, const char** t
 }
 
 spc_error* spc_session_new_tokens(spc_session* session, size_t row, const int64_t** ids, size_t* count) {
-  return spc::guarded([&] {
-    spc::need(session, "session");
-    spc::need(ids, "ids");
-    spc::need(count, "count");
+  return spc::call_guarded([&] {
+    spc::require_pointer(session, "session");
+    spc::require_pointer(ids, "ids");
+    spc::require_pointer(count, "count");
     const spc::TokenIds& added = session->session.new_tokens(row);
     *ids = added.data();
     *count = added.size();
@@ -160,13 +160,13 @@ spc_error* spc_session_new_tokens(spc_session* session, size_t row, const int64_
 }
 
 void spc_session_cancel(spc_session* session) {
-  if (session) spc_error_free(spc::guarded([&] { session->session.cancel(); }));
+  if (session) spc_error_free(spc::call_guarded([&] { session->session.cancel(); }));
 }
 
 spc_error* spc_session_result(spc_session* session, size_t row, spc_result** result) {
-  return spc::guarded([&] {
-    spc::need(session, "session");
-    spc::need(result, "result");
+  return spc::call_guarded([&] {
+    spc::require_pointer(session, "session");
+    spc::require_pointer(result, "result");
     *result = new spc_result{session->session.result(row).dump(), session->session.tokens(row)};
   });
 }

@@ -16,11 +16,11 @@ std::vector<int64_t> integers(const Json& data) {
 
 }  // namespace
 
-Measured Measured::from_json(const Json& data) {
+MeasuredAcceptance MeasuredAcceptance::from_json(const Json& data) {
   return {data["rounds"].integer(), data["drafted"].integer(), integers(data["tried"]), integers(data["accepted"])};
 }
 
-std::optional<Measured> measured(const Json& proof, const std::string& engine, int64_t depth) {
+std::optional<MeasuredAcceptance> measured(const Json& proof, const std::string& engine, int64_t depth) {
   const auto stands_for = [&](const Json& row) {
     const Json::List& names = row["engines"].list();
     return std::any_of(names.begin(), names.end(), [&](const Json& name) { return name.text() == engine; });
@@ -28,7 +28,7 @@ std::optional<Measured> measured(const Json& proof, const std::string& engine, i
   const Json::List& rows = proof["engines"].list();
   const auto row = std::find_if(rows.begin(), rows.end(), stands_for);
   if (row == rows.end() || (*row)[kAcceptance]["rounds"].integer() <= 0) return std::nullopt;
-  const Measured found = Measured::from_json((*row)[kAcceptance]);
+  const MeasuredAcceptance found = MeasuredAcceptance::from_json((*row)[kAcceptance]);
   const auto expected = static_cast<size_t>(depth);
   if (found.tried.size() != expected || found.accepted.size() != expected)
     throw Error(Kind::kBundle,

@@ -12,14 +12,14 @@ namespace spc {
 
 // Counts over rounds of single rows. drafted: rounds that had drafts; tried, accepted: at each depth, drafts whose predecessors
 // were accepted, and those of them that were accepted as well.
-struct Measured {
+struct MeasuredAcceptance {
   int64_t rounds = 0, drafted = 0;
   std::vector<int64_t> tried, accepted;
 
-  static Measured from_json(const Json& data);
+  static MeasuredAcceptance from_json(const Json& data);
 };
 
 // What a proof has of an engine; nothing where it says nothing, as without prompts. Throws Error(kBundle).
-std::optional<Measured> measured(const Json& proof, const std::string& engine, int64_t depth);
+std::optional<MeasuredAcceptance> measured(const Json& proof, const std::string& engine, int64_t depth);
 
 }  // namespace spc

@@ -74,10 +74,10 @@ enum class Lock { kShared, kExclusive, kWait };
 
 // A lock of a folder, which ends with this process, however that ends. None when another process holds it, when another one
 // has just removed the folder, and on filesystems without locks. Throws FileError when the folder cannot be opened.
-Handle locked(const std::string& folder, Lock how) {
-  Handle handle;
+FileDescriptor locked(const std::string& folder, Lock how) {
+  FileDescriptor handle;
   try {
-    handle = Handle(folder, O_RDONLY);
+    handle = FileDescriptor(folder, O_RDONLY);
   } catch (const FileError& error) {
     if (error.number == ENOENT) return {};
     throw;
@@ -86,17 +86,17 @@ Handle locked(const std::string& folder, Lock how) {
   int result = 0;
   do result = flock(handle.number(), operation);
   while (result != 0 && errno == EINTR);
-  return result == 0 ? std::move(handle) : Handle();
+  return result == 0 ? std::move(handle) : FileDescriptor();
 }
 
 // Between opening and locking, another process may have removed an entry.
-bool is_there(const std::string& entry, const Handle& lock) {
+bool is_there(const std::string& entry, const FileDescriptor& lock) {
   struct stat path {}, opened {};
   return lock && stat(entry.c_str(), &path) == 0 && fstat(lock.number(), &opened) == 0 && path.st_ino == opened.st_ino;
 }
 
 void sync(const std::string& path) {
-  const Handle file(path, O_RDONLY);
+  const FileDescriptor file(path, O_RDONLY);
   if (fsync(file.number()) != 0) throw FileError(errno);
 }
 
@@ -108,14 +108,14 @@ void rename_to(const std::string& from, const std::string& to) {
 void write_hashes(const std::string& folder) {
   Json files{Json::Object{}};
   for (const std::string& name : files_in(folder)) {
-    const std::string path = path_in(folder, name);
+    const std::string path = join_path(folder, name);
     const std::string digest = hash_file(path);
     std::error_code error;
     files.set(name, Json::Object{{"blake3", digest}, {"bytes", static_cast<int64_t>(fs::file_size(path, error))}});
     if (error) throw FileError(error.value());
   }
   const Json hashes{Json::Object{{"digest", hex(blake3(files.canonical()))}, {"files", files}}};
-  write_file(path_in(folder, kHashes), hashes.canonical());
+  write_file(join_path(folder, kHashes), hashes.canonical());
 }
 
 // An entry when it was last used, in nanoseconds since 1970, and its size.
@@ -128,7 +128,7 @@ Used look_at(const std::string& entry) {
   Used found{entry, 0, 0};
   struct stat stats {};
   for (const std::string& name : files_in(entry))  // a file that several entries share counts in each for its part
-    if (stat(path_in(entry, name).c_str(), &stats) == 0) found.size += stats.st_size / static_cast<int64_t>(stats.st_nlink);
+    if (stat(join_path(entry, name).c_str(), &stats) == 0) found.size += stats.st_size / static_cast<int64_t>(stats.st_nlink);
   if (stat(entry.c_str(), &stats) != 0) return found;
 #if defined(__APPLE__)
   const struct timespec& modified = stats.st_mtimespec;
@@ -156,25 +156,25 @@ class Part {
   const std::string path;
 
  private:
-  Handle lock_;
+  FileDescriptor lock_;
 };
 
 std::string user_folder() {
   const std::string caches = environment("XDG_CACHE_HOME");
-  if (!caches.empty() && caches[0] == '/') return path_in(caches, "speccompile");  // a relative one must be ignored
+  if (!caches.empty() && caches[0] == '/') return join_path(caches, "speccompile");  // a relative one must be ignored
   std::string home = environment("HOME");
   if (home.empty()) {
     const struct passwd* user = getpwuid(getuid());
     home = user ? user->pw_dir : "/";
   }
-  return path_in(home, ".cache/speccompile");
+  return join_path(home, ".cache/speccompile");
 }
 
 }  // namespace
 
 std::string cache_folder(const std::string& name) {
   const std::string own = environment(kCacheFolder);
-  return path_in(own.empty() ? user_folder() : own, name);
+  return join_path(own.empty() ? user_folder() : own, name);
 }
 
 double default_limit() { return read_number(kCacheLimit, kDefaultCacheLimit, true) * 1e9; }
@@ -191,20 +191,20 @@ FolderCache::FolderCache(std::string folder, double limit) : folder_(std::move(f
 
 std::optional<CacheEntry> FolderCache::read(const std::string& digest, const std::string& what, bool verify) const {
   if (limit_ == 0) return {};
-  CacheEntry entry{path_in(folder_, digest), {}, {}};
+  CacheEntry entry{join_path(folder_, digest), {}, {}};
   entry.lock = locked(entry.folder, Lock::kShared);
   if (!is_there(entry.folder, entry.lock)) return {};
   try {
     check_files(entry.folder, read_hashes(entry.folder, verify), verify);
-    entry.content = read_json(path_in(entry.folder, kCacheEntry));
+    entry.content = read_json(join_path(entry.folder, kCacheEntry));
     mark_used(entry.folder);
     return entry;
   } catch (const Error& damage) {
     if (damage.kind != Kind::kBundle) throw;
     warn("note: a damaged " + what + " is thrown out of the cache: " + damage.message);
   }
-  entry.lock = Handle();
-  const Handle changing = alone();
+  entry.lock = FileDescriptor();
+  const FileDescriptor changing = alone();
   remove(entry.folder);
   return {};
 }
@@ -213,17 +213,17 @@ void FolderCache::add(const std::string& digest, const std::function<Json(const 
   make_folders(folder_);
   std::optional<Part> part;
   {
-    const Handle changing = alone();
+    const FileDescriptor changing = alone();
     remove_parts();
     part.emplace(part_of(digest));
   }
   const Json content = fill(part->path);
-  write_file(path_in(part->path, kCacheEntry), content.canonical());
+  write_file(join_path(part->path, kCacheEntry), content.canonical());
   write_hashes(part->path);
-  for (const std::string& name : files_in(part->path)) sync(path_in(part->path, name));
+  for (const std::string& name : files_in(part->path)) sync(join_path(part->path, name));
   sync(part->path);
-  const Handle changing = alone();
-  const std::string entry = path_in(folder_, digest);
+  const FileDescriptor changing = alone();
+  const std::string entry = join_path(folder_, digest);
   std::error_code ignored;
   if (!fs::exists(entry, ignored)) {
     rename_to(part->path, entry);
@@ -233,8 +233,8 @@ void FolderCache::add(const std::string& digest, const std::function<Json(const 
 }
 
 // Alone in adding and removing entries, until this is closed.
-Handle FolderCache::alone() const {
-  Handle lock = locked(folder_, Lock::kWait);
+FileDescriptor FolderCache::alone() const {
+  FileDescriptor lock = locked(folder_, Lock::kWait);
   if (!lock) throw FileError(ENOLCK);
   return lock;
 }
@@ -243,12 +243,12 @@ std::string FolderCache::part_of(const std::string& digest) const {
   std::random_device random;
   std::string digits;
   for (int i = 0; i < 8; ++i) digits += kHexadecimal[random() % 16];
-  return path_in(folder_, "." + digest + "." + std::to_string(getpid()) + "-" + digits + kCachePart);
+  return join_path(folder_, "." + digest + "." + std::to_string(getpid()) + "-" + digits + kCachePart);
 }
 
 // Remove an entry unless somebody is using it. Renamed first: killed on the way, this leaves no half of one.
 bool FolderCache::remove(const std::string& entry) const {
-  const Handle lock = locked(entry, Lock::kExclusive);
+  const FileDescriptor lock = locked(entry, Lock::kExclusive);
   if (!lock) return false;
   const std::string aside = part_of(name_of(entry));
   rename_to(entry, aside);
@@ -261,7 +261,7 @@ bool FolderCache::remove(const std::string& entry) const {
 // Remove what processes that were killed have left.
 void FolderCache::remove_parts() const {
   for (const std::string& left : folders(folder_, is_part)) {
-    const Handle unused = locked(left, Lock::kExclusive);
+    const FileDescriptor unused = locked(left, Lock::kExclusive);
     std::error_code ignored;
     if (unused) fs::remove_all(left, ignored);
   }

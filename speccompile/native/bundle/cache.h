@@ -24,7 +24,7 @@ void make_folders(const std::string& path);
 struct CacheEntry {
   std::string folder;
   Json content;  // of its entry.json
-  Handle lock;
+  FileDescriptor lock;
 };
 
 // The cache in a folder, with at most `limit` bytes of entries; a limit of 0 switches it off. An entry is a folder named by
@@ -44,7 +44,7 @@ class FolderCache {
   void add(const std::string& digest, const std::function<Json(const std::string& part)>& fill) const;
 
  private:
-  Handle alone() const;
+  FileDescriptor alone() const;
   std::string part_of(const std::string& digest) const;
   bool remove(const std::string& entry) const;
   void remove_parts() const;

@@ -100,7 +100,7 @@ void compare_content(const std::string& folder, const Hashes& hashes) {
   const double start = wall_seconds();
   double total = 0;
   for (const auto& [relative, record] : hashes.files) {
-    const std::string path = path_in(folder, relative), found = hash_file(path);
+    const std::string path = join_path(folder, relative), found = hash_file(path);
     if (found != record.blake3) refuse(path + ": the file was edited: BLAKE3 " + found + ", expected " + record.blake3);
     total += static_cast<double>(record.size);
   }
@@ -122,7 +122,7 @@ const FileRecord* Hashes::find(std::string_view path) const {
 Json read_json(const std::string& path) { return parse_json(read_text(path), path); }
 
 Hashes read_hashes(const std::string& folder, bool verify) {
-  const std::string path = path_in(folder, kHashes);
+  const std::string path = join_path(folder, kHashes);
   const std::string text = read_text(path);
   const Json data = parse_json(text, path);
   Hashes hashes = parse(data, path);
@@ -137,14 +137,14 @@ Hashes read_hashes(const std::string& folder, bool verify) {
 void check_files(const std::string& folder, const Hashes& hashes, bool verify) {
   std::error_code error;
   const fs::path resolved = fs::weakly_canonical(plain_path(folder), error);
-  for (const auto& [relative, record] : hashes.files) check_file(path_in(folder, relative), record, resolved);
+  for (const auto& [relative, record] : hashes.files) check_file(join_path(folder, relative), record, resolved);
   if (verify) compare_content(folder, hashes);
 }
 
 std::string hash_file(const std::string& path) {
   try {
     static const int cores = available_cores();
-    const Mapped file(path);
+    const MappedFile file(path);
     return hex(blake3(file.bytes(), cores, [&file](size_t start) {
       if (start % kWindow == 0) file.read_ahead(start + kWindow, kWindow);
     }));

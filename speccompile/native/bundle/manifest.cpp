@@ -109,7 +109,7 @@ Json aliases_of(const Graph& graph, const std::string& where) {
   for (const Tensor& tensor : graph.inputs) read[tensor.buffer] = tensor.name;
   Json aliases{Json::Object{}};
   for (const Tensor& tensor : graph.outputs) {
-    if (tensor.role != role::kState || !copied_to(tensor).empty()) continue;
+    if (tensor.role != role::kState || !copy_after_run(tensor).empty()) continue;
     const auto found = read.find(tensor.buffer);
     if (found == read.end())
       refuse(where + ": an output updates the state " + python_repr(tensor.buffer) + ", which no input reads");
@@ -243,8 +243,8 @@ Manifest Manifest::from_json(const Json& data, const std::string& file) {
     manifest.engines.push_back(read_engine(item, file + ": engines[" + std::to_string(manifest.engines.size()) + "]"));
   if (data["buffers"] != buffers_of(manifest.graphs)) refuse(file + ": buffers are not those of its graphs");
   check_size(file + ": batch_size", manifest.batch_size, 1);
-  manifest.graphs = with_batch(std::move(manifest.graphs), manifest.batch_size);
-  for (EngineEntry& engine : manifest.engines) engine.graphs = with_batch(std::move(engine.graphs), manifest.batch_size);
+  manifest.graphs = with_fixed_batch(std::move(manifest.graphs), manifest.batch_size);
+  for (EngineEntry& engine : manifest.engines) engine.graphs = with_fixed_batch(std::move(engine.graphs), manifest.batch_size);
   check_sizes(manifest, file);
   manifest.json = data;
   return manifest;

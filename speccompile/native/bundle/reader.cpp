@@ -37,7 +37,7 @@ void check_version(const Json& manifest, const std::string& name, int ours, cons
 
 Json read_manifest(const std::string& folder) {
   std::error_code error;
-  const std::string path = path_in(folder, kManifest);
+  const std::string path = join_path(folder, kManifest);
   if (!fs::is_directory(folder, error)) {
     const char* found = fs::exists(folder, error) ? "is a file" : "does not exist";
     refuse(folder + ": expected the folder of a bundle, it " + found);
@@ -79,7 +79,7 @@ std::vector<std::vector<std::string>> held(const EngineEntry& engine) {
 }
 
 void check_listed(const OpenedBundle& bundle) {
-  const std::string path = path_in(bundle.folder, kManifest);
+  const std::string path = join_path(bundle.folder, kManifest);
   for (const std::string& file : needed_files(bundle.manifest))
     if (!bundle.hashes.find(file))
       refuse(path + ": the bundle needs " + python_repr(file) + ", which " + kHashes + " does not list");
@@ -101,7 +101,7 @@ std::string OpenedBundle::path(const std::string& relative) const {
   if (!hashes.find(relative))
     throw Error(Kind::kBundle, folder + ": the bundle has no file " + python_repr(relative),
                 "`speccompile inspect` lists the files of a bundle");
-  return path_in(folder, relative);
+  return join_path(folder, relative);
 }
 
 OpenedBundle open_bundle(const std::string& folder, bool verify) {
@@ -110,9 +110,9 @@ OpenedBundle open_bundle(const std::string& folder, bool verify) {
   const Json manifest = read_manifest(bundle.folder);
   bundle.hashes = read_hashes(bundle.folder, verify);
   check_files(bundle.folder, bundle.hashes, verify);
-  bundle.manifest = Manifest::from_json(manifest, path_in(bundle.folder, kManifest));
-  bundle.lock = read_object(path_in(bundle.folder, kLock));
-  bundle.proof = read_object(path_in(bundle.folder, kProof));
+  bundle.manifest = Manifest::from_json(manifest, join_path(bundle.folder, kManifest));
+  bundle.lock = read_object(join_path(bundle.folder, kLock));
+  bundle.proof = read_object(join_path(bundle.folder, kProof));
   check_listed(bundle);
   return bundle;
 }

@@ -4,7 +4,7 @@
 #include "../errors.h"
 #include "bench_help.h"
 #include "bench_report.h"
-#include "edge.h"
+#include "exit_codes.h"
 
 namespace spc::cli {
 namespace {
@@ -26,8 +26,8 @@ void bench(const Arguments& given) {
     throw Error(Kind::kUsage, "received --html " + given.text("--html") + ", but this command writes no pages",
                 "`speccompile bench` does");
   const Json report = make_report(given);
-  write_talk(write_table(report));
-  if (given.has("--json")) write_out(report.dump(2) + "\n");
+  write_stderr(write_table(report));
+  if (given.has("--json")) write_stdout(report.dump(2) + "\n");
   check(report);
 }
 

@@ -8,8 +8,8 @@
 #include "../errors.h"
 #include "../operators/float_mode.h"
 #include "../progress.h"
-#include "../runtime/loop.h"
-#include "../runtime/proposals.h"
+#include "../runtime/decode_loop.h"
+#include "../runtime/host_drafts.h"
 #include "bench_ways.h"
 
 namespace spc::cli {
@@ -38,17 +38,17 @@ TokenIds context_tokens(const Manifest& manifest, int64_t count) {
 // Seconds of a round beside its graphs; leaves the context in the caches. No token ends it before its first round.
 double host_seconds(Engine& engine, const Bundle& bundle, int64_t context) {
   const Manifest& manifest = bundle.manifest();
-  Loop loop(engine, manifest, bundle.entry().provider != provider::kCpu);
+  DecodeLoop loop(engine, manifest, bundle.entry().provider != provider::kCpu);
   Options options;
   options.max_new_tokens = std::min(kHostNewTokens, manifest.max_length - context);
   std::vector<double> found;
   for (int i = 0; i < kHostGenerations; ++i) {
     Rows rows;
-    rows.emplace_back(context_tokens(manifest, context), options, Sampling(), manifest.max_length, std::vector<int64_t>(),
+    rows.emplace_back(context_tokens(manifest, context), options, SamplingParams(), manifest.max_length, std::vector<int64_t>(),
                       bundle.text(), std::vector<std::string>());
     loop.begin(rows, bundle.speculative(), false);
     double seconds = 0;
-    while (rows[0].active()) {
+    while (rows[0].is_active()) {
       const double start = wall_seconds();
       loop.step(rows);
       seconds += wall_seconds() - start;
@@ -85,7 +85,7 @@ class CostRounds {
   const Run& bound(int64_t width) {
     const auto found = verify_.find(width);
     if (found != verify_.end()) return found->second;
-    const Array window = engine_.array(names::kWindow, {manifest_.batch_size, width});
+    const Array window = engine_.host_view(names::kWindow, {manifest_.batch_size, width});
     const TokenIds tokens = context_tokens(manifest_, width);
     for (size_t i = 0; i < window.count(); ++i) window.ints()[i] = tokens[i % tokens.size()];
     const bool is_fused = engine_.has(graph::kStep) && width == decoding_;
@@ -103,7 +103,7 @@ class CostRounds {
   // One token is given and nothing is a draft: what a graph computes depends on the widths alone.
   void begin() {
     for (const auto& [name, value] : {std::pair(names::kNGiven, int64_t{1}), {names::kNTotal, 1}, {names::kLength, context_}}) {
-      const Array counts = engine_.array(name, {manifest_.batch_size});
+      const Array counts = engine_.host_view(name, {manifest_.batch_size});
       std::fill_n(counts.ints(), counts.count(), 0);
       counts.ints()[0] = value;
     }
@@ -137,16 +137,16 @@ std::optional<double> acceptance_rate(double mean_accepted, int64_t drafts) {
 
 // A round that verifies so many drafts, by itself: in its own width, or the next wider one that was measured. That of
 // decoding where drafts are a tree, and where they are made beside the target.
-double round_seconds(const Costs& costs, const Manifest& manifest, int64_t drafts) {
+double round_seconds(const GraphCosts& costs, const Manifest& manifest, int64_t drafts) {
   const bool is_fused =
       std::any_of(manifest.graphs.begin(), manifest.graphs.end(), [](const Graph& each) { return each.name == graph::kStep; });
   // as wide as there are drafts, where no `step` makes them: those of a chain, and of trees that the host writes
-  const bool any_width = !is_fused && (manifest.is_chain() || takes_proposals(manifest));
+  const bool any_width = !is_fused && (manifest.is_chain() || needs_proposer(manifest));
   const int64_t width = any_width || !drafts ? drafts + 1 : manifest.tokens + 1;
   return costs.round_seconds(costs.verify.lower_bound(width)->first);
 }
 
-Json break_even(const Costs& costs, const Manifest& manifest) {
+Json break_even(const GraphCosts& costs, const Manifest& manifest) {
   const int64_t width = manifest.tokens + 1;
   const double mean = costs.round_seconds(width) / costs.round_seconds(1);
   const std::optional<double> rate = manifest.is_chain() ? acceptance_rate(mean, manifest.tokens) : std::nullopt;
@@ -155,7 +155,7 @@ Json break_even(const Costs& costs, const Manifest& manifest) {
 
 }  // namespace
 
-Costs measure_costs(const Bundle& bundle, int64_t context) {
+GraphCosts measure_costs(const Bundle& bundle, int64_t context) {
   const Manifest& manifest = bundle.manifest();
   const int64_t most = manifest.max_length - 2;
   if (context > most)
@@ -166,7 +166,7 @@ Costs measure_costs(const Bundle& bundle, int64_t context) {
   const Step step("cost of a round over " + std::to_string(context) + " tokens of context");
   const speccompile::FloatMode mode;
   const std::unique_ptr<Engine> engine = bundle.program().open();
-  Costs costs;
+  GraphCosts costs;
   costs.host = host_seconds(*engine, bundle, context);
   CostRounds rounds(*engine, manifest, context);
   for (const int64_t width : widths)
@@ -186,7 +186,7 @@ Costs measure_costs(const Bundle& bundle, int64_t context) {
   return costs;
 }
 
-Json make_budget(const Costs& costs, int64_t context, const Manifest& manifest, const Generations& runs) {
+Json make_budget(const GraphCosts& costs, int64_t context, const Manifest& manifest, const Generations& runs) {
   Json::List curve;
   for (const auto& [width, seconds] : costs.verify)
     curve.push_back(Json(Json::Object{{"width", width}, {"seconds", seconds}, {"ratio", seconds / costs.verify.at(1)}}));

@@ -15,7 +15,7 @@ namespace spc::cli {
 
 // Medians, in seconds. verify: by the window's width; a fused `step` counts as it at the decoding width. draft: nothing
 // where there is none, or it is part of `step`. host: of a round beside its graphs.
-struct Costs {
+struct GraphCosts {
   std::map<int64_t, double> verify;
   std::optional<double> draft;
   double host = 0;
@@ -26,9 +26,9 @@ struct Costs {
 
 // Time the bundle's graphs with `context` committed tokens in one row, over buffers of their own. Throws Error(kUsage) for a
 // context that it cannot take.
-Costs measure_costs(const Bundle& bundle, int64_t context);
+GraphCosts measure_costs(const Bundle& bundle, int64_t context);
 
 // What the costs allow, and how near to it the speculative generations came: the object of `bench --json`.
-Json make_budget(const Costs& costs, int64_t context, const Manifest& manifest, const Generations& runs);
+Json make_budget(const GraphCosts& costs, int64_t context, const Manifest& manifest, const Generations& runs);
 
 }  // namespace spc::cli

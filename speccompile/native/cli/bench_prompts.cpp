@@ -6,7 +6,7 @@
 #include "../errors.h"
 #include "../files.h"
 #include "../json.h"
-#include "edge.h"
+#include "exit_codes.h"
 
 namespace spc::cli {
 namespace {

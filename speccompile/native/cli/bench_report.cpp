@@ -32,15 +32,15 @@ Json memory_now() {
 }
 
 // Committed tokens at the middle of a generation, on average over all of them.
-int64_t mean_context(const std::vector<Case>& cases) {
+int64_t mean_context(const std::vector<PromptRuns>& cases) {
   Generations runs;
-  for (const Case& each : cases) add_generations(each.autoregressive, each.autoregressive.size(), runs);
+  for (const PromptRuns& each : cases) add_generations(each.autoregressive, each.autoregressive.size(), runs);
   double sum = 0;
   for (const Generation* one : runs) sum += static_cast<double>(one->prompt_tokens) + static_cast<double>(one->count()) / 2;
   return static_cast<int64_t>(std::nearbyint(sum / static_cast<double>(runs.size())));
 }
 
-bool is_full(const Case& each) {
+bool is_full(const PromptRuns& each) {
   Generations runs;
   for (const Repeats* way : {&each.speculative, &each.autoregressive}) add_generations(*way, way->size(), runs);
   return std::any_of(runs.begin(), runs.end(), [](const Generation* one) { return one->finish_reason == finish::kCapacity; });
@@ -48,9 +48,9 @@ bool is_full(const Case& each) {
 
 // The median of the ratios of a rate, each of two generations that ran one after the other.
 template <class Rate>
-Json speedup(const std::vector<Case>& cases, Rate rate) {
+Json speedup(const std::vector<PromptRuns>& cases, Rate rate) {
   std::vector<double> ratios;
-  for (const Case& each : cases) {
+  for (const PromptRuns& each : cases) {
     Generations ours, theirs;
     add_generations(each.speculative, each.speculative.size(), ours);
     add_generations(each.autoregressive, each.autoregressive.size(), theirs);
@@ -62,10 +62,10 @@ Json speedup(const std::vector<Case>& cases, Rate rate) {
   return known(known_median(ratios));
 }
 
-Json differences_of(const std::vector<Case>& cases) {
+Json differences_of(const std::vector<PromptRuns>& cases) {
   Json::List found;
-  for (const Case& each : cases) {
-    if (const std::optional<Difference> difference = each.difference())
+  for (const PromptRuns& each : cases) {
+    if (const std::optional<Divergence> difference = each.difference())
       found.push_back(Json(Json::Object{{"prompt", difference->prompt},
                                         {"turn", difference->turn},
                                         {"index", difference->index},
@@ -117,14 +117,14 @@ Json make_report(const Arguments& given) {
   const int64_t most = given.count("--max-new-tokens", kNewTokens), repeats = given.count("--repeats", 3);
   Request request = request_of(given);
   if (choice.seed) request.set(Request::kAll, "seed", *choice.seed);
-  const std::vector<Case> cases = measure(bundle, questions, request, most, repeats);
+  const std::vector<PromptRuns> cases = measure(bundle, questions, request, most, repeats);
   const Json memory = memory_now();  // before costs bind wider windows
   const int64_t context = std::max<int64_t>(1, std::min(mean_context(cases), manifest.max_length - 2));
-  const Costs costs = measure_costs(*bundle, context);
+  const GraphCosts costs = measure_costs(*bundle, context);
   const bool drafts = bundle->speculative(), comparable = drafts && !(choice.temperature != 0 && manifest.sample);
   std::vector<const Repeats*> ours, theirs;
   Generations runs;
-  for (const Case& each : cases) {
+  for (const PromptRuns& each : cases) {
     ours.push_back(&each.speculative);
     theirs.push_back(&each.autoregressive);
     add_generations(each.speculative, each.speculative.size(), runs);

@@ -18,7 +18,7 @@
 #include "../files.h"
 #include "../progress.h"
 #include "../system.h"
-#include "edge.h"
+#include "exit_codes.h"
 
 namespace fs = std::filesystem;
 
@@ -101,7 +101,7 @@ int64_t cache_bytes(const Manifest& manifest, const Graph& graph) {
   for (const Tensor& tensor : graph.inputs) {
     const bool is_float = tensor.dtype.rfind("float", 0) == 0 || tensor.dtype.rfind("bfloat", 0) == 0;
     if (tensor.role != role::kState || tensor.shape.size() != 4 || !is_float) continue;
-    const int64_t passes = tensor.buffer.rfind(std::string(part::kDrafter) + ".", 0) == 0 ? manifest.depth : 1;
+    const int64_t passes = tensor.buffer.rfind(std::string(component::kDrafter) + ".", 0) == 0 ? manifest.depth : 1;
     const int64_t row = tensor.shape[0].size * tensor.shape[1].size * tensor.shape[3].size;
     found += passes * row * static_cast<int64_t>(item_size(tensor.dtype));
   }
@@ -136,7 +136,7 @@ Json measure_roofline(const Bundle& bundle, int64_t context, const Json& specula
   if (bundle.entry().provider != provider::kCpu) return {};
   std::map<std::string, WeightReads> reads;
   for (const auto& [name, file] : bundle.entry().files) {
-    const std::string path = path_in(bundle.opened().folder, file);
+    const std::string path = join_path(bundle.opened().folder, file);
     try {
       reads[name] = weight_reads(path);
     } catch (const FileError& error) {

@@ -131,7 +131,7 @@ std::vector<int64_t> Generation::new_tokens() const {
   return found;
 }
 
-std::optional<Difference> Case::difference() const {
+std::optional<Divergence> PromptRuns::difference() const {
   for (size_t repeat = 0; repeat < speculative.size(); ++repeat) {
     for (size_t turn = 0; turn < speculative[repeat].size(); ++turn) {
       const TokenIds &one = speculative[repeat][turn].token_ids, &other = autoregressive[repeat][turn].token_ids;
@@ -140,14 +140,14 @@ std::optional<Difference> Case::difference() const {
       const auto parted =
           std::mismatch(one.begin(), one.begin() + static_cast<std::ptrdiff_t>(shorter), other.begin()).first;
       const auto index = static_cast<size_t>(parted - one.begin());
-      return Difference{number, static_cast<int64_t>(turn) + 1, static_cast<int64_t>(index), at(one, index),
+      return Divergence{number, static_cast<int64_t>(turn) + 1, static_cast<int64_t>(index), at(one, index),
                         at(other, index)};
     }
   }
   return std::nullopt;
 }
 
-std::vector<Case> measure(const std::shared_ptr<const Bundle>& bundle, const std::vector<Question>& questions,
+std::vector<PromptRuns> measure(const std::shared_ptr<const Bundle>& bundle, const std::vector<Question>& questions,
                           const Request& options, int64_t max_new_tokens, int64_t repeats) {
   Runs runs(bundle, options, max_new_tokens);
   check_all(runs, questions);
@@ -157,11 +157,11 @@ std::vector<Case> measure(const std::shared_ptr<const Bundle>& bundle, const std
     const Step step("warm-up");
     for (const bool way : ways) runs.answers(questions[0], 1, way);
   }
-  std::vector<Case> cases;
+  std::vector<PromptRuns> cases;
   for (size_t i = 0; i < questions.size(); ++i) {
     const auto number = static_cast<int64_t>(i) + 1;
     const Step step("prompt " + std::to_string(number) + " of " + std::to_string(questions.size()));
-    Case& each = cases.emplace_back(Case{number, {}, {}, questions[i].group()});
+    PromptRuns& each = cases.emplace_back(PromptRuns{number, {}, {}, questions[i].group()});
     for (int64_t repeat = 0; repeat < repeats; ++repeat) {
       std::vector<bool> order = ways;
       if ((number + repeat) % 2) std::reverse(order.begin(), order.end());

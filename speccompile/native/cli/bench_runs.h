@@ -43,23 +43,23 @@ using Repeats = std::vector<Answers>;     // one a repeat
 using Generations = std::vector<const Generation*>;
 
 // The first new token that the two ways do not share; nothing for a way that has ended before.
-struct Difference {
+struct Divergence {
   int64_t prompt, turn, index;
   std::optional<int64_t> speculative, autoregressive;
 };
 
 // One prompt or question, counted from 1, and its answers. `speculative` is empty without a drafter.
-struct Case {
+struct PromptRuns {
   int64_t number;
   Repeats speculative, autoregressive;
   std::string group;
 
-  std::optional<Difference> difference() const;
+  std::optional<Divergence> difference() const;
 };
 
 // Generate for every question, `repeats` times both ways, in alternating order, after a warm-up. Throws Error(kPrompt), with
 // their numbers, for questions that the bundle cannot take, before any work.
-std::vector<Case> measure(const std::shared_ptr<const Bundle>& bundle, const std::vector<Question>& questions,
+std::vector<PromptRuns> measure(const std::shared_ptr<const Bundle>& bundle, const std::vector<Question>& questions,
                           const Request& options, int64_t max_new_tokens, int64_t repeats);
 
 // All generations of some repeats, the first so many of them.

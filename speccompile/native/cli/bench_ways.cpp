@@ -81,9 +81,9 @@ Json group_way(const std::vector<const Repeats*>& answers) {
                            {"mean_accepted", known(mean_accepted(first))}});
 }
 
-Json make_group(const std::string& name, const std::vector<const Case*>& cases) {
+Json make_group(const std::string& name, const std::vector<const PromptRuns*>& cases) {
   std::vector<const Repeats*> ours, theirs;
-  for (const Case* each : cases) {
+  for (const PromptRuns* each : cases) {
     if (!each->speculative.empty()) ours.push_back(&each->speculative);
     theirs.push_back(&each->autoregressive);
   }
@@ -161,10 +161,10 @@ Json make_way(const std::vector<const Repeats*>& answers) {
   });
 }
 
-Json make_groups(const std::vector<Case>& cases) {
-  std::vector<std::pair<std::string, std::vector<const Case*>>> groups;
-  std::vector<const Case*> all;
-  for (const Case& each : cases) {
+Json make_groups(const std::vector<PromptRuns>& cases) {
+  std::vector<std::pair<std::string, std::vector<const PromptRuns*>>> groups;
+  std::vector<const PromptRuns*> all;
+  for (const PromptRuns& each : cases) {
     auto place = std::find_if(groups.begin(), groups.end(), [&](const auto& group) { return group.first == each.group; });
     if (place == groups.end()) place = groups.insert(place, {each.group, {}});
     place->second.push_back(&each);
@@ -177,10 +177,10 @@ Json make_groups(const std::vector<Case>& cases) {
   return Json(std::move(found));
 }
 
-Json acceptance_by_depth(const std::vector<Case>& cases, const Manifest& manifest) {
+Json acceptance_by_depth(const std::vector<PromptRuns>& cases, const Manifest& manifest) {
   std::vector<std::pair<int64_t, int64_t>> rounds;  // how deep each drafted, and how many drafts it accepted
   Generations first;
-  for (const Case& each : cases) add_generations(each.speculative, 1, first);
+  for (const PromptRuns& each : cases) add_generations(each.speculative, 1, first);
   for (const Generation* one : first) {
     for (size_t i = 0; i < one->draft_lengths.size(); ++i) {
       // a tree that has room left counts as deep as so many drafts can be

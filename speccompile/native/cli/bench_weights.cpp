@@ -132,7 +132,7 @@ class Model {
 }  // namespace
 
 WeightReads weight_reads(const std::string& path) {
-  const Mapped file(path);
+  const MappedFile file(path);
   return Model(file.bytes()).reads();
 }
 

@@ -14,7 +14,7 @@
 #include "../progress.h"
 #include "../runtime/session.h"
 #include "common.h"
-#include "edge.h"
+#include "exit_codes.h"
 #include "generate_help.h"
 
 namespace spc::cli {
@@ -140,10 +140,10 @@ void show(Session& session, bool has_text) {
   for (bool is_going = true; is_going;) {
     is_going = session.step();
     if (!has_text) continue;
-    if (const std::string& piece = session.new_text(0); !piece.empty()) write_out(piece);
+    if (const std::string& piece = session.new_text(0); !piece.empty()) write_stdout(piece);
   }
   const Json result = session.result(0);
-  write_out((has_text ? "" : shown(result)) + "\n");
+  write_stdout((has_text ? "" : shown(result)) + "\n");
   log(Level::kInfo, summary(result));
 }
 
@@ -154,19 +154,19 @@ void show_all(Session& session, bool is_json) {
   for (size_t row = 0; row < session.rows(); ++row) {
     const Json result = session.result(row);
     if (is_json) {
-      write_out(as_json(result));
+      write_stdout(as_json(result));
       continue;
     }
     const std::string number = std::to_string(row + 1);
     log(Level::kInfo, "sequence " + number + ": " + summary(result));
-    write_out("--- sequence " + number + " of " + count + " ---\n" + shown(result) + "\n");
+    write_stdout("--- sequence " + number + " of " + count + " ---\n" + shown(result) + "\n");
   }
 }
 
 // Go on from what was kept, where anything was. Throws Error(kUsage) where nothing could be.
 void begin_kept(const Session& session, const std::string& state, bool reset) {
   session.kept().check();
-  const std::string folder = folder_of(state);
+  const std::string folder = parent_path(state);
   std::error_code error;
   if (!std::filesystem::is_directory(folder, error))
     throw Error(Kind::kUsage, "--state " + state + ": there is no folder " + folder, "create it, or give another file");

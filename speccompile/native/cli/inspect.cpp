@@ -3,11 +3,11 @@
 
 #include "../bundle/reader.h"
 #include "../errors.h"
-#include "../runtime/exactness.h"
+#include "../runtime/window_invariance.h"
 #include "../runtime/ort.h"
 #include "../system.h"
 #include "common.h"
-#include "edge.h"
+#include "exit_codes.h"
 #include "inspect.h"
 #include "inspect_help.h"
 
@@ -31,8 +31,8 @@ Json found_here(const OpenedBundle& bundle, const std::string& onnxruntime) {
   for (const EngineEntry& engine : bundle.manifest.engines) {
     if (engine.provider != provider::kCpu) continue;
     if (!version) version = onnxruntime_version(onnxruntime);
-    std::optional<Exactness> found;
-    if (!version->empty()) found = known_exactness(bundle.folder, engine, available_cores(), *version);
+    std::optional<WindowInvariance> found;
+    if (!version->empty()) found = cached_invariance(bundle.folder, engine, available_cores(), *version);
     here.set(engine.name, found ? found->to_json() : Json());
   }
   return here;
@@ -62,7 +62,7 @@ Json as_object(const OpenedBundle& bundle, bool is_verified, const std::string& 
 void inspect(const Arguments& given) {
   const bool verify = !given.has("--no-verify");
   const Json object = as_object(open_bundle(given.rest[0], verify), verify, given.text("--onnxruntime"));
-  write_out(given.has("--json") ? object.dump(2) + "\n" : describe(object));
+  write_stdout(given.has("--json") ? object.dump(2) + "\n" : describe(object));
 }
 
 }  // namespace

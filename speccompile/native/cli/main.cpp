@@ -4,7 +4,7 @@
 
 #include "../errors.h"
 #include "common.h"
-#include "edge.h"
+#include "exit_codes.h"
 
 #ifndef SPECCOMPILE_VERSION
 #define SPECCOMPILE_VERSION "0.1.0"
@@ -30,7 +30,7 @@ const Command& group() {
 void show_help(const std::vector<Subcommand>& commands) {
   std::vector<std::pair<std::string, std::string>> lines;
   for (const Subcommand& each : commands) lines.emplace_back(each.name, each.summary);
-  write_out(help_of(group(), lines));
+  write_stdout(help_of(group(), lines));
 }
 
 const Subcommand& named(const std::vector<Subcommand>& commands, const std::string& name) {
@@ -49,12 +49,12 @@ const Subcommand& named(const std::vector<Subcommand>& commands, const std::stri
 void run_line(const std::vector<std::string>& words) {
   const std::vector<Subcommand> commands = {generate_command(), bench_command(), inspect_command()};
   const Arguments options = Arguments::read(group(), words);
-  if (options.wanted() == "--version") return write_out(group().path + ", version " SPECCOMPILE_VERSION "\n");
+  if (options.wanted() == "--version") return write_stdout(group().path + ", version " SPECCOMPILE_VERSION "\n");
   if (options.wanted() == "--help" || options.rest.empty()) return show_help(commands);
   if (options.has("--quiet")) silence_progress();
   const Subcommand& chosen = named(commands, options.rest[0]);
   const Arguments given = Arguments::read(chosen.command, {options.rest.begin() + 1, options.rest.end()});
-  if (!given.wanted().empty()) return write_out(help_of(chosen.command));
+  if (!given.wanted().empty()) return write_stdout(help_of(chosen.command));
   given.check(chosen.command);
   chosen.run(given);
 }

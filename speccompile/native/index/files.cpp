@@ -52,7 +52,7 @@ std::string tokens_file(size_t chunk) { return std::to_string(chunk) + "." + kIn
 std::string suffixes_file(size_t chunk) { return std::to_string(chunk) + "." + kIndexSuffixes; }
 
 std::vector<int64_t> read_index_chunks(const std::string& folder) {
-  const std::string path = path_in(folder, kIndexHeader);
+  const std::string path = join_path(folder, kIndexHeader);
   std::error_code error;
   if (!fs::is_regular_file(path, error))
     throw Error(Kind::kBundle, folder + ": expected an index: no " + kIndexHeader + " lies in it",
@@ -64,7 +64,7 @@ std::vector<int64_t> read_index_chunks(const std::string& folder) {
   std::vector<int64_t> chunks = chunks_of(header, path);
   for (size_t chunk = 0; chunk < chunks.size(); ++chunk)
     for (const std::string& file : {tokens_file(chunk), suffixes_file(chunk)})
-      check_file(path_in(folder, file), kTokenBytes * chunks[chunk]);
+      check_file(join_path(folder, file), kTokenBytes * chunks[chunk]);
   return chunks;
 }
 

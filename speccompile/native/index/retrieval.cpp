@@ -23,10 +23,10 @@ RetrievalPolicy read_policy(const std::string& path) {
 
 }  // namespace
 
-Retrieval::Retrieval(const std::string& folder, size_t drafts, size_t depth)
-    : index_(folder), policy_(read_policy(path_in(folder, kRetrievalPolicy))), drafts_(drafts), depth_(depth) {}
+RetrievalProposer::RetrievalProposer(const std::string& folder, size_t drafts, size_t depth)
+    : index_(folder), policy_(read_policy(join_path(folder, kRetrievalPolicy))), drafts_(drafts), depth_(depth) {}
 
-Drafts Retrieval::propose(const std::vector<int64_t>& tokens) const {
+Drafts RetrievalProposer::propose(const std::vector<int64_t>& tokens) const {
   size_t most = policy_.most;
   while (const std::optional<Match> match = index_.longest(tokens, policy_.fewest, most)) {
     const std::vector<TokenRow> rows = index_.continuations(*match, policy_.occurrences, depth_);

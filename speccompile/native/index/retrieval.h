@@ -17,11 +17,11 @@ struct RetrievalPolicy {
 };
 
 // For any thread.
-class Retrieval {
+class RetrievalProposer {
  public:
   // The index in a bundle's folder, asked as its policy says, for at most so many drafts, and so many after one another.
   // Throws Error(kBundle).
-  Retrieval(const std::string& folder, size_t drafts, size_t depth);
+  RetrievalProposer(const std::string& folder, size_t drafts, size_t depth);
 
   // Where the longest end has nothing behind it, as at the end of a document, the next shorter one is asked.
   Drafts propose(const std::vector<int64_t>& tokens) const;

@@ -55,7 +55,7 @@ size_t Match::count() const {
 }
 
 Chunk::Chunk(const std::string& tokens, const std::string& suffixes)
-    : tokens_(std::make_unique<const Mapped>(tokens)), suffixes_(std::make_unique<const Mapped>(suffixes)) {}
+    : tokens_(std::make_unique<const MappedFile>(tokens)), suffixes_(std::make_unique<const MappedFile>(suffixes)) {}
 
 size_t Chunk::start(size_t place) const { return little_endian(suffixes_->bytes(), kBytes * place); }
 
@@ -96,7 +96,7 @@ Index::Index(const std::string& folder) {
   const size_t count = read_index_chunks(folder).size();
   for (size_t chunk = 0; chunk < count; ++chunk) {
     try {
-      chunks_.emplace_back(path_in(folder, tokens_file(chunk)), path_in(folder, suffixes_file(chunk)));
+      chunks_.emplace_back(join_path(folder, tokens_file(chunk)), join_path(folder, suffixes_file(chunk)));
     } catch (const FileError& error) {
       throw Error(Kind::kBundle, folder + ": chunk " + std::to_string(chunk) + " of the index cannot be read: " + error.reason,
                   "make the files readable");

@@ -44,7 +44,7 @@ class Chunk {
   size_t start(size_t place) const;
   std::string_view head(size_t place, size_t size) const;
 
-  std::unique_ptr<const Mapped> tokens_, suffixes_;
+  std::unique_ptr<const MappedFile> tokens_, suffixes_;
 };
 
 // An index, opened. Its files are read as they are needed; for any thread.

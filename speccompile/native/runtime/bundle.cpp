@@ -15,15 +15,15 @@ namespace spc {
 namespace {
 
 // The bundle's own index; null where it has none, or drafts in its graphs alone.
-std::shared_ptr<const Retrieval> open_index(const OpenedBundle& bundle) {
+std::shared_ptr<const RetrievalProposer> open_index(const OpenedBundle& bundle) {
   const Manifest& manifest = bundle.manifest;
-  const std::string folder = path_in(bundle.folder, kIndex);
+  const std::string folder = join_path(bundle.folder, kIndex);
   std::error_code error;
   const auto depth = static_cast<size_t>(manifest.depth);
-  const Json& gate = gate_of(manifest);
-  if (!gate.is_null()) return std::make_shared<const Retrieval>(folder, static_cast<size_t>(gate["tokens"].integer()), depth);
-  if (!takes_proposals(manifest) || !std::filesystem::is_directory(folder, error)) return nullptr;
-  return std::make_shared<const Retrieval>(folder, static_cast<size_t>(manifest.tokens), depth);
+  const Json& gate = gate_config(manifest);
+  if (!gate.is_null()) return std::make_shared<const RetrievalProposer>(folder, static_cast<size_t>(gate["tokens"].integer()), depth);
+  if (!needs_proposer(manifest) || !std::filesystem::is_directory(folder, error)) return nullptr;
+  return std::make_shared<const RetrievalProposer>(folder, static_cast<size_t>(manifest.tokens), depth);
 }
 
 }  // namespace
@@ -48,12 +48,12 @@ Bundle::Bundle(const std::string& folder, const OpenOptions& options)
   retrieval_ = open_index(opened_);
   if (entry_->provider == provider::kCpu) {
     kernels_ = kernels_in_use();
-    exactness_ = find_exactness(opened_.folder, *entry_, *program_, manifest(), library_.version());
+    exactness_ = check_invariance(opened_.folder, *entry_, *program_, manifest(), library_.version());
   }
   load_seconds_ = wall_seconds() - start_;
 }
 
-const Text& Bundle::need_text(const std::string& otherwise, const std::string& hint) const {
+const Text& Bundle::require_tokenizer(const std::string& otherwise, const std::string& hint) const {
   if (text_) return *text_;
   if (!text_refusal_.empty()) throw Error(Kind::kEngine, text_refusal_, text_hint_);
   throw Error(Kind::kPrompt, otherwise, hint);
@@ -70,7 +70,7 @@ std::string Bundle::tokenizer_hash() const {
 }
 
 TokenIds Bundle::encode(const std::string& prompt, bool chat) const {
-  const Text& text = need_text("this bundle has no tokenizer, and the prompt is a text", "give token ids (--token-ids 1,2,3)");
+  const Text& text = require_tokenizer("this bundle has no tokenizer, and the prompt is a text", "give token ids (--token-ids 1,2,3)");
   if (chat) refuse_chat(opened_.hashes.find(kChat) != nullptr);
   return text.encode(prompt);
 }

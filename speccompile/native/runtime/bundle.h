@@ -8,10 +8,10 @@
 #include "../index/retrieval.h"
 #include "../text/text.h"
 #include "engine.h"
-#include "exactness.h"
+#include "window_invariance.h"
 #include "options.h"
 #include "ort.h"
-#include "proposals.h"
+#include "host_drafts.h"
 
 namespace spc {
 
@@ -32,7 +32,7 @@ class Bundle {
   // The tokenizer, null where the bundle has none, or one that this runtime does not have. Where it must be there:
   // `need_text`, which throws Error(kPrompt) with `otherwise` and its hint, or what the tokenizer was refused for.
   const std::shared_ptr<const Text>& text() const { return text_; }
-  const Text& need_text(const std::string& otherwise, const std::string& hint) const;
+  const Text& require_tokenizer(const std::string& otherwise, const std::string& hint) const;
   // The prompt's tokens. Throws Error(kPrompt) when it is empty, too long, or not of this vocabulary.
   TokenIds token_ids(const Prompt& prompt, bool chat) const;
 
@@ -42,7 +42,7 @@ class Bundle {
   const OpenedBundle& opened() const { return opened_; }
   const Manifest& manifest() const { return opened_.manifest; }
   const EngineEntry& entry() const { return *entry_; }
-  Program& program() const { return *program_; }
+  SharedEngine& program() const { return *program_; }
   // Whether the bundle can draft by itself.
   bool speculative() const { return entry_->has(graph::kStep) || entry_->has(graph::kDraft) || retrieval_; }
   // Drafts of the bundle's own index, empty where it has none.
@@ -62,11 +62,11 @@ class Bundle {
   const OpenedBundle opened_;
   const Ort& library_;
   const EngineEntry* const entry_;
-  std::shared_ptr<Program> program_;
+  std::shared_ptr<SharedEngine> program_;
   std::shared_ptr<const Text> text_;
   std::string text_refusal_, text_hint_, kernels_;
-  std::shared_ptr<const Retrieval> retrieval_;
-  Exactness exactness_;
+  std::shared_ptr<const RetrievalProposer> retrieval_;
+  WindowInvariance exactness_;
   double load_seconds_ = 0;
 };
 

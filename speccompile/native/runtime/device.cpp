@@ -18,7 +18,7 @@ bool varies(const Tensor& tensor) {
 
 std::string Binding::widths() const {
   std::string shapes;
-  for (const Bound& each : inputs)
+  for (const BoundTensor& each : inputs)
     if (varies(*each.tensor)) shapes += (shapes.empty() ? "" : ", ") + each.tensor->name + " " + list_of(each.shape).repr();
   return graph + " at " + (shapes.empty() ? "its only shape" : shapes);
 }
@@ -28,14 +28,14 @@ DeviceEngine::DeviceEngine(std::shared_ptr<Device> device, EngineEntry entry)
   for (const Graph& graph : entry_.graphs)
     for (const std::vector<Tensor>* tensors : {&graph.inputs, &graph.outputs})
       for (const Tensor& tensor : *tensors)
-        if (stays(tensor)) staying_.insert(tensor.buffer);
+        if (stays(tensor)) device_only_.insert(tensor.buffer);
 }
 
-Array DeviceEngine::array(const std::string& buffer, const Shape& shape) {
-  return staying_.count(buffer) ? snapshot(buffer, shape) : mirror(buffer, shape);
+Array DeviceEngine::host_view(const std::string& buffer, const Shape& shape) {
+  return device_only_.count(buffer) ? snapshot(buffer, shape) : mirror(buffer, shape);
 }
 
-void DeviceEngine::put(const std::string& buffer, const Shape& shape, const void* values) {
+void DeviceEngine::write_state(const std::string& buffer, const Shape& shape, const void* values) {
   const size_t bytes = size(buffer, shape);
   const std::shared_ptr<void> host = device_->pinned(bytes);
   std::memcpy(host.get(), values, bytes);
@@ -63,17 +63,17 @@ Binding DeviceEngine::binding(const Graph& graph, const Widths& widths, bool log
   const auto bound = [&](const Tensor& tensor) {
     Shape shape = tensor.concrete_shape(widths);
     void* address = on_device(tensor.buffer, shape);
-    return Bound{&tensor, std::move(shape), address};
+    return BoundTensor{&tensor, std::move(shape), address};
   };
   for (const Tensor& tensor : graph.inputs) {
-    const Bound& each = found.inputs.emplace_back(bound(tensor));
-    if (tensor.role == role::kIndex) count_up(tensor.buffer, each.shape, each.address);
+    const BoundTensor& each = found.inputs.emplace_back(bound(tensor));
+    if (tensor.role == role::kIndex) fill_iota(tensor.buffer, each.shape, each.address);
     if (tensor.role == role::kIo) found.uploads.push_back({mirror(tensor.buffer, each.shape), each.address});
   }
   for (const Tensor& tensor : graph.outputs) {
     if (tensor.role == role::kOptional && !(logits && tensor.name == names::kLogits)) continue;
-    const Bound& each = found.outputs.emplace_back(bound(tensor));
-    const std::string read = copied_to(tensor);
+    const BoundTensor& each = found.outputs.emplace_back(bound(tensor));
+    const std::string read = copy_after_run(tensor);
     if (!read.empty()) found.copies.push_back({each.address, on_device(read, each.shape), size(tensor.buffer, each.shape)});
     if (!stays(tensor)) found.downloads.push_back({mirror(tensor.buffer, each.shape), each.address});
   }
@@ -81,12 +81,12 @@ Binding DeviceEngine::binding(const Graph& graph, const Widths& widths, bool log
 }
 
 void DeviceEngine::upload(const Binding& binding) {
-  for (const Crossing& each : binding.uploads) device_->upload(each.host.data, each.address, each.host.bytes());
+  for (const Transfer& each : binding.uploads) device_->upload(each.host.data, each.address, each.host.bytes());
 }
 
 void DeviceEngine::download(const Binding& binding) {
-  for (const Copy& each : binding.copies) device_->copy(each.from, each.to, each.bytes);
-  for (const Crossing& each : binding.downloads) device_->download(each.address, each.host.data, each.host.bytes());
+  for (const DeviceCopy& each : binding.copies) device_->copy(each.from, each.to, each.bytes);
+  for (const Transfer& each : binding.downloads) device_->download(each.address, each.host.data, each.host.bytes());
 }
 
 void DeviceEngine::check_stopped() const {
@@ -105,14 +105,14 @@ void* DeviceEngine::on_device(const std::string& buffer, const Shape& shape) {
   const auto known = memory_.find(place(buffer, shape));
   if (known != memory_.end()) return known->second.memory.get();
   const size_t bytes = allocated(buffer, shape);
-  return memory_.emplace(place(buffer, shape), Held{device_->allocate(bytes), bytes}).first->second.memory.get();
+  return memory_.emplace(place(buffer, shape), Allocation{device_->allocate(bytes), bytes}).first->second.memory.get();
 }
 
 Array DeviceEngine::mirror(const std::string& buffer, const Shape& shape) {
   auto known = mirrors_.find(place(buffer, shape));
   if (known == mirrors_.end()) {
     const size_t bytes = allocated(buffer, shape);
-    known = mirrors_.emplace(place(buffer, shape), Held{device_->pinned(bytes), bytes}).first;
+    known = mirrors_.emplace(place(buffer, shape), Allocation{device_->pinned(bytes), bytes}).first;
   }
   return {known->second.memory.get(), shape, dtype_of(dtypes_, buffer)};
 }
@@ -125,7 +125,7 @@ Array DeviceEngine::snapshot(const std::string& buffer, const Shape& shape) {
   return {host.data(), shape, dtype_of(dtypes_, buffer)};
 }
 
-void DeviceEngine::count_up(const std::string& buffer, const Shape& shape, void* address) {
+void DeviceEngine::fill_iota(const std::string& buffer, const Shape& shape, void* address) {
   if (indices_.count({buffer, shape})) return;
   const Array numbers = mirror(buffer, shape);
   for (size_t i = 0; i < numbers.count(); ++i) numbers.ints()[i] = static_cast<int64_t>(i);
@@ -141,11 +141,11 @@ size_t DeviceEngine::allocated(const std::string& buffer, const Shape& shape) co
   return scratch_.count(buffer) ? scratch_size(size(buffer, shape)) : size(buffer, shape);
 }
 
-DeviceEngine::Place DeviceEngine::place(const std::string& buffer, const Shape& shape) const {
+DeviceEngine::BufferKey DeviceEngine::place(const std::string& buffer, const Shape& shape) const {
   return {buffer, scratch_.count(buffer) ? Shape{static_cast<int64_t>(allocated(buffer, shape))} : shape};
 }
 
-bool Repeats::again(const Binding& binding) {
+bool RepeatDetector::again(const Binding& binding) {
   const Binding*& last = last_[binding.graph];
   return std::exchange(last, &binding) == &binding;
 }

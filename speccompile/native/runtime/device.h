@@ -43,20 +43,20 @@ class Device {
 };
 
 // A tensor of a graph at its concrete shape, and where on the device it lies.
-struct Bound {
+struct BoundTensor {
   const Tensor* tensor;
   Shape shape;
   void* address;
 };
 
 // A pinned mirror, and where on the device it goes or comes from.
-struct Crossing {
+struct Transfer {
   Array host;
   void* address;
 };
 
 // What a graph wrote beside what it read, and where on the device it is read the next time.
-struct Copy {
+struct DeviceCopy {
   const void* from;
   void* to;
   size_t bytes;
@@ -65,9 +65,9 @@ struct Copy {
 // A graph at concrete shapes. It never moves while its engine lives.
 struct Binding {
   std::string graph;
-  std::vector<Bound> inputs, outputs;
-  std::vector<Crossing> uploads, downloads;
-  std::vector<Copy> copies;
+  std::vector<BoundTensor> inputs, outputs;
+  std::vector<Transfer> uploads, downloads;
+  std::vector<DeviceCopy> copies;
 
   // How messages name it.
   std::string widths() const;
@@ -76,15 +76,15 @@ struct Binding {
 // All of an engine but `prepare`, which the library that runs the graphs gives.
 class DeviceEngine : public Engine {
  public:
-  Array array(const std::string& buffer, const Shape& shape) override;
-  void put(const std::string& buffer, const Shape& shape, const void* values) override;
+  Array host_view(const std::string& buffer, const Shape& shape) override;
+  void write_state(const std::string& buffer, const Shape& shape, const void* values) override;
   Run bind(const std::string& graph, const Widths& widths, bool logits, std::optional<Span> rows = std::nullopt) override;
   bool has(const std::string& graph) const override { return entry_.has(graph); }
   void stop() override { stopped_ = true; }
   void resume() override { stopped_ = false; }
   // Whether `array` asks nothing of the device.
   bool has_mirror(const std::string& buffer, const Shape& shape) const {
-    return mirrors_.count(place(buffer, shape)) && !staying_.count(buffer);
+    return mirrors_.count(place(buffer, shape)) && !device_only_.count(buffer);
   }
   // Makes all buffers what they were at first. What was bound stays so.
   void clear();
@@ -105,8 +105,8 @@ class DeviceEngine : public Engine {
   const EngineEntry entry_;
 
  private:
-  using Place = std::pair<std::string, Shape>;  // a buffer at a shape; of scratch, at the bytes that several shapes share
-  struct Held {
+  using BufferKey = std::pair<std::string, Shape>;  // a buffer at a shape; of scratch, at the bytes that several shapes share
+  struct Allocation {
     std::shared_ptr<void> memory;
     size_t bytes;
   };
@@ -117,17 +117,17 @@ class DeviceEngine : public Engine {
   // A copy of what stays on the device.
   Array snapshot(const std::string& buffer, const Shape& shape);
   // Fills an index input with 0, 1, 2, ..; nothing writes it again.
-  void count_up(const std::string& buffer, const Shape& shape, void* address);
+  void fill_iota(const std::string& buffer, const Shape& shape, void* address);
   size_t size(const std::string& buffer, const Shape& shape) const;
   size_t allocated(const std::string& buffer, const Shape& shape) const;
-  Place place(const std::string& buffer, const Shape& shape) const;
+  BufferKey place(const std::string& buffer, const Shape& shape) const;
 
   const Dtypes dtypes_;
   const std::set<std::string> scratch_;
-  std::set<std::string> staying_;  // buffers that never cross
-  std::set<Place> indices_;
-  std::map<Place, Held> memory_, mirrors_;
-  std::map<Place, std::vector<char>> snapshots_;
+  std::set<std::string> device_only_;  // buffers that never cross
+  std::set<BufferKey> indices_;
+  std::map<BufferKey, Allocation> memory_, mirrors_;
+  std::map<BufferKey, std::vector<char>> snapshots_;
   std::map<std::tuple<std::string, std::vector<Shape>, bool>, std::pair<std::unique_ptr<const Binding>, Run>> runs_;
   std::atomic<bool> stopped_{false};
 };
@@ -135,7 +135,7 @@ class DeviceEngine : public Engine {
 // Tells which shapes are worth a CUDA graph: those at which a graph runs twice in a row.
 //
 // A round of decoding runs at the same shapes again and again; the rest of a prompt, whose width is its own, does not.
-class Repeats {
+class RepeatDetector {
  public:
   // Whether this graph ran at these very shapes the last time. To be asked once before every run.
   bool again(const Binding& binding);

@@ -34,16 +34,16 @@ Dtypes buffer_dtypes(const std::vector<Graph>& graphs) {
   return found;
 }
 
-bool are_by_row(const std::vector<Graph>& graphs) {
-  const auto is_by_row = [](const Tensor& tensor) { return tensor.by_row; };
+bool supports_batch_slices(const std::vector<Graph>& graphs) {
+  const auto is_by_row = [](const Tensor& tensor) { return tensor.is_batched; };
   return std::any_of(graphs.begin(), graphs.end(), [&](const Graph& graph) {
     return std::any_of(graph.inputs.begin(), graph.inputs.end(), is_by_row);
   });
 }
 
-Shape shape_over(const Tensor& tensor, const Widths& widths, int64_t rows) {
+Shape shape_for_rows(const Tensor& tensor, const Widths& widths, int64_t rows) {
   Shape shape = tensor.concrete_shape(widths);
-  if (tensor.by_row) shape.front() = rows;
+  if (tensor.is_batched) shape.front() = rows;
   return shape;
 }
 
@@ -64,7 +64,7 @@ size_t scratch_size(size_t bytes) {
   return size;
 }
 
-std::vector<std::string> opened_first(const EngineEntry& entry) {
+std::vector<std::string> eager_graphs(const EngineEntry& entry) {
   if (entry.has(graph::kStep)) return {graph::kStep};
   std::vector<std::string> names;
   for (const auto& [name, file] : entry.files) names.push_back(name);

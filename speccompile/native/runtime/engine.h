@@ -52,11 +52,11 @@ class Engine {
 
   // What is written here the graphs read, and the other way round. States and links of an engine on a device are the
   // exception: what is returned is a copy of the moment.
-  virtual Array array(const std::string& buffer, const Shape& shape) = 0;
+  virtual Array host_view(const std::string& buffer, const Shape& shape) = 0;
   // Write a state, whose numbers lie at `values` in the dtype that it has here.
-  virtual void put(const std::string& buffer, const Shape& shape, const void* values) = 0;
+  virtual void write_state(const std::string& buffer, const Shape& shape, const void* values) = 0;
   // Whether a run may be over some rows of the batch alone.
-  virtual bool has_ranges() const { return false; }
+  virtual bool supports_batch_slices() const { return false; }
   // Bind a graph to its buffers at these widths and return what runs it, to its end. logits: bind that optional output.
   // rows: of the batch, by default all; what the graph hands on to another one, and logits, have the lines of these alone.
   // The run throws Error(kCancelled) when it was stopped, Error(kEngine) when the library fails.
@@ -68,9 +68,9 @@ class Engine {
 };
 
 // An engine's graphs, opened once: what sessions share. For any thread.
-class Program {
+class SharedEngine {
  public:
-  virtual ~Program() = default;
+  virtual ~SharedEngine() = default;
   virtual std::unique_ptr<Engine> open() = 0;
   // Threads of the processor that a graph runs on; none where the library knows of none.
   virtual std::optional<int> threads() const = 0;
@@ -78,12 +78,12 @@ class Program {
 
 // The graphs that speculative rounds run; the others wait for their first use. A fused bundle has `verify` beside `step`, for
 // autoregressive decoding alone: opening both takes twice as long.
-std::vector<std::string> opened_first(const EngineEntry& entry);
+std::vector<std::string> eager_graphs(const EngineEntry& entry);
 
 // Whether graphs have lines for the rows of a run. Only a processor's engine makes use of it.
-bool are_by_row(const std::vector<Graph>& graphs);
+bool supports_batch_slices(const std::vector<Graph>& graphs);
 // A tensor's shape where a run is over so many rows.
-Shape shape_over(const Tensor& tensor, const Widths& widths, int64_t rows);
+Shape shape_for_rows(const Tensor& tensor, const Widths& widths, int64_t rows);
 // Whether it is scratch of a run: a run over some rows has the lines of these and no more, shapes of about one size share
 // memory, and nobody finds there what an earlier run wrote at another shape.
 bool is_scratch(const Tensor& tensor);

@@ -64,7 +64,7 @@ const EngineEntry& choose(const Ort& library, const Manifest& manifest, const st
               is_deferred ? kFinish : "`speccompile doctor` shows what this machine can run");
 }
 
-std::shared_ptr<Program> open_engine(const Ort& library, const std::string& folder, const EngineEntry& entry, int threads, bool verify) {
+std::shared_ptr<SharedEngine> open_engine(const Ort& library, const std::string& folder, const EngineEntry& entry, int threads, bool verify) {
   const int count = threads > 0 ? threads : available_cores();
   if (entry.provider != provider::kCpu) return open_onnxruntime_device(library, folder, entry, count);
   return open_onnxruntime(library, folder, entry, count, verify);

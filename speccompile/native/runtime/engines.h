@@ -15,6 +15,6 @@ const EngineEntry& choose(const Ort& library, const Manifest& manifest, const st
 
 // Open an engine that can run here, of the bundle in `folder`. threads: for what it does on the processor, 0 for one for each
 // core that this process may use. verify: compare what of it is kept on this machine with its hashes.
-std::shared_ptr<Program> open_engine(const Ort& library, const std::string& folder, const EngineEntry& entry, int threads, bool verify);
+std::shared_ptr<SharedEngine> open_engine(const Ort& library, const std::string& folder, const EngineEntry& entry, int threads, bool verify);
 
 }  // namespace spc

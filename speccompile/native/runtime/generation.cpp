@@ -5,7 +5,7 @@
 
 namespace spc {
 
-Row::Row(TokenIds prompt, const Options& options, const Sampling& sampling, int64_t capacity, std::vector<int64_t> ends,
+SequenceState::SequenceState(TokenIds prompt, const Options& options, const SamplingParams& sampling, int64_t capacity, std::vector<int64_t> ends,
          std::shared_ptr<const Text> text, std::vector<std::string> stop)
     : prompt(std::move(prompt)),
       sampling(sampling),
@@ -14,28 +14,28 @@ Row::Row(TokenIds prompt, const Options& options, const Sampling& sampling, int6
       tokenizer_(std::move(text)),
       stop_(std::move(stop)) {
   const int64_t left = capacity - static_cast<int64_t>(this->prompt.size());
-  room = std::min(options.max_new_tokens, left);
-  reason_when_full_ = options.max_new_tokens <= left ? finish::kLength : finish::kCapacity;
-  if (!room) finish_reason = reason_when_full_;
+  max_new_tokens = std::min(options.max_new_tokens, left);
+  length_finish_reason_ = options.max_new_tokens <= left ? finish::kLength : finish::kCapacity;
+  if (!max_new_tokens) finish_reason = length_finish_reason_;
   if (tokenizer_) stream_.emplace(tokenizer_, this->prompt, stop_);
 }
 
-int64_t Row::token(int64_t place) const {
+int64_t SequenceState::token(int64_t place) const {
   const size_t at = static_cast<size_t>(place);
   return at < prompt.size() ? prompt[at] : token_ids[at - prompt.size()];
 }
 
-TokenIds Row::whole() const {
+TokenIds SequenceState::all_token_ids() const {
   TokenIds all = prompt;
   all.insert(all.end(), token_ids.begin(), token_ids.end());
   return all;
 }
 
-void Row::take(const int64_t* tokens, size_t count, int64_t drafts, const std::vector<double>& new_logprobs) {
+void SequenceState::append_tokens(const int64_t* tokens, size_t count, int64_t drafts, const std::vector<double>& new_logprobs) {
   path_lengths.push_back(static_cast<int64_t>(count));
   draft_lengths.push_back(drafts);
-  count = std::min(count, static_cast<size_t>(room) - token_ids.size());
-  for (size_t i = 0; i < count && active(); ++i) {
+  count = std::min(count, static_cast<size_t>(max_new_tokens) - token_ids.size());
+  for (size_t i = 0; i < count && is_active(); ++i) {
     if (std::find(ends_.begin(), ends_.end(), tokens[i]) == ends_.end()) continue;
     count = i + 1;
     finish_reason = finish::kStop;
@@ -43,13 +43,13 @@ void Row::take(const int64_t* tokens, size_t count, int64_t drafts, const std::v
   token_ids.insert(token_ids.end(), tokens, tokens + count);
   if (wants_logprobs) logprobs.insert(logprobs.end(), new_logprobs.begin(), new_logprobs.begin() + static_cast<std::ptrdiff_t>(count));
   if (stream_ && stream_->has_stop()) read();
-  if (active() && static_cast<int64_t>(token_ids.size()) == room) finish_reason = reason_when_full_;
-  if (!active()) read();
+  if (is_active() && static_cast<int64_t>(token_ids.size()) == max_new_tokens) finish_reason = length_finish_reason_;
+  if (!is_active()) read();
 }
 
-void Row::read() {
+void SequenceState::read() {
   if (!stream_) return;
-  const bool has_ended = !active();
+  const bool has_ended = !is_active();
   if (n_read_ < token_ids.size())
     text += stream_->push(TokenIds(token_ids.begin() + static_cast<std::ptrdiff_t>(n_read_), token_ids.end()));
   n_read_ = token_ids.size();
@@ -62,7 +62,7 @@ void Row::read() {
   if (stream_->stopped()) finish_reason = finish::kStop;  // by the last character perhaps, whose other bytes never came
 }
 
-void Row::cancel(const Mark& mark) {
+void SequenceState::restore(const Snapshot& mark) {
   token_ids.resize(mark.tokens);
   path_lengths.resize(mark.rounds);
   draft_lengths.resize(mark.rounds);

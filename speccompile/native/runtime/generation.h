@@ -13,37 +13,37 @@
 namespace spc {
 
 // One row: a prompt, its new tokens, and why it ended.
-class Row {
+class SequenceState {
  public:
   // capacity: the most tokens, prompt and new together, that the buffers hold. text: null without a tokenizer.
-  Row(TokenIds prompt, const Options& options, const Sampling& sampling, int64_t capacity, std::vector<int64_t> ends,
+  SequenceState(TokenIds prompt, const Options& options, const SamplingParams& sampling, int64_t capacity, std::vector<int64_t> ends,
       std::shared_ptr<const Text> text, std::vector<std::string> stop);
 
-  bool active() const { return finish_reason.empty(); }
+  bool is_active() const { return finish_reason.empty(); }
   // Tokens, prompt and new together.
   int64_t size() const { return static_cast<int64_t>(prompt.size() + token_ids.size()); }
   int64_t token(int64_t place) const;
-  TokenIds whole() const;
+  TokenIds all_token_ids() const;
   // Append the tokens of a round, up to whatever ends the generation first, and theirs of the logprobs. drafts: how many were
   // verified.
-  void take(const int64_t* tokens, size_t count, int64_t drafts, const std::vector<double>& new_logprobs);
+  void append_tokens(const int64_t* tokens, size_t count, int64_t drafts, const std::vector<double>& new_logprobs);
   // Decode what has not been decoded: `text` then has all that can be shown.
   void read();
   bool has_text() const { return stream_.has_value(); }
 
   // The row as it is now, and back to it: a round that is cut off leaves nothing behind.
-  struct Mark {
+  struct Snapshot {
     size_t tokens, rounds, text;
     std::string finish_reason;
   };
-  Mark mark() const { return {token_ids.size(), path_lengths.size(), text.size(), finish_reason}; }
-  void cancel(const Mark& mark);
+  Snapshot snapshot() const { return {token_ids.size(), path_lengths.size(), text.size(), finish_reason}; }
+  void restore(const Snapshot& mark);
 
   const TokenIds prompt;
-  const Sampling sampling;
+  const SamplingParams sampling;
   const bool wants_logprobs;
   TokenIds token_ids;
-  int64_t room;
+  int64_t max_new_tokens;
   std::string finish_reason;  // "" while the row is active; length | stop | capacity, or cancelled
   std::string text;           // what was decoded until now
   std::vector<double> logprobs;
@@ -53,8 +53,8 @@ class Row {
   const std::vector<int64_t> ends_;
   const std::shared_ptr<const Text> tokenizer_;
   const std::vector<std::string> stop_;
-  const char* reason_when_full_;
-  std::optional<Stream> stream_;
+  const char* length_finish_reason_;
+  std::optional<IncrementalDetokenizer> stream_;
   size_t n_read_ = 0;
 };
 

@@ -46,7 +46,7 @@ std::string entry_field(uint64_t number, std::string_view key, std::string_view 
   return bytes_field(number, bytes_field(kKey, key) + bytes_field(kValue, value));
 }
 
-std::string carrier_fields(const std::string& name, const Carrier& carrier) {
+std::string carrier_fields(const std::string& name, const PlaceholderInitializer& carrier) {
   std::string tensor = integer_field(kDims, 1) + integer_field(kDataType, kUint8) + bytes_field(kTensorName, name);
   tensor += entry_field(kExternalData, "location", carrier.location);
   tensor += entry_field(kExternalData, "offset", "0") + entry_field(kExternalData, "length", "1");
@@ -78,7 +78,7 @@ std::vector<Entries> external_data(std::string_view model) {
 }
 
 std::string with_carriers(std::string_view model, const std::function<std::string(std::string_view location)>& locate,
-                          const std::vector<Carrier>& carriers) {
+                          const std::vector<PlaceholderInitializer>& carriers) {
   const auto moved = [&](std::string_view message) {
     const auto [key, value] = entry(message);
     return key == "location" ? bytes_field(kKey, key) + bytes_field(kValue, locate(value)) : std::string(message);

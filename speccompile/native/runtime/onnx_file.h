@@ -12,7 +12,7 @@ namespace spc {
 using Entries = std::vector<std::pair<std::string, std::string>>;
 
 // An initializer of one byte, the first of a file, whose other entries tell ONNX Runtime of more in that file.
-struct Carrier {
+struct PlaceholderInitializer {
   std::string location;
   Entries entries;
 };
@@ -25,6 +25,6 @@ std::vector<Entries> external_data(std::string_view model);
 //
 // A carrier is an output of the graph as well, because what nothing reads is removed; nobody need bind it.
 std::string with_carriers(std::string_view model, const std::function<std::string(std::string_view location)>& locate,
-                          const std::vector<Carrier>& carriers);
+                          const std::vector<PlaceholderInitializer>& carriers);
 
 }  // namespace spc

@@ -21,7 +21,7 @@ class Sessions {
  public:
   Sessions(const Ort& library, std::string folder, const EngineEntry& entry, int threads, bool verify)
       : library(library), entry(entry), threads(threads), folder_(std::move(folder)), verify_(verify) {
-    for (const std::string& name : opened_first(this->entry)) get(name);
+    for (const std::string& name : eager_graphs(this->entry)) get(name);
   }
 
   SharedSession get(const std::string& graph) {
@@ -51,32 +51,32 @@ class OnnxRuntimeEngine : public Engine {
         scratch_(scratch_buffers(sessions_->entry.graphs)) {
     OrtMemoryInfo* memory = nullptr;
     library_.check(ort::CreateCpuMemoryInfo(library_.api(), ort::kDeviceAllocator, ort::kDefaultMemory, &memory));
-    memory_ = owned(library_, memory, ort::ReleaseMemoryInfo);
+    memory_ = make_shared_handle(library_, memory, ort::ReleaseMemoryInfo);
     OrtRunOptions* options = nullptr;
     library_.check(ort::CreateRunOptions(library_.api(), &options));
-    options_ = owned(library_, options, ort::ReleaseRunOptions);
+    options_ = make_shared_handle(library_, options, ort::ReleaseRunOptions);
   }
 
-  Array array(const std::string& buffer, const Shape& shape) override {
+  Array host_view(const std::string& buffer, const Shape& shape) override {
     return {held(buffer, shape), shape, dtype_of(dtypes_, buffer)};
   }
 
-  void put(const std::string& buffer, const Shape& shape, const void* values) override {
-    const Array held = array(buffer, shape);
+  void write_state(const std::string& buffer, const Shape& shape, const void* values) override {
+    const Array held = host_view(buffer, shape);
     std::memcpy(held.data, values, held.bytes());
   }
 
-  bool has_ranges() const override { return are_by_row(sessions_->entry.graphs); }
+  bool supports_batch_slices() const override { return spc::supports_batch_slices(sessions_->entry.graphs); }
 
   Run bind(const std::string& graph, const Widths& widths, bool logits, std::optional<Span> rows) override {
     const SharedSession session = sessions_->get(graph);
     OrtIoBinding* made = nullptr;
     library_.check(ort::CreateIoBinding(library_.api(), session.get(), &made));
-    const std::shared_ptr<OrtIoBinding> binding = owned(library_, made, ort::ReleaseIoBinding);
+    const std::shared_ptr<OrtIoBinding> binding = make_shared_handle(library_, made, ort::ReleaseIoBinding);
     try {
       for (const Graph& each : sessions_->entry.graphs)
         if (each.name == graph) bind_all(each, {widths, logits, rows}, made);
-    } catch (const OrtRefusal& refusal) {
+    } catch (const OrtError& refusal) {
       throw Error(Kind::kEngine, sessions_->entry.file(graph) + ": ONNX Runtime does not bind it: " + refusal.message,
                   "build the bundle again with this speccompile");
     }
@@ -122,8 +122,8 @@ class OnnxRuntimeEngine : public Engine {
   // What a run reads or writes of a buffer: where it is over some rows, their lines, which lie together.
   std::shared_ptr<OrtValue> lines(const Tensor& tensor, const Bound& run) {
     const Shape whole = tensor.concrete_shape(run.widths);
-    if (!run.rows || !tensor.by_row) return view(tensor.buffer, whole, whole, 0);
-    const Shape some = shape_over(tensor, run.widths, run.rows->size());
+    if (!run.rows || !tensor.is_batched) return view(tensor.buffer, whole, whole, 0);
+    const Shape some = shape_for_rows(tensor, run.widths, run.rows->size());
     return is_scratch(tensor) ? view(tensor.buffer, some, some, 0) : view(tensor.buffer, whole, some, run.rows->start);
   }
 
@@ -135,13 +135,13 @@ class OnnxRuntimeEngine : public Engine {
     OrtValue* value = nullptr;
     library_.check(ort::CreateTensorWithDataAsOrtValue(library_.api(), memory_.get(), begin, bytes, shape.data(), shape.size(),
                                                        onnx_type(dtype), &value));
-    return owned(library_, value, ort::ReleaseValue);
+    return make_shared_handle(library_, value, ort::ReleaseValue);
   }
 
   void bind_all(const Graph& graph, const Bound& run, OrtIoBinding* binding) {
     for (const Tensor& tensor : graph.inputs) {
       if (tensor.role == role::kIndex) {
-        const Array index = array(tensor.buffer, tensor.concrete_shape(run.widths));
+        const Array index = host_view(tensor.buffer, tensor.concrete_shape(run.widths));
         for (size_t i = 0; i < index.count(); ++i) index.ints()[i] = static_cast<int64_t>(i);
       }
       library_.check(ort::BindInput(library_.api(), binding, tensor.name.c_str(), lines(tensor, run).get()));
@@ -156,7 +156,7 @@ class OnnxRuntimeEngine : public Engine {
     if (stopped_) refuse_cancelled();
     try {
       library_.check(ort::RunWithBinding(library_.api(), session, options_.get(), binding));
-    } catch (const OrtRefusal& refusal) {
+    } catch (const OrtError& refusal) {
       if (stopped_) refuse_cancelled();
       throw Error(Kind::kEngine, graph + ": ONNX Runtime cannot run it: " + refusal.message);
     }
@@ -173,7 +173,7 @@ class OnnxRuntimeEngine : public Engine {
   std::atomic<bool> stopped_{false};
 };
 
-class OnnxRuntimeProgram : public Program {
+class OnnxRuntimeProgram : public SharedEngine {
  public:
   explicit OnnxRuntimeProgram(std::shared_ptr<Sessions> sessions) : sessions_(std::move(sessions)) {}
   std::unique_ptr<Engine> open() override { return std::make_unique<OnnxRuntimeEngine>(sessions_); }
@@ -185,7 +185,7 @@ class OnnxRuntimeProgram : public Program {
 
 }  // namespace
 
-std::shared_ptr<Program> open_onnxruntime(const Ort& library, const std::string& folder, const EngineEntry& entry, int threads, bool verify) {
+std::shared_ptr<SharedEngine> open_onnxruntime(const Ort& library, const std::string& folder, const EngineEntry& entry, int threads, bool verify) {
   return std::make_shared<OnnxRuntimeProgram>(std::make_shared<Sessions>(library, folder, entry, threads, verify));
 }
 

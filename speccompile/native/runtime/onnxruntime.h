@@ -10,6 +10,6 @@
 namespace spc {
 
 // The graphs of an engine of the bundle in `folder`, for the processor. verify: as `shared_session`.
-std::shared_ptr<Program> open_onnxruntime(const Ort& library, const std::string& folder, const EngineEntry& entry, int threads, bool verify);
+std::shared_ptr<SharedEngine> open_onnxruntime(const Ort& library, const std::string& folder, const EngineEntry& entry, int threads, bool verify);
 
 }  // namespace spc

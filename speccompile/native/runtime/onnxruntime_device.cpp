@@ -24,7 +24,7 @@ class Sessions {
   Sessions(const Ort& library, std::string folder, const EngineEntry& entry, int threads, const Provider& provider)
       : library(library), entry(entry), threads(threads), provider(provider), folder_(std::move(folder)) {
     check_provider(library, provider);
-    for (const std::string& name : opened_first(this->entry)) get(name);
+    for (const std::string& name : eager_graphs(this->entry)) get(name);
   }
 
   DeviceSession& get(const std::string& graph) {
@@ -85,7 +85,7 @@ class OnnxRuntimeDeviceEngine : public DeviceEngine {
     if (!found) {
       OrtRunOptions* made = nullptr;
       library_.check(ort::CreateRunOptions(library_.api(), &made));
-      found = owned(library_, made, ort::ReleaseRunOptions);
+      found = make_shared_handle(library_, made, ort::ReleaseRunOptions);
       const std::string& key = sessions_->provider.graph_key;
       library_.check(ort::AddRunConfigEntry(library_.api(), made, key.c_str(), std::to_string(number).c_str()));
       if (is_stopped()) library_.check(ort::RunOptionsSetTerminate(library_.api(), made));
@@ -95,7 +95,7 @@ class OnnxRuntimeDeviceEngine : public DeviceEngine {
 
   const std::shared_ptr<Sessions> sessions_;
   const Ort& library_;
-  Captures captures_;
+  CudaGraphs captures_;
   std::mutex options_mutex_;             // `stop` comes from any thread
   std::map<int, std::shared_ptr<OrtRunOptions>> options_;
 };
@@ -152,15 +152,15 @@ class Lent : public Engine {
   explicit Lent(std::shared_ptr<Pool> pool) : pool_(std::move(pool)), engine_(pool_->take()) {}
   ~Lent() override { pool_->give(std::move(engine_)); }
 
-  Array array(const std::string& buffer, const Shape& shape) override {
-    if (engine_->has_mirror(buffer, shape)) return engine_->array(buffer, shape);  // without the GPU
+  Array host_view(const std::string& buffer, const Shape& shape) override {
+    if (engine_->has_mirror(buffer, shape)) return engine_->host_view(buffer, shape);  // without the GPU
     const std::lock_guard<std::mutex> lock(gpu());
-    return engine_->array(buffer, shape);
+    return engine_->host_view(buffer, shape);
   }
 
-  void put(const std::string& buffer, const Shape& shape, const void* values) override {
+  void write_state(const std::string& buffer, const Shape& shape, const void* values) override {
     const std::lock_guard<std::mutex> lock(gpu());
-    engine_->put(buffer, shape, values);
+    engine_->write_state(buffer, shape, values);
   }
 
   Run bind(const std::string& graph, const Widths& widths, bool logits, std::optional<Span>) override {
@@ -180,7 +180,7 @@ class Lent : public Engine {
   std::unique_ptr<OnnxRuntimeDeviceEngine> engine_;
 };
 
-class OnnxRuntimeDeviceProgram : public Program {
+class OnnxRuntimeDeviceProgram : public SharedEngine {
  public:
   explicit OnnxRuntimeDeviceProgram(std::shared_ptr<Pool> pool) : pool_(std::move(pool)) {}
   std::unique_ptr<Engine> open() override { return std::make_unique<Lent>(pool_); }
@@ -197,12 +197,12 @@ void check_device(const Ort& library, const std::string& provider) {
   open_cuda();
 }
 
-std::shared_ptr<Program> open_onnxruntime_device(const Ort& library, const std::string& folder, const EngineEntry& entry,
+std::shared_ptr<SharedEngine> open_onnxruntime_device(const Ort& library, const std::string& folder, const EngineEntry& entry,
                                                  int threads) {
   return open_onnxruntime_device(library, folder, entry, threads, open_cuda(), find_provider(entry.provider));
 }
 
-std::shared_ptr<Program> open_onnxruntime_device(const Ort& library, const std::string& folder, const EngineEntry& entry,
+std::shared_ptr<SharedEngine> open_onnxruntime_device(const Ort& library, const std::string& folder, const EngineEntry& entry,
                                                  int threads, std::shared_ptr<Device> device, const Provider& provider) {
   std::shared_ptr<Sessions> sessions;
   {

@@ -21,10 +21,10 @@ void check_device(const Ort& library, const std::string& provider);
 
 // The graphs of an engine of the bundle in `folder`, for the first GPU. threads: of the processor; they launch kernels. Throws
 // Error(kEngine) for a provider that is missing or a graph that it does not take.
-std::shared_ptr<Program> open_onnxruntime_device(const Ort& library, const std::string& folder, const EngineEntry& entry,
+std::shared_ptr<SharedEngine> open_onnxruntime_device(const Ort& library, const std::string& folder, const EngineEntry& entry,
                                                  int threads);
 // The same on a device, by a provider.
-std::shared_ptr<Program> open_onnxruntime_device(const Ort& library, const std::string& folder, const EngineEntry& entry,
+std::shared_ptr<SharedEngine> open_onnxruntime_device(const Ort& library, const std::string& folder, const EngineEntry& entry,
                                                  int threads, std::shared_ptr<Device> device, const Provider& provider);
 
 }  // namespace spc

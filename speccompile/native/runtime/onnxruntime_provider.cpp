@@ -55,7 +55,7 @@ const OrtEpDevice* plugin_device(const Ort& library, const Provider& provider) {
   const std::string path = plugin_path(library, provider);
   try {
     library.check(ort::RegisterExecutionProviderLibrary(library.api(), library.env(), provider.name.c_str(), path.c_str()));
-  } catch (const OrtRefusal& refusal) {
+  } catch (const OrtError& refusal) {
     throw Error(Kind::kEngine, "ONNX Runtime cannot load " + provider.name + ": " + refusal.message,
                 "`nvidia-smi` shows the driver; libraries that it needs are found in folders of LD_LIBRARY_PATH");
   }
@@ -73,7 +73,7 @@ void append_cuda(const Ort& library, OrtSessionOptions* options, const Settings&
   const auto [names, values] = columns(settings);
   OrtCUDAProviderOptionsV2* made = nullptr;
   library.check(ort::CreateCUDAProviderOptions(library.api(), &made));
-  const auto cuda = owned(library, made, ort::ReleaseCUDAProviderOptions);
+  const auto cuda = make_shared_handle(library, made, ort::ReleaseCUDAProviderOptions);
   library.check(ort::UpdateCUDAProviderOptions(library.api(), made, names.data(), values.data(), names.size()));
   library.check(ort::SessionOptionsAppendExecutionProvider_CUDA_V2(library.api(), options, made));
 }
@@ -92,7 +92,7 @@ void append(const Ort& library, OrtSessionOptions* options, const Provider& prov
     // CUDA's default rounds products of float32 to ten bits, which is not what float32 means.
     if (provider.name == kCuda) append_cuda(library, options, {graphs, {"device_id", "0"}, {"use_tf32", "0"}});
     if (device) append_plugin(library, options, device, {graphs});
-  } catch (const OrtRefusal& refusal) {
+  } catch (const OrtError& refusal) {
     const std::string what = "ONNX Runtime " + library.version() + " could not load " + provider.name + " for " + file;
     throw Error(Kind::kEngine, what + ": " + refusal.message,
                 "its own message says what is missing, often CUDA or cuDNN: " + provider.install);
@@ -135,23 +135,23 @@ void check_provider(const Ort& library, const Provider& provider) {
               provider.install);
 }
 
-void Capturing::refuse(const std::string& why) {
+void CudaGraphState::refuse(const std::string& why) {
   allowed_ = false;
   warn(file_ + ": runs without CUDA graphs: " + why);
 }
 
-void Captures::run(Capturing& graph, const Binding& binding, const std::function<void(int number)>& run,
+void CudaGraphs::run(CudaGraphState& graph, const Binding& binding, const std::function<void(int number)>& run,
                    const std::function<void()>& check_stopped) {
   const bool again = repeats_.again(binding);
-  int &number = numbers_[&binding], &taken = taken_[binding.graph];
-  if (!number && again && graph.allowed() && taken < kMostCaptured) {
+  int &number = numbers_[&binding], &taken = n_used_[binding.graph];
+  if (!number && again && graph.allowed() && taken < kMaxCudaGraphs) {
     number = graph.next();
     ++taken;
   }
   if (number && graph.allowed()) {
     try {
       return run(number);
-    } catch (const OrtRefusal& refusal) {
+    } catch (const OrtError& refusal) {
       number = 0;  // what was captured of a run that was cut off is not all of it
       check_stopped();
       graph.refuse(refusal.message);
@@ -159,7 +159,7 @@ void Captures::run(Capturing& graph, const Binding& binding, const std::function
   }
   try {
     run(kNone);
-  } catch (const OrtRefusal& refusal) {
+  } catch (const OrtError& refusal) {
     check_stopped();
     throw Error(Kind::kEngine, binding.widths() + ": ONNX Runtime cannot run it: " + refusal.message);
   }
@@ -179,7 +179,7 @@ DeviceSession::DeviceSession(const Ort& library, Provider provider, const std::s
     session_ = open(path, threads, false);
     capturing.refuse(error.message);
   }
-  if (knows_assignment(library)) tell_strays();
+  if (knows_assignment(library)) warn_fallback_nodes();
 }
 
 SharedSession DeviceSession::open(const std::string& path, int threads, bool capture) {
@@ -195,25 +195,25 @@ SharedSession DeviceSession::open(const std::string& path, int threads, bool cap
 std::shared_ptr<OrtIoBinding> DeviceSession::bind(const Binding& binding) {
   OrtIoBinding* made = nullptr;
   library_.check(ort::CreateIoBinding(library_.api(), session_.get(), &made));
-  const auto bound = owned(library_, made, ort::ReleaseIoBinding);
+  const auto bound = make_shared_handle(library_, made, ort::ReleaseIoBinding);
   OrtMemoryInfo* info = nullptr;
   library_.check(ort::CreateMemoryInfo(library_.api(), provider_.memory.c_str(), ort::kDeviceAllocator, 0, ort::kDefaultMemory,
                                        &info));
-  const auto memory = owned(library_, info, ort::ReleaseMemoryInfo);
-  const auto each = [&](const Bound& tensor, const auto& entry) {
+  const auto memory = make_shared_handle(library_, info, ort::ReleaseMemoryInfo);
+  const auto each = [&](const BoundTensor& tensor, const auto& entry) {
     try {
       const size_t bytes = static_cast<size_t>(product(tensor.shape)) * item_size(tensor.tensor->dtype);
       OrtValue* view = nullptr;
       library_.check(ort::CreateTensorWithDataAsOrtValue(library_.api(), info, tensor.address, bytes, tensor.shape.data(),
                                                          tensor.shape.size(), onnx_type(tensor.tensor->dtype), &view));
-      const auto value = owned(library_, view, ort::ReleaseValue);
+      const auto value = make_shared_handle(library_, view, ort::ReleaseValue);
       library_.check(entry(library_.api(), made, tensor.tensor->name.c_str(), static_cast<const OrtValue*>(view)));
-    } catch (const OrtRefusal& refusal) {
+    } catch (const OrtError& refusal) {
       throw Error(Kind::kEngine, name_ + ": ONNX Runtime does not bind " + tensor.tensor->name + ": " + refusal.message, kBuild);
     }
   };
-  for (const Bound& tensor : binding.inputs) each(tensor, ort::BindInput);
-  for (const Bound& tensor : binding.outputs) each(tensor, ort::BindOutput);
+  for (const BoundTensor& tensor : binding.inputs) each(tensor, ort::BindInput);
+  for (const BoundTensor& tensor : binding.outputs) each(tensor, ort::BindOutput);
   return bound;
 }
 
@@ -221,7 +221,7 @@ void DeviceSession::run(const OrtIoBinding* bound, const OrtRunOptions* options)
   library_.check(ort::RunWithBinding(library_.api(), session_.get(), options, bound));
 }
 
-void DeviceSession::tell_strays() const {
+void DeviceSession::warn_fallback_nodes() const {
   const OrtApi* api = library_.base()->GetApi(ort::kAssignmentVersion);
   const OrtEpAssignedSubgraph* const* parts = nullptr;
   size_t count = 0;

@@ -29,9 +29,9 @@ const Provider& find_provider(const std::string& word);
 void check_provider(const Ort& library, const Provider& provider);
 
 // Whether a graph's runs are captured as CUDA graphs, and the numbers of those.
-class Capturing {
+class CudaGraphState {
  public:
-  explicit Capturing(std::string file) : file_(std::move(file)) {}
+  explicit CudaGraphState(std::string file) : file_(std::move(file)) {}
   bool allowed() const { return allowed_; }
   // 0 is ONNX Runtime's own.
   int next() { return ++last_; }
@@ -45,26 +45,26 @@ class Capturing {
 };
 
 // CUDA graphs of a graph in an engine. ONNX Runtime lets go of none before the session ends.
-constexpr int kMostCaptured = 8;
+constexpr int kMaxCudaGraphs = 8;
 
 // Which of an engine's bindings run as CUDA graphs.
 //
 // One is played back by its number whatever is bound, so each binding has a number of its own. ONNX Runtime runs a graph
 // several times until it is captured, which changes nothing: until the host moves `length`, a round writes the same rows to
 // the same places.
-class Captures {
+class CudaGraphs {
  public:
   static constexpr int kNone = -1;
 
   // Runs a binding once by `run(number)`, which throws OrtRefusal; check_stopped: throws where that is because somebody wanted
   // it to end. Throws Error(kEngine) for what cannot run without CUDA graphs either.
-  void run(Capturing& graph, const Binding& binding, const std::function<void(int number)>& run,
+  void run(CudaGraphState& graph, const Binding& binding, const std::function<void(int number)>& run,
            const std::function<void()>& check_stopped);
 
  private:
-  Repeats repeats_;
+  RepeatDetector repeats_;
   std::map<const Binding*, int> numbers_;  // 0 for none
-  std::map<std::string, int> taken_;       // graph -> numbers that its bindings have had
+  std::map<std::string, int> n_used_;       // graph -> numbers that its bindings have had
 };
 
 // A graph in ONNX Runtime. For one thread at a time.
@@ -78,12 +78,12 @@ class DeviceSession {
   // Throws OrtRefusal.
   void run(const OrtIoBinding* bound, const OrtRunOptions* options);
 
-  Capturing capturing;
+  CudaGraphState capturing;
 
  private:
   SharedSession open(const std::string& path, int threads, bool capture);
   // Warns of nodes that ONNX Runtime left to another provider: their inputs and outputs cross in every round.
-  void tell_strays() const;
+  void warn_fallback_nodes() const;
 
   const Ort& library_;
   const Provider provider_;

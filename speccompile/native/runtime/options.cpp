@@ -57,7 +57,7 @@ void check(const Option& option, const std::string& where, const Value& value) {
   if (!is_kind || !option.accepts(value.number))
     throw Error(Kind::kUsage, where + ": received " + (option.is_whole ? whole_repr(value) : value.repr()) + ", expected " + option.expected,
                 option.hint);
-  if (std::string(option.name) == "temperature" && value.number > 0 && value.number < kColdest)
+  if (std::string(option.name) == "temperature" && value.number > 0 && value.number < kMinTemperature)
     throw Error(Kind::kUsage, where + ": received " + value.repr() + ", expected 0, or 0.0001 or more", option.hint);
 }
 
@@ -112,8 +112,8 @@ bool check_flag(const char* name, const Setting& setting, bool otherwise) {
   return setting.all->whole == 1;
 }
 
-Sampling row_sampling(const Request& request, size_t prompt, int64_t vocabulary) {
-  Sampling made;
+SamplingParams row_sampling(const Request& request, size_t prompt, int64_t vocabulary) {
+  SamplingParams made;
   const auto take = [&](const Setting& setting, double& to) {
     if (const std::optional<Value> value = setting.of(prompt)) to = value->number;
   };
@@ -179,7 +179,7 @@ Options check_options(const Request& request, const Manifest& manifest) {
   check_all(request, request.prompts.size());
   if (manifest.decoding == decoding::kGreedy) refuse(request, request.prompts.size(), made.sequences);
   for (size_t prompt = 0; prompt < request.prompts.size(); ++prompt) {
-    Sampling sampling = row_sampling(request, prompt, manifest.vocabulary_size);
+    SamplingParams sampling = row_sampling(request, prompt, manifest.vocabulary_size);
     for (int64_t number = 0; number < made.sequences; ++number) {
       sampling.sequence = static_cast<uint64_t>(number);
       made.samplings.push_back(sampling);

@@ -13,7 +13,7 @@
 namespace spc {
 
 // How one row samples.
-struct Sampling {
+struct SamplingParams {
   double temperature = 0;
   int64_t top_k = 0;
   double top_p = 1, min_p = 0, repetition_penalty = 1;
@@ -59,7 +59,7 @@ class Request {
 struct Options {
   int64_t max_new_tokens = kNewTokens, sequences = 1;
   bool autoregressive = false, adaptive = true, logprobs = false, chat = false;
-  std::vector<Sampling> samplings;
+  std::vector<SamplingParams> samplings;
 };
 
 // Throws Error(kUsage) or Error(kPrompt), in the order and the words of Python's.

@@ -103,7 +103,7 @@ Ort::Ort(void* library, const std::string& place) {
 
 void Ort::check(OrtStatus* status) const {
   if (!status) return;
-  const OrtRefusal refusal(ort::GetErrorCode(api_, status), first_line(ort::GetErrorMessage(api_, status)));
+  const OrtError refusal(ort::GetErrorCode(api_, status), first_line(ort::GetErrorMessage(api_, status)));
   ort::ReleaseStatus(api_, status);
   throw refusal;
 }

@@ -89,9 +89,9 @@ constexpr Entry<412, OrtStatus* (*)(const OrtEpAssignedNode*, const char**)> EpA
 }  // namespace ort
 
 // What ONNX Runtime refused, with the first line of its message: the rest repeats it. Who knows what was asked says that too.
-class OrtRefusal : public Error {
+class OrtError : public Error {
  public:
-  OrtRefusal(int code, std::string message) : Error(Kind::kEngine, std::move(message)), code(code) {}
+  OrtError(int code, std::string message) : Error(Kind::kEngine, std::move(message)), code(code) {}
 
   int code;
 };
@@ -121,9 +121,9 @@ class Ort {
   std::string version_;
 };
 
-// What the C API made, released at the end by one of its entries: owned(library, session, ort::ReleaseSession).
+// What the C API made, released at the end by one of its entries: make_shared_handle(library, session, ort::ReleaseSession).
 template <class T, class Release>
-std::shared_ptr<T> owned(const Ort& library, T* made, Release release) {
+std::shared_ptr<T> make_shared_handle(const Ort& library, T* made, Release release) {
   return {made, [api = library.api(), release](T* each) { release(api, each); }};
 }
 

@@ -15,13 +15,13 @@ Session::Session(std::shared_ptr<const Bundle> bundle)
       engine_(bundle_->program().open()),
       kept_(*engine_, bundle_->manifest(), bundle_->entry(), bundle_->tokenizer_hash()),
       loop_(*engine_, bundle_->manifest(), bundle_->entry().provider != provider::kCpu) {
-  if (const auto known = measured(bundle_->opened().proof, bundle_->entry().name, bundle_->manifest().depth)) loop_.expect(*known);
-  if (takes_proposals(bundle_->manifest()) || !gate_of(bundle_->manifest()).is_null()) propose_with({});
+  if (const auto known = measured(bundle_->opened().proof, bundle_->entry().name, bundle_->manifest().depth)) loop_.expect_acceptance(*known);
+  if (needs_proposer(bundle_->manifest()) || !gate_config(bundle_->manifest()).is_null()) set_proposer({});
 }
 
-void Session::propose_with(Proposer proposer) {
+void Session::set_proposer(Proposer proposer) {
   const Manifest& manifest = bundle_->manifest();
-  if (!takes_proposals(manifest) && gate_of(manifest).is_null()) {
+  if (!needs_proposer(manifest) && gate_config(manifest).is_null()) {
     const Json& kind = manifest.json["plan"]["drafter"]["kind"];
     throw Error(Kind::kUsage,
                 "proposer: received one for a bundle of drafter.kind " + (kind.is_text() ? kind.text() : "none") +
@@ -31,13 +31,13 @@ void Session::propose_with(Proposer proposer) {
   if (!proposer) proposer = bundle_->proposer();
   state_ = State::kIdle;
   has_proposer_ = static_cast<bool>(proposer);
-  loop_.propose_with(std::move(proposer));
+  loop_.set_proposer(std::move(proposer));
 }
 
 void Session::start(const Request& request) {
   const Manifest& manifest = bundle_->manifest();
   const Options options = check_options(request, manifest);
-  if (!request.stop.empty()) bundle_->need_text("this bundle has no tokenizer, so no text to stop at", "leave --stop out");
+  if (!request.stop.empty()) bundle_->require_tokenizer("this bundle has no tokenizer, so no text to stop at", "leave --stop out");
   Rows rows;
   for (const Prompt& prompt : request.prompts) {
     const TokenIds ids = bundle_->token_ids(prompt, options.chat);
@@ -50,7 +50,7 @@ void Session::start(const Request& request) {
   seconds_.clear();
   steps_ = 0;
   speculative_ = (bundle_->speculative() || has_proposer_) && !options.autoregressive;
-  if (takes_proposals(manifest) && !has_proposer_ && !options.autoregressive)
+  if (needs_proposer(manifest) && !has_proposer_ && !options.autoregressive)
     warn("note: this bundle drafts by a proposer, and none is given: one token a round\n"
          "hint: spc_session_propose gives one, or build with drafter.index");
   engine_->resume();
@@ -60,20 +60,20 @@ void Session::start(const Request& request) {
 
 bool Session::step() {
   if (state_ == State::kIdle) throw Error(Kind::kUsage, "received a step before a request, expected one that was started", "start the session first");
-  if (state_ == State::kOver) return false;
-  std::vector<Row::Mark> marks;
-  for (const Row& row : rows_) marks.push_back(row.mark());
+  if (state_ == State::kFinished) return false;
+  std::vector<SequenceState::Snapshot> marks;
+  for (const SequenceState& row : rows_) marks.push_back(row.snapshot());
   const speccompile::FloatMode mode;
   ++steps_;
   const double start = wall_seconds();
   state_ = State::kIdle;  // unless this step comes to its end
   const auto undo = [&] {
-    for (size_t i = 0; i < rows_.size(); ++i) rows_[i].cancel(marks[i]);
+    for (size_t i = 0; i < rows_.size(); ++i) rows_[i].restore(marks[i]);
   };
   try {
     loop_.step(rows_);
   } catch (const Error& error) {
-    if (error.kind == Kind::kCancelled) state_ = State::kOver;
+    if (error.kind == Kind::kCancelled) state_ = State::kFinished;
     undo();
     throw;
   } catch (...) {
@@ -82,12 +82,12 @@ bool Session::step() {
   }
   state_ = State::kRunning;
   seconds_.push_back(wall_seconds() - start);
-  if (std::any_of(rows_.begin(), rows_.end(), [](const Row& row) { return row.active(); })) return true;
-  state_ = State::kOver;
+  if (std::any_of(rows_.begin(), rows_.end(), [](const SequenceState& row) { return row.is_active(); })) return true;
+  state_ = State::kFinished;
   return false;
 }
 
-const Row& Session::at(size_t row) const {
+const SequenceState& Session::at(size_t row) const {
   if (row < rows_.size()) return rows_[row];
   throw Error(Kind::kUsage, "received row " + std::to_string(row) + ", expected one of " + std::to_string(rows_.size()),
               "a row is a sequence of a prompt of the request, from 0 on");
@@ -95,7 +95,7 @@ const Row& Session::at(size_t row) const {
 
 const std::string& Session::new_text(size_t row) {
   at(row);
-  Shown& shown = shown_[row];
+  Delivered& shown = shown_[row];
   if (shown.text_step != steps_) {
     rows_[row].read();
     shown.piece = rows_[row].text.substr(std::min(shown.text, rows_[row].text.size()));
@@ -107,7 +107,7 @@ const std::string& Session::new_text(size_t row) {
 
 const TokenIds& Session::new_tokens(size_t row) {
   const TokenIds& all = at(row).token_ids;
-  Shown& shown = shown_[row];
+  Delivered& shown = shown_[row];
   if (shown.tokens_step != steps_) {
     shown.ids.assign(all.begin() + static_cast<std::ptrdiff_t>(std::min(shown.tokens, all.size())), all.end());
     shown.tokens = all.size();
@@ -118,7 +118,7 @@ const TokenIds& Session::new_tokens(size_t row) {
 
 Json Session::result(size_t index) {
   at(index);
-  Row& row = rows_[index];
+  SequenceState& row = rows_[index];
   row.read();
   const size_t rounds = row.path_lengths.empty() ? 0 : row.path_lengths.size() - 1;
   const double seconds = std::accumulate(seconds_.begin(), seconds_.end(), 0.0), count = static_cast<double>(row.token_ids.size());

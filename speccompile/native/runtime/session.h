@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "bundle.h"
-#include "kept.h"
-#include "loop.h"
+#include "drafter_state.h"
+#include "decode_loop.h"
 
 namespace spc {
 
@@ -19,12 +19,12 @@ class Session {
 
   // Who drafts from now on, in the place of the bundle's own index; empty for that one. A generation under way is dropped.
   // Throws Error(kUsage) where the bundle's graphs alone draft.
-  void propose_with(Proposer proposer);
+  void set_proposer(Proposer proposer);
   // That a round verifies.
-  size_t most_drafts() const { return static_cast<size_t>(bundle_->manifest().tokens); }
+  size_t max_draft_tokens() const { return static_cast<size_t>(bundle_->manifest().tokens); }
 
   // What its drafter has learned, and keeps from one generation to the next; at any time between two steps.
-  const Kept& kept() const { return kept_; }
+  const PersistentState& kept() const { return kept_; }
 
   // Checks the request and copies it; runs nothing. A generation under way is dropped. Throws Error(kPrompt) for a prompt that
   // the bundle cannot take, Error(kUsage) for an option that it cannot.
@@ -43,25 +43,25 @@ class Session {
   // What a row has until now: the object of `generate --json`, and what else a generation knows.
   Json result(size_t row);
   const TokenIds& tokens(size_t row) const { return at(row).token_ids; }
-  const Row& at(size_t row) const;
+  const SequenceState& at(size_t row) const;
   // Of the prefill, and of every round.
   const std::vector<double>& round_seconds() const { return seconds_; }
 
  private:
   // What of a row was given away, and in which step.
-  struct Shown {
+  struct Delivered {
     size_t text = 0, tokens = 0, text_step = 0, tokens_step = 0;
     std::string piece;
     TokenIds ids;
   };
-  enum class State { kIdle, kRunning, kOver };
+  enum class State { kIdle, kRunning, kFinished };
 
   const std::shared_ptr<const Bundle> bundle_;
   const std::unique_ptr<Engine> engine_;
-  const Kept kept_;
-  Loop loop_;
+  const PersistentState kept_;
+  DecodeLoop loop_;
   Rows rows_;
-  std::vector<Shown> shown_;
+  std::vector<Delivered> shown_;
   std::vector<double> seconds_;
   size_t steps_ = 0;
   bool has_proposer_ = false, speculative_ = false;

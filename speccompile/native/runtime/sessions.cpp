@@ -11,7 +11,7 @@
 #include "../kernels/choose.h"
 #include "../progress.h"
 #include "../system.h"
-#include "packed.h"
+#include "prepacked.h"
 
 // operators/library.cpp, which is linked in
 extern "C" OrtStatus* RegisterCustomOps(OrtSessionOptions* options, const OrtApiBase* base);
@@ -34,7 +34,7 @@ std::string identity(const std::string& path) {
 
 bool calls_kernels(const std::string& graph) {
   try {
-    return Mapped(graph).bytes().find(kKernelsDomain) != std::string_view::npos;
+    return MappedFile(graph).bytes().find(kKernelsDomain) != std::string_view::npos;
   } catch (const FileError&) {
     return false;  // ONNX Runtime says what is wrong with it
   }
@@ -74,7 +74,7 @@ SharedSession open_session(const Ort& library, const std::string& folder, const 
   const std::string graph = folder + "/" + file;
   if (!calls_kernels(graph)) {
     SharedSession mapped;
-    const bool is_mapped = open_mapped(
+    const bool is_mapped = open_with_prepacked(
         folder, file, library.version(), verify,
         [&](const std::string& from, const std::string& output) { save_packed(library, threads, from, output); },
         [&](const std::string& model) { mapped = open_serialized(library, threads, file, model); });
@@ -100,7 +100,7 @@ std::string hint(const Ort& library) {
 SessionOptions session_options(const Ort& library, int threads, const std::vector<std::pair<std::string, std::string>>& entries) {
   OrtSessionOptions* made = nullptr;
   library.check(ort::CreateSessionOptions(library.api(), &made));
-  const SessionOptions options = owned(library, made, ort::ReleaseSessionOptions);
+  const SessionOptions options = make_shared_handle(library, made, ort::ReleaseSessionOptions);
   const auto set = [&](const std::string& name, const std::string& value) {
     library.check(ort::AddSessionConfigEntry(library.api(), made, name.c_str(), value.c_str()));
   };
@@ -133,8 +133,8 @@ SharedSession shared_session(const Ort& library, const std::string& folder, cons
 
 SharedSession refusable(const Ort& library, const std::string& file, const std::function<OrtSession*()>& open) {
   try {
-    return owned(library, open(), ort::ReleaseSession);
-  } catch (const OrtRefusal& refusal) {
+    return make_shared_handle(library, open(), ort::ReleaseSession);
+  } catch (const OrtError& refusal) {
     throw Error(Kind::kEngine, "ONNX Runtime " + library.version() + " does not take " + file + ": " + refusal.message, hint(library));
   }
 }

@@ -22,9 +22,9 @@
 #include "../files.h"
 #include "../index/retrieval.h"
 #include "../progress.h"
-#include "../runtime/checked.h"
+#include "../runtime/invariance_cache.h"
 #include "../runtime/onnx_file.h"
-#include "../runtime/packed.h"
+#include "../runtime/prepacked.h"
 #include "../system.h"
 
 namespace spc {
@@ -45,21 +45,21 @@ Json opened(const OpenedBundle& bundle) {
                       {"lock", bundle.lock}, {"proof", bundle.proof}, {"engines", engines}};
 }
 
-PackedKey key_of(const Json& asked) {
+PrepackedKey key_of(const Json& asked) {
   return packed_key(asked.list().at(0).text(), asked.list().at(1).text(), asked.list().at(2).text());
 }
 
-std::string graph_of(const Json& asked) { return path_in(asked.list().at(0).text(), asked.list().at(1).text()); }
+std::string graph_of(const Json& asked) { return join_path(asked.list().at(0).text(), asked.list().at(1).text()); }
 
 SaveGraph copy_from(const std::string& saved) {
   return [saved](const std::string&, const std::string& output) {
     for (const auto& each : std::filesystem::directory_iterator(saved))
-      write_file(path_in(folder_of(output), each.path().filename().native()), read_file(each.path().native()));
+      write_file(join_path(parent_path(output), each.path().filename().native()), read_file(each.path().native()));
   };
 }
 
 Json store(const Json& asked, const std::string& saved) {
-  PackedWeights().store(key_of(asked), graph_of(asked), copy_from(saved));
+  PrepackedWeights().store(key_of(asked), graph_of(asked), copy_from(saved));
   return key_of(asked).digest();
 }
 
@@ -70,19 +70,19 @@ Json mapped(const Json& asked) {
     if (!asked["refuse"].text().empty()) throw Error(Kind::kEngine, asked["refuse"].text());
     model = sha256(text);
   };
-  const bool is_mapped = open_mapped(of.at(0).text(), of.at(1).text(), of.at(2).text(), asked["verify"].boolean(),
+  const bool is_mapped = open_with_prepacked(of.at(0).text(), of.at(1).text(), of.at(2).text(), asked["verify"].boolean(),
                                      copy_from(asked["saved"].text()), open);
   return is_mapped ? model : Json(false);
 }
 
 Json open_packed(const Json& asked, bool verify) {
   Json model;
-  PackedWeights().open(key_of(asked), graph_of(asked), [&](const std::string& text) { model = sha256(text); }, verify);
+  PrepackedWeights().open(key_of(asked), graph_of(asked), [&](const std::string& text) { model = sha256(text); }, verify);
   return model;
 }
 
 Json carried(const Json& asked) {
-  std::vector<Carrier> carriers;
+  std::vector<PlaceholderInitializer> carriers;
   for (const auto& [location, text] : asked["carriers"].object()) carriers.push_back({location, {{"prepacked_0", text.text()}}});
   const auto locate = [&](std::string_view location) { return asked["folder"].text() + std::string(location); };
   return sha256(with_carriers(read_file(asked["with_carriers"].text()), locate, carriers));
@@ -90,7 +90,7 @@ Json carried(const Json& asked) {
 
 Json of_files(const std::string& name, const Json& value, const Json& asked) {
   const std::string& text = value.text();
-  if (name == "blake3") return hex(blake3(Mapped(text).bytes(), static_cast<int>(asked["threads"].integer())));
+  if (name == "blake3") return hex(blake3(MappedFile(text).bytes(), static_cast<int>(asked["threads"].integer())));
   if (name == "sha256") return sha256(text);
   if (name == "parse") return Json::parse(text).canonical();
   if (name == "plain_path") return plain_path(text);
@@ -108,7 +108,7 @@ Json of_files(const std::string& name, const Json& value, const Json& asked) {
 
 Json proposed(const Json& asked) {
   const auto size = [&](const char* name) { return static_cast<size_t>(asked[name].integer()); };
-  const Retrieval retrieval(asked["index"].text(), size("drafts"), size("depth"));
+  const RetrievalProposer retrieval(asked["index"].text(), size("drafts"), size("depth"));
   Json::List found;
   for (const Json& text : asked["propose"].list()) {
     std::vector<int64_t> tokens;
@@ -130,7 +130,7 @@ Json answer(const Json& asked) {
   }
   if (name == "number") return read_number(value.list().at(0).text().c_str(), 7, value.list().at(1).boolean());
   if (name == "packed_key") {
-    const PackedKey key = key_of(value);
+    const PrepackedKey key = key_of(value);
     return Json::Object{{"key", key.to_json()}, {"digest", key.digest()}, {"size", key.size}};
   }
   if (name == "weights_of") return list_of(weights_of(value.text()));
@@ -139,10 +139,10 @@ Json answer(const Json& asked) {
   if (name == "open_packed") return open_packed(value, asked["verify"].boolean());
   if (name == "propose") return proposed(asked);
   if (name == "keep") {
-    CheckedEngines().keep(value, asked["found"]);
+    InvarianceCache().keep(value, asked["found"]);
     return {};
   }
-  if (name == "known") return CheckedEngines().read(value).value_or(Json());
+  if (name == "known") return InvarianceCache().read(value).value_or(Json());
   return of_files(name, value, asked);
 }
 

@@ -29,17 +29,17 @@ Widths widths(int64_t window) { return {{"window", window}, {"logit_rows", windo
 
 void run(Engine& engine, int64_t window, bool logits = false) {
   const Run run = engine.bind("verify", widths(window), logits);
-  const Array given = engine.array("window", {1, window}), path = engine.array("path", {1, window});
+  const Array given = engine.host_view("window", {1, window}), path = engine.host_view("path", {1, window});
   std::iota(given.ints(), given.ints() + window, 0);
   run();
   for (int64_t i = 0; i < window; ++i)
-    CHECK(path.ints()[i] == i + *engine.array("length", {1}).ints(), "path is %lld", static_cast<long long>(path.ints()[i]));
+    CHECK(path.ints()[i] == i + *engine.host_view("length", {1}).ints(), "path is %lld", static_cast<long long>(path.ints()[i]));
 }
 
 void test_only_counts_and_tokens_cross() {
   const auto device = std::make_shared<FakeDevice>();
   FakeEngine engine(device);
-  *engine.array("length", {1}).ints() = 10;
+  *engine.host_view("length", {1}).ints() = 10;
   run(engine, 3);
   device->asked();
   run(engine, 3);
@@ -47,7 +47,7 @@ void test_only_counts_and_tokens_cross() {
   run(engine, 3, true);
   const Calls more = device->asked();
   CHECK(std::find(more.begin(), more.end(), "download 12") != more.end(), "logits stay: %s", joined(more).c_str());
-  const float* const logits = engine.array("logits", {3}).floats();
+  const float* const logits = engine.host_view("logits", {3}).floats();
   CHECK(logits[0] == 0 && logits[2] == 2, "logits are those of rows that were not counted");
 }
 
@@ -60,7 +60,7 @@ void test_buffers_are_shared_by_name_and_shape() {
   CHECK(three.inputs[3].address == three.outputs[2].address, "a state is written elsewhere than it is read");
   CHECK(three.inputs[3].address == one.inputs[3].address, "two bindings have two states");
   CHECK(three.inputs[0].address != one.inputs[0].address, "one address for two shapes");
-  CHECK(engine.array("window", {1, 3}).data == engine.array("window", {1, 3}).data, "a mirror moves");
+  CHECK(engine.host_view("window", {1, 3}).data == engine.host_view("window", {1, 3}).data, "a mirror moves");
   CHECK(engine.has("verify") && !engine.has("draft") && !engine.has("absent"), "graphs are those that have files");
   CHECK(three.widths() == "verify at window [1, 3], logit_rows [3]", "%s", three.widths().c_str());
 }
@@ -72,37 +72,37 @@ void test_index_inputs_are_filled_once() {
   run(engine, 4, true);
   const Calls calls = device->asked();
   CHECK(std::count(calls.begin(), calls.end(), "upload 32") == 3, "two windows and one index: %s", joined(calls).c_str());
-  CHECK(engine.array("logit_rows", {4}).ints()[3] == 3, "an index does not count");
+  CHECK(engine.host_view("logit_rows", {4}).ints()[3] == 3, "an index does not count");
 }
 
 void test_what_stays_is_seen_as_a_copy() {
   const auto device = std::make_shared<FakeDevice>();
   FakeEngine engine(device);
   run(engine, 2);
-  const Array cache = engine.array("target.cache", {1, 5});
+  const Array cache = engine.host_view("target.cache", {1, 5});
   CHECK(cache.floats()[4] == 1 && cache.dtype == "float32", "the state is not what the graph wrote");
   cache.floats()[0] = 100;
   CHECK(!device->machine->has(device->machine->device, cache.data, 1), "the state itself was given away");
   run(engine, 2);
-  CHECK(engine.array("target.cache", {1, 5}).floats()[0] == 2, "the copy is no copy, or not of the moment");
+  CHECK(engine.host_view("target.cache", {1, 5}).floats()[0] == 2, "the copy is no copy, or not of the moment");
   CHECK(!engine.has_mirror("target.cache", {1, 5}) && engine.has_mirror("window", {1, 2}), "states have no mirrors");
   device->asked();
-  engine.array("features", {1, 2, 25});
+  engine.host_view("features", {1, 2, 25});
   check_calls(device->asked(), {"download 200", "synchronize"});
 }
 
 void test_an_engine_that_is_cleared_is_as_new() {
   const auto device = std::make_shared<FakeDevice>();
   FakeEngine engine(device);
-  *engine.array("length", {1}).ints() = 7;
+  *engine.host_view("length", {1}).ints() = 7;
   run(engine, 2, true);
   engine.clear();
-  CHECK(*engine.array("length", {1}).ints() == 0 && engine.array("path", {1, 2}).ints()[1] == 0, "a mirror is not cleared");
-  CHECK(engine.array("target.cache", {1, 5}).floats()[0] == 0, "a state is not cleared");
+  CHECK(*engine.host_view("length", {1}).ints() == 0 && engine.host_view("path", {1, 2}).ints()[1] == 0, "a mirror is not cleared");
+  CHECK(engine.host_view("target.cache", {1, 5}).floats()[0] == 0, "a state is not cleared");
   device->asked();
   run(engine, 2, true);
   check_calls(device->asked(), {"upload 16", "upload 8", "run", "download 16", "download 8", "synchronize"});
-  CHECK(engine.array("logits", {2}).floats()[1] == 1, "an index was cleared");
+  CHECK(engine.host_view("logits", {2}).floats()[1] == 1, "an index was cleared");
 }
 
 void test_an_engine_that_is_stopped() {
@@ -142,10 +142,10 @@ void test_scratch_of_many_widths_takes_no_more_memory_than_a_few() {
 
 // The numbers with which windows of these widths run, those that are cancelled as well; a number for which `fails` holds is
 // refused.
-std::vector<int> numbers(const std::vector<int64_t>& windows, Capturing& graph, const std::function<bool(int)>& fails = {},
+std::vector<int> numbers(const std::vector<int64_t>& windows, CudaGraphState& graph, const std::function<bool(int)>& fails = {},
                          const std::function<void()>& check_stopped = [] {}) {
   FakeEngine engine(std::make_shared<FakeDevice>());
-  Captures captures;
+  CudaGraphs captures;
   std::map<int64_t, const Binding*> bindings;
   std::vector<int> found;
   for (const int64_t window : windows) {
@@ -153,7 +153,7 @@ std::vector<int> numbers(const std::vector<int64_t>& windows, Capturing& graph, 
     if (!bindings.count(window)) bindings[window] = engine.prepared.back();
     const auto run = [&](int number) {
       found.push_back(number);
-      if (fails && fails(number)) throw OrtRefusal(1, "it failed");
+      if (fails && fails(number)) throw OrtError(1, "it failed");
     };
     try {
       captures.run(graph, *bindings[window], run, check_stopped);
@@ -165,7 +165,7 @@ std::vector<int> numbers(const std::vector<int64_t>& windows, Capturing& graph, 
 }
 
 void test_shapes_that_come_again_have_a_cuda_graph_of_their_own() {
-  Capturing graph("verify.onnx");
+  CudaGraphState graph("verify.onnx");
   CHECK((numbers({3, 5, 5, 5, 3, 3, 5}, graph) == std::vector<int>{-1, -1, 1, 1, -1, 2, 1}), "wrong numbers");
   CHECK((numbers({3, 3}, graph) == std::vector<int>{-1, 3}), "another engine takes a number that is in use");
 }
@@ -173,15 +173,15 @@ void test_shapes_that_come_again_have_a_cuda_graph_of_their_own() {
 void test_cuda_graphs_do_not_pile_up() {
   std::vector<int64_t> windows;
   for (int64_t window = 1; window < 20; ++window) windows.insert(windows.end(), {window, window});
-  Capturing graph("verify.onnx");
+  CudaGraphState graph("verify.onnx");
   const std::vector<int> found = numbers(windows, graph);
-  CHECK(*std::max_element(found.begin(), found.end()) == kMostCaptured, "too many");
+  CHECK(*std::max_element(found.begin(), found.end()) == kMaxCudaGraphs, "too many");
 }
 
 void test_a_capture_that_fails_is_told_once() {
   Calls told;
   log_to([&](Level, const std::string& line) { told.push_back(line); });
-  Capturing graph("verify.onnx");
+  CudaGraphState graph("verify.onnx");
   const std::vector<int> found = numbers({3, 3, 3, 3}, graph, [](int number) { return number > 0; });
   log_to({});
   CHECK((found == std::vector<int>{-1, 1, -1, -1, -1}), "the graph does not run on");
@@ -189,13 +189,13 @@ void test_a_capture_that_fails_is_told_once() {
 }
 
 void test_a_graph_that_cannot_run() {
-  Capturing graph("verify.onnx");
+  CudaGraphState graph("verify.onnx");
   const Error error = error_of([&] { numbers({3}, graph, [](int) { return true; }); });
   check_error(error, Kind::kEngine, "verify at window [1, 3], logit_rows [3]: ONNX Runtime cannot run it: it failed");
 }
 
 void test_a_capture_that_is_cut_off_is_begun_anew() {
-  Capturing graph("verify.onnx");
+  CudaGraphState graph("verify.onnx");
   const std::vector<int> found = numbers({3, 3, 3, 3}, graph, [](int number) { return number == 1; }, refuse_cancelled);
   CHECK(graph.allowed() && (found == std::vector<int>{-1, 1, 2, 2}), "its number is used again, or none any more");
 }

@@ -12,7 +12,7 @@
 #include "../errors.h"
 #include "../progress.h"
 #include "../runtime/engines.h"
-#include "../runtime/loop.h"
+#include "../runtime/decode_loop.h"
 #include "../runtime/onnxruntime.h"
 #include "../runtime/onnxruntime_device.h"
 #include "check.h"
@@ -34,18 +34,18 @@ inline Generated prompts(const spc::Manifest& manifest) {
 }
 
 inline Generated generate(spc::Engine& engine, const spc::Manifest& manifest, bool speculative) {
-  spc::Loop loop(engine, manifest, true);
+  spc::DecodeLoop loop(engine, manifest, true);
   spc::Options options;
   options.max_new_tokens = 40;
   spc::Rows rows;
   for (const spc::TokenIds& prompt : prompts(manifest))
-    rows.emplace_back(prompt, options, spc::Sampling(), manifest.max_length, manifest.eos_token_ids, nullptr,
+    rows.emplace_back(prompt, options, spc::SamplingParams(), manifest.max_length, manifest.eos_token_ids, nullptr,
                       std::vector<std::string>());
   loop.begin(rows, speculative, false);
-  const auto is_active = [](const spc::Row& row) { return row.active(); };
+  const auto is_active = [](const spc::SequenceState& row) { return row.is_active(); };
   while (std::any_of(rows.begin(), rows.end(), is_active)) loop.step(rows);
   Generated found;
-  for (const spc::Row& row : rows) found.push_back(row.token_ids);
+  for (const spc::SequenceState& row : rows) found.push_back(row.token_ids);
   return found;
 }
 
@@ -54,14 +54,14 @@ inline void check_new(spc::Engine& engine, const spc::Graph& graph) {
   const auto is_fixed = [](const spc::Dimension& size) { return size.width.empty(); };
   for (const spc::Tensor& tensor : graph.inputs) {
     if (!std::all_of(tensor.shape.begin(), tensor.shape.end(), is_fixed)) continue;
-    const spc::Array array = engine.array(tensor.buffer, tensor.concrete_shape({}));
+    const spc::Array array = engine.host_view(tensor.buffer, tensor.concrete_shape({}));
     const char *const start = static_cast<const char*>(array.data), *const end = start + array.bytes();
     CHECK(std::all_of(start, end, [](char byte) { return byte == 0; }), "%s is not zero", tensor.name.c_str());
   }
 }
 
 // Engines that others have had, and two that run at once, give the same as well; a run that is cut off leaves nothing.
-inline void check_lent_engines(spc::Program& program, const spc::Manifest& manifest, FakeDevice& device,
+inline void check_lent_engines(spc::SharedEngine& program, const spc::Manifest& manifest, FakeDevice& device,
                                const Generated& expected) {
   device.asked();
   std::unique_ptr<spc::Engine> one = program.open();

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "../files.h"
-#include "../runtime/kept.h"
+#include "../runtime/drafter_state.h"
 #include "fake_device.h"
 
 // table' = table + window, written beside the table.
@@ -28,10 +28,10 @@ class LearningEngine : public spc::DeviceEngine {
  public:
   explicit LearningEngine(std::shared_ptr<FakeDevice> device) : spc::DeviceEngine(device, learning()), fake_(std::move(device)) {}
 
-  int64_t table(int64_t place) { return array("kept.table", {2}).ints()[place]; }
+  int64_t table(int64_t place) { return host_view("kept.table", {2}).ints()[place]; }
   void learn(int64_t number) {
     const spc::Run run = bind("draft", {}, false);
-    array("window", {2}).ints()[1] = number;
+    host_view("window", {2}).ints()[1] = number;
     fake_->asked();
     run();
   }
@@ -65,7 +65,7 @@ inline void test_what_is_kept_is_copied_saved_and_loaded() {
   const spc::EngineEntry entry = learning();
   manifest.graphs = entry.graphs;
   manifest.vocabulary_size = 5;
-  const spc::Kept kept(engine, manifest, entry, "");
+  const spc::PersistentState kept(engine, manifest, entry, "");
   const std::string path = "/tmp/speccompile-kept-" + std::to_string(getpid());
   kept.save(path);
   kept.reset();
@@ -80,5 +80,5 @@ inline void test_what_is_kept_is_copied_saved_and_loaded() {
   std::remove(path.c_str());
   spc::Manifest other = manifest;
   other.graphs[0].inputs[1].shape = {{3, ""}};
-  check_error(error_of([&] { spc::Kept(engine, other, entry, ""); }), spc::Kind::kBundle, "engine 'gpu' keeps other states than its bundle");
+  check_error(error_of([&] { spc::PersistentState(engine, other, entry, ""); }), spc::Kind::kBundle, "engine 'gpu' keeps other states than its bundle");
 }

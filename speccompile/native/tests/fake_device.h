@@ -161,8 +161,8 @@ class FakeEngine : public spc::DeviceEngine {
 
  private:
   template <class T>
-  static T* at(const std::vector<spc::Bound>& tensors, const std::string& name) {
-    for (const spc::Bound& each : tensors)
+  static T* at(const std::vector<spc::BoundTensor>& tensors, const std::string& name) {
+    for (const spc::BoundTensor& each : tensors)
       if (each.tensor->name == name) return static_cast<T*>(each.address);
     return nullptr;
   }

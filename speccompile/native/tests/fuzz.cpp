@@ -15,14 +15,14 @@
 #include "../bundle/hashes.h"
 #include "../bundle/reader.h"
 #include "../files.h"
-#include "../runtime/exactness.h"
-#include "../runtime/loop.h"
+#include "../runtime/window_invariance.h"
+#include "../runtime/decode_loop.h"
 #include "../runtime/onnx_file.h"
 #include "../system.h"
 #include "../text/text.h"
-#include "any_engine.h"
+#include "engine_fixture.h"
 #include "fuzz_files.h"
-#include "mend.h"
+#include "repair_manifest.h"
 #include "mutate.h"
 
 namespace {
@@ -64,8 +64,8 @@ spc::Drafts any_drafts(const spc::Manifest& manifest, size_t seed) {
 }
 
 void generate(const spc::Manifest& manifest, spc::Engine& engine, const spc::Options& options, bool on_device) {
-  spc::Loop loop(engine, manifest, on_device);
-  loop.propose_with([&](const spc::TokenIds& text) { return any_drafts(manifest, text.size()); });
+  spc::DecodeLoop loop(engine, manifest, on_device);
+  loop.set_proposer([&](const spc::TokenIds& text) { return any_drafts(manifest, text.size()); });
   spc::Rows rows;
   for (int64_t row = 0; row < std::min<int64_t>(2, manifest.batch_size); ++row) {
     const int64_t length = std::min<int64_t>(1 + 20 * row, manifest.max_length);
@@ -91,7 +91,7 @@ void run(const spc::Manifest& manifest, uint64_t seed) {
     allowed([&] { generate(manifest, engine, options, seed % 7 == 0); });
     AnyEngine another(entry, seed);
     allowed([&] { spc::compare_windows(another, manifest); });
-    allowed([&] { spc::Kept(another, manifest, entry, "").reset(); });
+    allowed([&] { spc::PersistentState(another, manifest, entry, "").reset(); });
   }
 }
 
@@ -124,7 +124,7 @@ bool try_tokenizer(const std::string& input) {
       allowed([&] { ids = text->encode(each, each.size() % 2); });
       ids.insert(ids.end(), {-1, 0, 1, 1 << 20});
       allowed([&] { CHECK(spc::is_utf8(text->decode(ids)), "decoded text that is not UTF-8"); });
-      spc::Stream stream(text, ids, {"stop"});
+      spc::IncrementalDetokenizer stream(text, ids, {"stop"});
       allowed([&] { stream.push(ids) += stream.finish(); });
     }
   });

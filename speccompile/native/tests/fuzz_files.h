@@ -7,8 +7,8 @@
 #include "../bundle/manifest.h"
 #include "../files.h"
 #include "../index/retrieval.h"
-#include "../runtime/kept.h"
-#include "any_engine.h"
+#include "../runtime/drafter_state.h"
+#include "engine_fixture.h"
 
 // A bundle whose drafter keeps two states.
 inline spc::Manifest learner() {
@@ -27,9 +27,9 @@ inline spc::Manifest learner() {
 inline void read_kept(const std::string& path) {
   const spc::Manifest manifest = learner();
   AnyEngine engine(manifest.engines[0], 1);
-  const spc::Kept kept(engine, manifest, manifest.engines[0], "");
+  const spc::PersistentState kept(engine, manifest, manifest.engines[0], "");
   kept.load(path);
-  const spc::Array table = engine.array("kept.table", {3, 2});
+  const spc::Array table = engine.host_view("kept.table", {3, 2});
   const std::string before(static_cast<const char*>(table.data), table.bytes());
   kept.save(path);
   kept.reset();
@@ -40,7 +40,7 @@ inline void read_kept(const std::string& path) {
 inline std::string written_kept(const std::string& path) {
   const spc::Manifest manifest = learner();
   AnyEngine engine(manifest.engines[0], 1);
-  spc::Kept(engine, manifest, manifest.engines[0], "").save(path);
+  spc::PersistentState(engine, manifest, manifest.engines[0], "").save(path);
   return spc::read_file(path);
 }
 
@@ -59,6 +59,6 @@ inline void ask_index(const std::string& folder, const spc::Json& given) {
   spc::write_file(folder + "/0.suffixes", suffixes);
   spc::write_file(folder + "/index.json", given["header"].canonical());
   spc::write_file(folder + "/policy.json", given["policy"].canonical());
-  const spc::Drafts drafts = spc::Retrieval(folder, 4, 3).propose({1, 2, 1});
+  const spc::Drafts drafts = spc::RetrievalProposer(folder, 4, 3).propose({1, 2, 1});
   CHECK(drafts.tokens.size() <= 4 && drafts.tokens.size() == drafts.parents.size(), "%zu drafts", drafts.tokens.size());
 }

@@ -2,7 +2,7 @@
 // given does not fit, not reads behind its end.
 #include <functional>
 
-#include "stand_in.h"
+#include "fake_ort.h"
 
 extern "C" int speccompile_kernels_use(const char* name);
 extern "C" const char* speccompile_kernels_path(int index);

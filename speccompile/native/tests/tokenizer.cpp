@@ -28,7 +28,7 @@ spc::TokenIds ids_of(const Json& list) {
 Json streamed(std::shared_ptr<const spc::Text> text, const Json& request) {
   std::vector<std::string> stop;
   for (const Json& each : request["stop"].list()) stop.push_back(each.text());
-  spc::Stream stream(std::move(text), ids_of(request["prompt"]), stop);
+  spc::IncrementalDetokenizer stream(std::move(text), ids_of(request["prompt"]), stop);
   Json::List pieces;
   for (const Json& group : request["groups"].list()) pieces.emplace_back(stream.push(ids_of(group)));
   pieces.emplace_back(stream.finish());

@@ -34,8 +34,8 @@ void Finder::add(std::string_view text, uint32_t id) {
     const auto fresh = static_cast<uint32_t>(nodes_.size() + 1);
     node = nodes_.emplace(edge(node, byte), fresh).first->second;
   }
-  if (text.empty()) throw NoTokenizer{"an added token of no text"};
-  if (!ends_.emplace(node, id).second) throw NoTokenizer{"two added tokens " + python_repr(text)};
+  if (text.empty()) throw InvalidTokenizer{"an added token of no text"};
+  if (!ends_.emplace(node, id).second) throw InvalidTokenizer{"two added tokens " + python_repr(text)};
   begins_[static_cast<unsigned char>(text[0])] = true;
 }
 
@@ -58,7 +58,7 @@ bool Finder::find(std::string_view text, size_t from, Found& found) const {
 AddedTokens::AddedTokens(const Json& tokens, const Vocabulary& vocabulary, const Normalizers& normalizers)
     : normalizers_(normalizers) {
   if (!tokens.is_null() && !tokens.is_list())
-    throw NoTokenizer{std::string("expected a list of added tokens, found ") + tokens.python_type()};
+    throw InvalidTokenizer{std::string("expected a list of added tokens, found ") + tokens.python_type()};
   auto next = static_cast<uint32_t>(vocabulary.size());
   for (const Json& each : tokens.list()) add(read_token(each), vocabulary, next);
   for (const auto& [id, token] : tokens_) {
@@ -76,7 +76,7 @@ void AddedTokens::add(AddedToken token, const Vocabulary& vocabulary, uint32_t& 
   if (!id) id = vocabulary.id(token.content);
   if (!id) id = next++;
   if (token.normalized) {
-    Line line;
+    NormalizedString line;
     line.text = token.content;
     std::string shown = normalized(normalizers_, std::move(line)).text;
     if (shown != token.content) shown_[*id] = std::move(shown);
@@ -103,16 +103,16 @@ bool AddedTokens::is_special(int64_t id) const {
   return found != tokens_.end() && found->second.special;
 }
 
-Pieces AddedTokens::split(std::string_view text, bool tracked) const {
+PreTokenizedString AddedTokens::split(std::string_view text, bool tracked) const {
   std::vector<Piece> list;
   find(plain_, text, list);
-  Pieces pieces{{{}, {}, tracked}, {}};
+  PreTokenizedString pieces{{{}, {}, tracked}, {}};
   for (const Piece& piece : list) {
     if (piece.token != kNoToken) {
       pieces.list.push_back({0, 0, piece.token});
       continue;
     }
-    Line line = pieces.line.empty_like();
+    NormalizedString line = pieces.line.empty_like();
     line.text = text.substr(piece.begin, piece.end - piece.begin);
     for (size_t at = piece.begin; tracked && at < piece.end;) {
       const size_t size = unicode::length(text[at]);

@@ -47,7 +47,7 @@ class AddedTokens {
   AddedTokens(const Json& tokens, const Vocabulary& vocabulary, const Normalizers& normalizers);
 
   // The pieces of a text: its added tokens, and what is between them after normalizing.
-  Pieces split(std::string_view text, bool tracked) const;
+  PreTokenizedString split(std::string_view text, bool tracked) const;
 
   std::optional<uint32_t> id(const std::string& token) const;
   // What decoders see of a token, null for another one.

@@ -186,7 +186,7 @@ void add(Decoders& found, const Json& part) {
   } else if (type == "BPEDecoder") {
     put(new Suffix(read_text(part, "suffix")));
   } else {
-    throw NoPart{"decoder " + python_repr(type)};
+    throw UnsupportedComponent{"decoder " + python_repr(type)};
   }
 }
 

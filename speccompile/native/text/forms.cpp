@@ -134,7 +134,7 @@ bool is_ascii(std::string_view text) {
 
 }  // namespace
 
-Line normal_form(const Line& line, Form form) {
+NormalizedString normal_form(const NormalizedString& line, Form form) {
   if (is_ascii(line.text)) return line;
   std::vector<Unit> units;
   units.reserve(line.text.size());
@@ -145,13 +145,13 @@ Line normal_form(const Line& line, Form form) {
   }
   order(units);
   if (form == Form::kNfc || form == Form::kNfkc) compose(units);
-  Line made = line.empty_like();
+  NormalizedString made = line.empty_like();
   for (const Unit& unit : units) made.add(unit.code, unit.from);
   return made;
 }
 
-Line lowercase(const Line& line) {
-  Line made = line.empty_like();
+NormalizedString lowercase(const NormalizedString& line) {
+  NormalizedString made = line.empty_like();
   for (size_t at = 0; at < line.text.size();) {
     const auto [code, size] = unicode::decode(line.text, at);
     const uint32_t* lower = tables().lower.find(code);

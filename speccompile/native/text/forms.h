@@ -7,7 +7,7 @@ namespace spc {
 
 enum class Form { kNfc, kNfd, kNfkc, kNfkd };
 
-Line normal_form(const Line& line, Form form);
-Line lowercase(const Line& line);
+NormalizedString normal_form(const NormalizedString& line, Form form);
+NormalizedString lowercase(const NormalizedString& line);
 
 }  // namespace spc

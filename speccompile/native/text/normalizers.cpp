@@ -10,9 +10,9 @@ namespace {
 class Prepend : public Normalizer {
  public:
   explicit Prepend(std::string text) : text_(std::move(text)) {}
-  Line apply(const Line& line) const override {
+  NormalizedString apply(const NormalizedString& line) const override {
     if (line.text.empty()) return line;
-    Line made = line.empty_like();
+    NormalizedString made = line.empty_like();
     made.add(text_, line.origin(0));
     made.copy(line, 0, line.text.size());
     return made;
@@ -25,8 +25,8 @@ class Prepend : public Normalizer {
 class Replace : public Normalizer {
  public:
   Replace(Pattern pattern, std::string content) : pattern_(std::move(pattern)), content_(std::move(content)) {}
-  Line apply(const Line& line) const override {
-    Line made = line.empty_like();
+  NormalizedString apply(const NormalizedString& line) const override {
+    NormalizedString made = line.empty_like();
     size_t last = 0;
     for (const auto& [begin, end] : pattern_.find_all(line.text)) {
       made.copy(line, last, begin);
@@ -45,7 +45,7 @@ class Replace : public Normalizer {
 class Formed : public Normalizer {
  public:
   explicit Formed(Form form) : form_(form) {}
-  Line apply(const Line& line) const override { return normal_form(line, form_); }
+  NormalizedString apply(const NormalizedString& line) const override { return normal_form(line, form_); }
 
  private:
   Form form_;
@@ -53,15 +53,15 @@ class Formed : public Normalizer {
 
 class Lowercase : public Normalizer {
  public:
-  Line apply(const Line& line) const override { return lowercase(line); }
+  NormalizedString apply(const NormalizedString& line) const override { return lowercase(line); }
 };
 
 // Keeps the characters outside a set.
 class Without : public Normalizer {
  public:
   explicit Without(unicode::Set set) : set_(std::move(set)) {}
-  Line apply(const Line& line) const override {
-    Line made = line.empty_like();
+  NormalizedString apply(const NormalizedString& line) const override {
+    NormalizedString made = line.empty_like();
     for (size_t at = 0; at < line.text.size();) {
       const auto [code, size] = unicode::decode(line.text, at);
       if (!set_.has(code)) made.copy(line, at, at + size);
@@ -77,13 +77,13 @@ class Without : public Normalizer {
 class Strip : public Normalizer {
  public:
   Strip(bool left, bool right) : left_(left), right_(right) {}
-  Line apply(const Line& line) const override {
+  NormalizedString apply(const NormalizedString& line) const override {
     const std::string& text = line.text;
     size_t begin = 0, end = text.size();
     while (left_ && begin < end && space_.has(unicode::decode(text, begin).code)) begin += unicode::length(text[begin]);
     while (right_ && end > begin && space_.has(unicode::decode(text, unicode::before(text, end)).code))
       end = unicode::before(text, end);
-    Line made = line.empty_like();
+    NormalizedString made = line.empty_like();
     made.copy(line, begin, end);
     return made;
   }
@@ -95,8 +95,8 @@ class Strip : public Normalizer {
 
 class ByteLevel : public Normalizer {
  public:
-  Line apply(const Line& line) const override {
-    Line made = line.empty_like();
+  NormalizedString apply(const NormalizedString& line) const override {
+    NormalizedString made = line.empty_like();
     for (size_t at = 0; at < line.text.size(); ++at) made.add(letter_of_byte(line.text[at]), line.origin(at));
     return made;
   }
@@ -128,7 +128,7 @@ void add(Normalizers& found, const Json& part) {
   } else if (type == "ByteLevel") {
     put(new ByteLevel);
   } else {
-    throw NoPart{"normalizer " + python_repr(type)};
+    throw UnsupportedComponent{"normalizer " + python_repr(type)};
   }
 }
 
@@ -140,7 +140,7 @@ Normalizers read_normalizers(const Json& part) {
   return found;
 }
 
-Line normalized(const Normalizers& normalizers, Line line) {
+NormalizedString normalized(const Normalizers& normalizers, NormalizedString line) {
   for (const auto& each : normalizers) line = each->apply(line);
   return line;
 }

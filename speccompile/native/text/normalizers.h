@@ -12,13 +12,13 @@ namespace spc {
 class Normalizer {
  public:
   virtual ~Normalizer() = default;
-  virtual Line apply(const Line& line) const = 0;
+  virtual NormalizedString apply(const NormalizedString& line) const = 0;
 };
 
 // In order; none for null. Throws NoTokenizer or NoPart.
 using Normalizers = std::vector<std::unique_ptr<const Normalizer>>;
 Normalizers read_normalizers(const Json& part);
 
-Line normalized(const Normalizers& normalizers, Line line);
+NormalizedString normalized(const Normalizers& normalizers, NormalizedString line);
 
 }  // namespace spc

@@ -14,7 +14,7 @@ constexpr size_t kSteps = 30'000'000, kStepsOfByte = 1000, kWays = 8'000'000;
 // Goes back to the last place where there was another way, until one leads to the end.
 class Matcher {
  public:
-  Matcher(const Program& program, std::string_view text)
+  Matcher(const SharedEngine& program, std::string_view text)
       : program_(program), text_(text), slots_(program.slots), steps_(kSteps + kStepsOfByte * text.size()) {}
 
   // The first match from `from` on.
@@ -198,7 +198,7 @@ class Matcher {
     return (before != after) == (place == Place::kWordBoundary);
   }
 
-  const Program& program_;
+  const SharedEngine& program_;
   std::string_view text_;
   std::vector<Way> ways_;
   std::vector<size_t> slots_;
@@ -217,7 +217,7 @@ std::vector<Match> find_literal(std::string_view text, std::string_view wanted) 
 Pattern::Pattern(std::string_view source) {
   if (source.size() > kLongestPattern)
     unknown("more than " + std::to_string(kLongestPattern) + " bytes");
-  program_ = std::make_shared<const Program>(make_program(parse_pattern(source)));
+  program_ = std::make_shared<const SharedEngine>(make_program(parse_pattern(source)));
 }
 
 Pattern Pattern::literal(std::string_view text) {

@@ -26,7 +26,7 @@ struct Match {
   size_t begin, end;
 };
 
-struct Program;
+struct SharedEngine;
 
 class Pattern {
  public:
@@ -41,7 +41,7 @@ class Pattern {
  private:
   Pattern() = default;
 
-  std::shared_ptr<const Program> program_;
+  std::shared_ptr<const SharedEngine> program_;
   std::string literal_;  // where there is no program
 };
 

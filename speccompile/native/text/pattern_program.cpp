@@ -90,7 +90,7 @@ First first_of(const Node& node, const First& then) {
 
 class Writer {
  public:
-  Program program;
+  SharedEngine program;
 
   void node(const Node& node, const First& then) {
     switch (node.kind) {
@@ -267,7 +267,7 @@ class Writer {
 
 }  // namespace
 
-Program make_program(const Node& root) {
+SharedEngine make_program(const Node& root) {
   Writer writer;
   First end;
   end.set();  // whatever follows

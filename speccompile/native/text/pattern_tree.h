@@ -82,7 +82,7 @@ struct Step {
 // Bytes that can come next, and 256 for the end of the text.
 using First = std::bitset<257>;
 
-struct Program {
+struct SharedEngine {
   std::vector<Step> steps;
   std::vector<std::string> texts;
   std::vector<unicode::Set> sets;
@@ -93,6 +93,6 @@ struct Program {
 };
 
 // Throws PatternError.
-Program make_program(const Node& root);
+SharedEngine make_program(const Node& root);
 
 }  // namespace spc

@@ -10,13 +10,13 @@
 
 namespace spc {
 
-struct Line {
+struct NormalizedString {
   std::string text;
   // Where in the text that was given each byte comes from; kept only for Metaspace, which asks what its beginning is.
   std::vector<size_t> from;
   bool tracked = false;
 
-  Line empty_like() const { return {{}, {}, tracked}; }
+  NormalizedString empty_like() const { return {{}, {}, tracked}; }
   size_t origin(size_t at) const { return tracked ? from[at] : 0; }
 
   void add(std::string_view part, size_t origin) {
@@ -28,7 +28,7 @@ struct Line {
     unicode::append(text, code);
     if (tracked) from.insert(from.end(), text.size() - before, origin);
   }
-  void copy(const Line& other, size_t begin, size_t end) {
+  void copy(const NormalizedString& other, size_t begin, size_t end) {
     text.append(other.text, begin, end - begin);
     if (tracked) from.insert(from.end(), other.from.data() + begin, other.from.data() + end);
   }
@@ -41,8 +41,8 @@ struct Piece {
   int64_t token = kNoToken;  // of an added token, whose text is not looked at any more
 };
 
-struct Pieces {
-  Line line;
+struct PreTokenizedString {
+  NormalizedString line;
   std::vector<Piece> list;
 
   std::string_view text(const Piece& piece) const {

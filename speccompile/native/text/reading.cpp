@@ -6,7 +6,7 @@ namespace spc {
 namespace {
 
 [[noreturn]] void expected(const char* what, const char* name, const Json& found) {
-  throw NoTokenizer{std::string("expected ") + what + " for '" + name + "', found " + found.python_type()};
+  throw InvalidTokenizer{std::string("expected ") + what + " for '" + name + "', found " + found.python_type()};
 }
 
 }  // namespace
@@ -57,8 +57,8 @@ Pattern read_regex(const std::string& source) {
     return Pattern(source);
   } catch (const PatternError& error) {
     const std::string what = "pattern " + python_repr(source) + ": " + error.what;
-    if (error.kind == PatternError::kBroken) throw NoTokenizer{what};
-    throw NoPart{what};
+    if (error.kind == PatternError::kBroken) throw InvalidTokenizer{what};
+    throw UnsupportedComponent{what};
   }
 }
 

@@ -9,12 +9,12 @@
 namespace spc {
 
 // The file is no tokenizer.
-struct NoTokenizer {
+struct InvalidTokenizer {
   std::string why;
 };
 
 // A tokenizer with a part that this runtime lacks.
-struct NoPart {
+struct UnsupportedComponent {
   std::string what;
 };
 

@@ -54,7 +54,7 @@ Behavior read_behavior(const Json& value) {
   static constexpr const char* kNames[] = {"Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous"};
   for (int i = 0; i < 5; ++i)
     if (value == Json(kNames[i])) return static_cast<Behavior>(i);
-  throw NoTokenizer{"no behavior " + value.repr()};
+  throw InvalidTokenizer{"no behavior " + value.repr()};
 }
 
 std::vector<Part> parts_of(const std::vector<Match>& matches, size_t size, bool invert) {

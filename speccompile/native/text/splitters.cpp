@@ -18,7 +18,7 @@ class Matching : public Splitter {
  public:
   Matching(Behavior behavior, bool invert) : behavior_(behavior), invert_(invert) {}
 
-  void apply(Pieces& pieces) const override {
+  void apply(PreTokenizedString& pieces) const override {
     std::vector<Piece> list;
     for (const Piece& piece : pieces.list) {
       if (piece.token != kNoToken) {
@@ -114,8 +114,8 @@ class FixedLength : public Matching {
 // Writes every piece anew.
 class Rewriting : public Splitter {
  public:
-  void apply(Pieces& pieces) const override {
-    Pieces made{pieces.line.empty_like(), {}};
+  void apply(PreTokenizedString& pieces) const override {
+    PreTokenizedString made{pieces.line.empty_like(), {}};
     made.line.text.reserve(pieces.line.text.size() + pieces.line.text.size() / 2);
     for (const Piece& piece : pieces.list) {
       if (piece.token != kNoToken)
@@ -127,7 +127,7 @@ class Rewriting : public Splitter {
   }
 
  private:
-  virtual void rewrite(const Pieces& pieces, const Piece& piece, Pieces& made) const = 0;
+  virtual void rewrite(const PreTokenizedString& pieces, const Piece& piece, PreTokenizedString& made) const = 0;
 };
 
 class ByteLevel : public Rewriting {
@@ -135,8 +135,8 @@ class ByteLevel : public Rewriting {
   ByteLevel(bool space, bool splits) : space_(space), splits_(splits) {}
 
  private:
-  void rewrite(const Pieces& pieces, const Piece& piece, Pieces& made) const override {
-    Line line = pieces.line.empty_like();
+  void rewrite(const PreTokenizedString& pieces, const Piece& piece, PreTokenizedString& made) const override {
+    NormalizedString line = pieces.line.empty_like();
     if (space_ && pieces.line.text[piece.begin] != ' ') line.add(" ", pieces.line.origin(piece.begin));
     line.copy(pieces.line, piece.begin, piece.end);
     if (!splits_) return put(line, 0, line.text.size(), made);
@@ -144,7 +144,7 @@ class ByteLevel : public Rewriting {
       put(line, begin, end, made);
   }
 
-  static void put(const Line& line, size_t begin, size_t end, Pieces& made) {
+  static void put(const NormalizedString& line, size_t begin, size_t end, PreTokenizedString& made) {
     const size_t start = made.line.text.size();
     for (size_t at = begin; at < end; ++at) made.line.add(letter_of_byte(line.text[at]), line.origin(at));
     if (begin < end) made.list.push_back({start, made.line.text.size()});
@@ -168,8 +168,8 @@ class Metaspace : public Rewriting {
   bool asks_origin() const override { return scheme_ == Scheme::kFirst; }
 
  private:
-  void rewrite(const Pieces& pieces, const Piece& piece, Pieces& made) const override {
-    const Line& line = pieces.line;
+  void rewrite(const PreTokenizedString& pieces, const Piece& piece, PreTokenizedString& made) const override {
+    const NormalizedString& line = pieces.line;
     const std::string_view text = pieces.text(piece);
     const size_t start = made.line.text.size(), origin = line.origin(piece.begin);
     const bool marked = text[0] == ' ' || text.substr(0, mark_.size()) == mark_;
@@ -193,10 +193,10 @@ class Metaspace : public Rewriting {
 
 Scheme read_scheme(const Json& part) {
   const std::string& name = part.find("prepend_scheme") ? read_text(part, "prepend_scheme") : "always";
-  if (name != "first" && name != "never" && name != "always") throw NoTokenizer{"no prepend_scheme " + python_repr(name)};
+  if (name != "first" && name != "never" && name != "always") throw InvalidTokenizer{"no prepend_scheme " + python_repr(name)};
   const Scheme scheme = name == "first" ? Scheme::kFirst : name == "never" ? Scheme::kNever : Scheme::kAlways;
   if (!read_flag(part, "add_prefix_space", true)) {
-    if (scheme != Scheme::kNever) throw NoTokenizer{"add_prefix_space is not what prepend_scheme says"};
+    if (scheme != Scheme::kNever) throw InvalidTokenizer{"add_prefix_space is not what prepend_scheme says"};
   }
   return scheme;
 }
@@ -225,12 +225,12 @@ void add(Splitters& found, const Json& part) {
     put(new Characters(unicode::Set({{code, code}}), Behavior::kRemoved));
   } else if (type == "FixedLength") {
     const uint32_t length = part.find("length") ? read_number(part["length"], "length") : 5;
-    if (length == 0) throw NoTokenizer{"pieces of no length"};
+    if (length == 0) throw InvalidTokenizer{"pieces of no length"};
     put(new FixedLength(length));
   } else if (type == "Metaspace") {
     put(new Metaspace(read_character(part, "replacement"), read_scheme(part), read_flag(part, "split", true)));
   } else {
-    throw NoPart{"pre-tokenizer " + python_repr(type)};
+    throw UnsupportedComponent{"pre-tokenizer " + python_repr(type)};
   }
 }
 

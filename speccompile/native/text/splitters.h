@@ -13,7 +13,7 @@ class Splitter {
  public:
   virtual ~Splitter() = default;
   // Leaves pieces that are added tokens as they are. No piece is empty afterwards.
-  virtual void apply(Pieces& pieces) const = 0;
+  virtual void apply(PreTokenizedString& pieces) const = 0;
   // Whether it asks where a piece comes from.
   virtual bool asks_origin() const { return false; }
 };

@@ -43,7 +43,7 @@ std::string repr(const std::vector<std::string>& stop) {
 
 }  // namespace
 
-Stream::Stream(std::shared_ptr<const Text> text, const TokenIds& prompt, std::vector<std::string> stop)
+IncrementalDetokenizer::IncrementalDetokenizer(std::shared_ptr<const Text> text, const TokenIds& prompt, std::vector<std::string> stop)
     : text_(std::move(text)), stop_(std::move(stop)) {
   if (std::find(stop_.begin(), stop_.end(), "") != stop_.end())
     throw Error(Kind::kPrompt, "empty stop string in " + repr(stop_), "leave it out, or give at least one character");
@@ -51,7 +51,7 @@ Stream::Stream(std::shared_ptr<const Text> text, const TokenIds& prompt, std::ve
   known_ = text_->decode(context_);
 }
 
-std::string Stream::push(const TokenIds& ids) {
+std::string IncrementalDetokenizer::push(const TokenIds& ids) {
   if (!has_stop()) {
     kept_ += ids.size();
     return decode(ids);
@@ -65,7 +65,7 @@ std::string Stream::push(const TokenIds& ids) {
   return pieces;
 }
 
-std::string Stream::finish() {
+std::string IncrementalDetokenizer::finish() {
   if (stopped_) return "";
   const std::string whole = text_->decode(joined(context_, pending_, pending_.size()));
   std::string piece = until_stop(new_part(known_, whole));
@@ -76,7 +76,7 @@ std::string Stream::finish() {
   return piece;
 }
 
-TokenIds Stream::last_shown(const TokenIds& prompt) const {
+TokenIds IncrementalDetokenizer::last_shown(const TokenIds& prompt) const {
   const TokenIds shown = text_->shown(prompt);
   size_t start = shown.size() - std::min(shown.size(), kContext);
   while (start > 0 && text_->is_byte(shown[start])) --start;
@@ -84,7 +84,7 @@ TokenIds Stream::last_shown(const TokenIds& prompt) const {
 }
 
 // The text that is certain with some more tokens.
-std::string Stream::decode(const TokenIds& ids) {
+std::string IncrementalDetokenizer::decode(const TokenIds& ids) {
   const TokenIds shown = text_->shown(ids);
   pending_.insert(pending_.end(), shown.begin(), shown.end());
   size_t ready = pending_.size();
@@ -101,7 +101,7 @@ std::string Stream::decode(const TokenIds& ids) {
 
 // What of the held text and `piece` may be shown. Of several stop strings the one that ends first counts, and of those the
 // one that begins first.
-std::string Stream::until_stop(const std::string& piece) {
+std::string IncrementalDetokenizer::until_stop(const std::string& piece) {
   std::string text = held_ + piece;
   size_t end = std::string::npos, begin = 0;
   for (const std::string& stop : stop_) {
@@ -118,7 +118,7 @@ std::string Stream::until_stop(const std::string& piece) {
 }
 
 // Where the text begins that may yet become a stop string; its size when nothing may.
-size_t Stream::first_open(const std::string& text) const {
+size_t IncrementalDetokenizer::first_open(const std::string& text) const {
   size_t longest = 0;
   for (const std::string& stop : stop_) longest = std::max(longest, stop.size());
   for (size_t start = text.size() - std::min(text.size(), longest); start < text.size(); ++start)

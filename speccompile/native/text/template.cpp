@@ -8,7 +8,7 @@ namespace {
 // ["<s>", 1]
 int64_t read_pair(const Json& part, const char* name) {
   const Json::List& pair = read_list(part, name);
-  if (pair.size() != 2 || !pair[0].is_text()) throw NoTokenizer{std::string("expected a token and its id for ") + name};
+  if (pair.size() != 2 || !pair[0].is_text()) throw InvalidTokenizer{std::string("expected a token and its id for ") + name};
   return read_number(pair[1], name);
 }
 
@@ -27,16 +27,16 @@ void Template::read(const Json& part) {
   } else if (type == "BertProcessing" || type == "RobertaProcessing") {
     steps_.push_back({{false, {read_pair(part, "cls")}}, {true, {}}, {false, {read_pair(part, "sep")}}});
   } else if (type != "ByteLevel") {  // which changes no ids
-    throw NoPart{"post-processor " + python_repr(type)};
+    throw UnsupportedComponent{"post-processor " + python_repr(type)};
   }
-  if (steps_.size() > 1) throw NoPart{"sequence of post-processors that add tokens"};
+  if (steps_.size() > 1) throw UnsupportedComponent{"sequence of post-processors that add tokens"};
 }
 
 void Template::read_single(const Json& part) {
   std::vector<Part> parts;
   for (const Json& each : read_list(part, "single")) {
     if (const Json* sequence = each.find("Sequence")) {
-      if (read_text(*sequence, "id") != "A") throw NoTokenizer{"a template for one text that has two"};
+      if (read_text(*sequence, "id") != "A") throw InvalidTokenizer{"a template for one text that has two"};
       parts.push_back({true, {}});
       continue;
     }

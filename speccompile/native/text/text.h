@@ -1,4 +1,4 @@
-// Text to token ids and back, whole or as it comes (speccompile/runtime/text/text.py), from a Hugging Face tokenizer.json.
+// Text to token ids and back, whole or as it comes (speccompile/runtime/text/tokenizer.py), from a Hugging Face tokenizer.json.
 #pragma once
 
 #include <cstdint>
@@ -31,10 +31,10 @@ class Text {
 };
 
 // The text that continues a prompt, in pieces that can be shown as they come: see text.py's Stream.
-class Stream {
+class IncrementalDetokenizer {
  public:
   // Throws Error(kPrompt) for an empty stop string.
-  Stream(std::shared_ptr<const Text> text, const TokenIds& prompt, std::vector<std::string> stop);
+  IncrementalDetokenizer(std::shared_ptr<const Text> text, const TokenIds& prompt, std::vector<std::string> stop);
 
   // Take the next token ids; the text that may be shown now.
   std::string push(const TokenIds& ids);

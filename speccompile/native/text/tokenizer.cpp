@@ -32,10 +32,10 @@ constexpr char kUseIds[] = "give token ids instead of text, or use the Python ru
 
 // Lone surrogates, which JSON can write, are no text. What is nested deeper than Json reads is not there.
 void check_texts(const Json& value) {
-  if (!is_utf8(value.text())) throw NoTokenizer{"a text that is not UTF-8"};
+  if (!is_utf8(value.text())) throw InvalidTokenizer{"a text that is not UTF-8"};
   for (const Json& each : value.list()) check_texts(each);
   for (const auto& [name, each] : value.object()) {
-    if (!is_utf8(name)) throw NoTokenizer{"a name that is not UTF-8"};
+    if (!is_utf8(name)) throw InvalidTokenizer{"a name that is not UTF-8"};
     check_texts(each);
   }
 }
@@ -50,7 +50,7 @@ class Tokenizer : public Text {
         template_(file["post_processor"]),
         has_decoder_(!file["decoder"].is_null()) {
     if (const Json& version = file["version"]; !version.is_null() && version != Json("1.0"))
-      throw NoTokenizer{"unknown version " + version.repr()};
+      throw InvalidTokenizer{"unknown version " + version.repr()};
     if (has_decoder_) decoders_ = read_decoders(file["decoder"]);
     for (const auto& each : splitters_) tracked_ = tracked_ || each->asks_origin();
     find_bytes();
@@ -61,7 +61,7 @@ class Tokenizer : public Text {
     if (invalid != std::string_view::npos) refuse_bytes(text, invalid);
     TokenIds ids;
     try {
-      Pieces pieces = added_.split(text, tracked_);
+      PreTokenizedString pieces = added_.split(text, tracked_);
       for (const auto& each : splitters_) each->apply(pieces);
       for (const Piece& piece : pieces.list) {
         if (piece.token != kNoToken)
@@ -146,9 +146,9 @@ std::shared_ptr<const Text> Text::open(const std::string& path) {
     const Json file = Json::parse(read_file(path));
     check_texts(file);
     return std::make_shared<const Tokenizer>(file);
-  } catch (const NoPart& part) {
+  } catch (const UnsupportedComponent& part) {
     throw Error(Kind::kEngine, path + ": this runtime has no " + part.what, kUseIds);
-  } catch (const NoTokenizer& error) {
+  } catch (const InvalidTokenizer& error) {
     why = error.why;
   } catch (const JsonError& error) {
     why = error.what();

@@ -22,7 +22,7 @@ std::pair<std::string_view, std::string_view> sides(const Json& merge) {
   const std::string_view text = merge.text();
   const size_t space = text.find(' ');
   if (space == std::string_view::npos || text.find(' ', space + 1) != std::string_view::npos)
-    throw NoTokenizer{"expected two tokens to merge, found " + merge.repr()};
+    throw InvalidTokenizer{"expected two tokens to merge, found " + merge.repr()};
   return {text.substr(0, space), text.substr(space + 1)};
 }
 
@@ -82,9 +82,9 @@ class Vocabulary::Word {
 Vocabulary::Vocabulary(const Json& model) {
   const bool untyped = model["type"].is_null() && model["vocab"].is_object() && model["merges"].is_list();
   const std::string type = untyped ? "BPE" : read_text(model, "type");  // GPT-2's own file has no type
-  if (type != "BPE") throw NoPart{"tokenizer model " + python_repr(type) + ", only BPE"};
+  if (type != "BPE") throw UnsupportedComponent{"tokenizer model " + python_repr(type) + ", only BPE"};
   if (!model["dropout"].is_null() && !(model["dropout"].is_number() && model["dropout"].number() == 0))
-    throw NoPart{"dropout in the tokenizer model"};
+    throw UnsupportedComponent{"dropout in the tokenizer model"};
   if (!model["unk_token"].is_null()) unknown_ = read_text(model, "unk_token");
   prefix_ = optional_text(model, "continuing_subword_prefix");
   suffix_ = optional_text(model, "end_of_word_suffix");
@@ -96,7 +96,7 @@ Vocabulary::Vocabulary(const Json& model) {
 }
 
 void Vocabulary::read_tokens(const Json& tokens) {
-  if (!tokens.is_object()) throw NoTokenizer{std::string("expected a vocabulary, found ") + tokens.python_type()};
+  if (!tokens.is_object()) throw InvalidTokenizer{std::string("expected a vocabulary, found ") + tokens.python_type()};
   size_t size = 0;
   for (const auto& [token, id] : tokens.object()) size += token.size();
   text_.reserve(size);  // so that no token moves
@@ -114,20 +114,20 @@ void Vocabulary::read_tokens(const Json& tokens) {
 }
 
 void Vocabulary::read_merges(const Json& merges, size_t prefix) {
-  if (!merges.is_list()) throw NoTokenizer{std::string("expected merges, found ") + merges.python_type()};
+  if (!merges.is_list()) throw InvalidTokenizer{std::string("expected merges, found ") + merges.python_type()};
   merges_ = FlatMap<Merge>(merges.list().size());
   std::string joined;
   uint32_t rank = 0;
   const auto found = [&](std::string_view token) {
     const std::optional<uint32_t> id = this->id(token);
-    if (!id) throw NoTokenizer{"a merge has " + python_repr(unicode::lossy(token)) + ", which is not in the vocabulary"};
+    if (!id) throw InvalidTokenizer{"a merge has " + python_repr(unicode::lossy(token)) + ", which is not in the vocabulary"};
     return *id;
   };
   for (const Json& merge : merges.list()) {
     if (merge.is_text() && merge.text().compare(0, 8, "#version") == 0) continue;
     const auto [left, right] = sides(merge);
     const uint32_t left_id = found(left), right_id = found(right);
-    if (right.size() < prefix) throw NoTokenizer{"a merge has " + python_repr(right) + ", shorter than the prefix"};
+    if (right.size() < prefix) throw InvalidTokenizer{"a merge has " + python_repr(right) + ", shorter than the prefix"};
     joined.assign(left).append(right.substr(prefix));
     merges_.set(pair_of(left_id, right_id), {rank++, found(joined)});
   }

@@ -4,7 +4,7 @@ grammar   what a user writes -> a grammar of llguidance, refused where it is non
 matcher   how far a row's new tokens are in its grammar: which may follow, which must, and whether it is complete
 """
 
-from speccompile.runtime.constraints.grammar import KINDS, Constraint, Grammars, Imposed
+from speccompile.runtime.constraints.grammar import KINDS, Constraint, ConstraintOption, GrammarCompiler
 from speccompile.runtime.constraints.matcher import Matcher
 
-__all__ = ["KINDS", "Constraint", "Grammars", "Imposed", "Matcher"]
+__all__ = ["KINDS", "Constraint", "ConstraintOption", "GrammarCompiler", "Matcher"]

@@ -42,22 +42,22 @@ class Constraint:
         return self._compiled.copy(ends)
 
 
-Imposed = Constraint | Sequence[Constraint | None] | None
+ConstraintOption = Constraint | Sequence[Constraint | None] | None
 """A constraint for all prompts, or a sequence with one, or None, for each."""
 
 
-class Grammars:
+class GrammarCompiler:
     """What makes constraints for a bundle's tokenizer and its model's vocabulary, which it opens when it is asked."""
 
     def __init__(self, manifest: Manifest, tokenizer: Path | None, hashed: str) -> None:
         """tokenizer: a `tokenizer.json`, and its hash; None where the bundle has none."""
         self._path, self._hash, self._manifest = tokenizer, hashed, manifest
-        self.are_taken = any(tensor.name == INPUT for graph in manifest.graphs for tensor in graph.inputs)
+        self.is_supported = any(tensor.name == INPUT for graph in manifest.graphs for tensor in graph.inputs)
         """Whether the bundle's graphs take constraints."""
 
     @cached_property
     def _tokenizer(self) -> "LLTokenizer":
-        if not self.are_taken:
+        if not self.is_supported:
             raise UsageError(
                 "constraint: this bundle was built without constraints", hint="set constraints: true in the recipe"
             )
@@ -74,7 +74,7 @@ class Grammars:
         is_one = len(tokens) == 1 and self._tokenizer.is_special_token(tokens[0])
         return int(tokens[0]) if is_one else None
 
-    def of_prompts(self, given: Any, prompts: int) -> "list[Constraint | None]":
+    def per_prompt(self, given: Any, prompts: int) -> "list[Constraint | None]":
         """The constraint of each of some prompts: `given` is one for all, or a sequence. Raises UsageError."""
         if given is None or isinstance(given, Constraint) or not isinstance(given, Sequence) or isinstance(given, str):
             given = [given] * prompts
@@ -95,7 +95,7 @@ class Grammars:
                 f"constraint: received {type(constraint).__name__}, expected what Bundle.constraint gives",
                 hint='as in constraint=bundle.constraint("choice", ["yes", "no"])',
             )
-        if not self.are_taken or constraint.tokenizer != self._hash:
+        if not self.is_supported or constraint.tokenizer != self._hash:
             raise UsageError(
                 "constraint: received one of another bundle, expected one made for this bundle's tokenizer",
                 hint="make it by the constraint of this bundle",

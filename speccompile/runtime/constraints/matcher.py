@@ -21,8 +21,8 @@ class Vocabulary(NamedTuple):
     model's, and another where it has none."""
 
     size: int
-    ends: frozenset[int]
-    known: frozenset[int]
+    stop_ids: frozenset[int]
+    eos_ids: frozenset[int]
 
 
 class Matcher:
@@ -36,7 +36,7 @@ class Matcher:
 
     def copy(self, ends: Collection[int]) -> "Matcher":
         """Another one, at the same place, of a row that ends with these tokens of the model's, and more."""
-        own = self._vocabulary._replace(ends=self._vocabulary.ends & frozenset(ends))
+        own = self._vocabulary._replace(stop_ids=self._vocabulary.stop_ids & frozenset(ends))
         return Matcher(self._inner.deep_copy(), own)
 
     @property
@@ -57,7 +57,7 @@ class Matcher:
     def allows_any(self) -> bool:
         """Whether some token may follow that ends nothing."""
         mask = self.mask()
-        return bool(np.count_nonzero(mask) > np.count_nonzero(mask[list(self._vocabulary.ends)]))
+        return bool(np.count_nonzero(mask) > np.count_nonzero(mask[list(self._vocabulary.stop_ids)]))
 
     def mask(self) -> Mask:
         """bool [V], read-only: which tokens may follow; those that end the generation only where the text may be
@@ -71,15 +71,15 @@ class Matcher:
         found: Mask = np.unpackbits(self._bits.view(np.uint8), count=self._vocabulary.size, bitorder="little").view(
             bool
         )
-        known, ends = self._vocabulary.known, self._vocabulary.ends
+        known, ends = self._vocabulary.eos_ids, self._vocabulary.stop_ids
         found[list(known - ends if self._inner.is_accepting() else known)] = False
         return found
 
-    def take(self, tokens: Sequence[int]) -> int:
+    def accept_tokens(self, tokens: Sequence[int]) -> int:
         """Go on by tokens that were chosen among the allowed ones. Returns how many of them there are until the text is
         complete: what lies behind was chosen freely."""
         for number, token in enumerate(tokens):
-            if token in self._vocabulary.ends:
+            if token in self._vocabulary.stop_ids:
                 return number + 1
             self._next = None
             if not self._inner.consume_token(token):
@@ -88,7 +88,7 @@ class Matcher:
                 return number + 1
         return len(tokens)
 
-    def forced(self, most: int, least: int = 1) -> list[int]:
+    def forced_tokens(self, most: int, least: int = 1) -> list[int]:
         """The next tokens that have no alternative, at most so many, and go on by them; none where there are fewer than
         `least`."""
         found = list[int]()
@@ -139,7 +139,7 @@ class Matcher:
 
     def _enter(self, draft: int) -> bool:
         """Take a draft, if it is allowed and the text goes on behind it."""
-        if draft in self._vocabulary.known or not self._inner.validate_tokens([draft]):
+        if draft in self._vocabulary.eos_ids or not self._inner.validate_tokens([draft]):
             return False
         self._inner.consume_token(draft)
         if self.is_complete:

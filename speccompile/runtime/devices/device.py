@@ -27,12 +27,12 @@ from speccompile.runtime.devices.engine import (
 
 Shape = tuple[int, ...]
 
-_STAYING = ("state", "link")
+_DEVICE_ONLY_ROLES = ("state", "link")
 """Roles of what never crosses."""
 
 
 @dataclass(frozen=True, eq=False)
-class Bound:
+class BoundTensor:
     """A tensor of a graph at its concrete shape, and where on the device it lies."""
 
     tensor: Tensor
@@ -46,8 +46,8 @@ class Binding:
     copies: where on the device what was written lies, where it goes, and its size."""
 
     graph: str
-    inputs: tuple[Bound, ...]
-    outputs: tuple[Bound, ...]
+    inputs: tuple[BoundTensor, ...]
+    outputs: tuple[BoundTensor, ...]
     uploads: tuple[tuple[Array, int], ...]
     downloads: tuple[tuple[int, Array], ...]
     copies: tuple[tuple[int, int, int], ...] = ()
@@ -75,7 +75,7 @@ class DeviceEngine(ABC):
     files: graph name -> the file that it is opened from.
     """
 
-    has_ranges = False
+    supports_batch_slices = False
     needs_every_output = False
     """Whether the library writes optional outputs even where nobody reads them."""
 
@@ -84,7 +84,7 @@ class DeviceEngine(ABC):
         self._graphs = {graph.name: graph for graph in graphs}
         self._dtypes = buffer_dtypes(graphs)
         tensors = [tensor for graph in graphs for tensor in (*graph.inputs, *graph.outputs)]
-        self._staying = {tensor.buffer for tensor in tensors if tensor.role in _STAYING}
+        self._staying = {tensor.buffer for tensor in tensors if tensor.role in _DEVICE_ONLY_ROLES}
         self._scratch = scratch_buffers(graphs)
         self._memory: dict[tuple[str, Shape], Memory] = {}
         self._mirrors: dict[tuple[str, Shape], Array] = {}
@@ -95,10 +95,10 @@ class DeviceEngine(ABC):
     def _prepare(self, binding: Binding) -> Run:
         """What runs a graph at these shapes, copies included, to its end."""
 
-    def array(self, buffer: str, shape: Shape) -> Array:
+    def host_view(self, buffer: str, shape: Shape) -> Array:
         return self._snapshot(buffer, shape) if buffer in self._staying else self._mirror(buffer, shape)
 
-    def put(self, buffer: str, values: Array) -> None:
+    def write_state(self, buffer: str, values: Array) -> None:
         mirror = self._device.pinned(values.nbytes)
         mirror[:] = np.ascontiguousarray(values).view(np.uint8).reshape(-1)
         self._device.upload(mirror, self._on_device(buffer, values.shape).address)
@@ -119,7 +119,7 @@ class DeviceEngine(ABC):
     ) -> Run:
         described = self._graphs[graph]
         if rows is not None:
-            check_rows(rows, _batch(described), has_ranges=self.has_ranges)
+            check_rows(rows, _batch(described), has_ranges=self.supports_batch_slices)
         shapes = tuple(tensor.concrete_shape(dict(widths)) for tensor in described.inputs)
         key = (graph, shapes, tuple(optional))
         if key not in self._runs:
@@ -127,9 +127,9 @@ class DeviceEngine(ABC):
         return self._runs[key]
 
     def _binding(self, graph: Graph, widths: Mapping[str, int], optional: Sequence[str]) -> Binding:
-        def bound(tensor: Tensor) -> Bound:
+        def bound(tensor: Tensor) -> BoundTensor:
             shape = tensor.concrete_shape(dict(widths))
-            return Bound(tensor, shape, self._on_device(tensor.buffer, shape).address)
+            return BoundTensor(tensor, shape, self._on_device(tensor.buffer, shape).address)
 
         def read(tensor: Tensor) -> bool:
             return tensor.role != "optional" or tensor.name in optional
@@ -138,21 +138,21 @@ class DeviceEngine(ABC):
         outputs = tuple(bound(tensor) for tensor in graph.outputs if read(tensor) or self.needs_every_output)
         for each in inputs:
             if each.tensor.role == "index":
-                self._count_up(each)
+                self._fill_iota(each)
         uploads = ((self._mirror(i.tensor.buffer, i.shape), i.address) for i in inputs if i.tensor.role == "io")
         downloads = (
             (o.address, self._mirror(o.tensor.buffer, o.shape))
             for o in outputs
-            if o.tensor.role not in _STAYING and read(o.tensor)
+            if o.tensor.role not in _DEVICE_ONLY_ROLES and read(o.tensor)
         )
         copies = (
             (
                 o.address,
-                self._on_device(graph.copied[o.tensor.buffer], o.shape).address,
+                self._on_device(graph.copy_after_run[o.tensor.buffer], o.shape).address,
                 self._size(o.tensor.buffer, o.shape),
             )
             for o in outputs
-            if o.tensor.buffer in graph.copied
+            if o.tensor.buffer in graph.copy_after_run
         )
         return Binding(graph.name, inputs, outputs, tuple(uploads), tuple(downloads), tuple(copies))
 
@@ -196,7 +196,7 @@ class DeviceEngine(ABC):
         host.flags.writeable = False
         return host
 
-    def _count_up(self, index: Bound) -> None:
+    def _fill_iota(self, index: BoundTensor) -> None:
         """Fill an index input with 0, 1, 2, ..; nothing writes it again."""
         mirror = self._mirror(index.tensor.buffer, index.shape)
         mirror[:] = range(len(mirror))
@@ -206,7 +206,7 @@ class DeviceEngine(ABC):
         return int(np.prod(shape)) * numpy_dtype(self._dtypes[buffer]).itemsize
 
 
-class Repeats:
+class RepeatDetector:
     """Tells which shapes are worth a CUDA graph: those at which a graph runs twice in a row.
 
     A round of decoding runs at the same shapes again and again; the rest of a prompt, whose width is its own, does not.

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from speccompile.contract import Graph
 from speccompile.errors import EngineError
-from speccompile.machine.system import process_sizes, proportional_size
+from speccompile.machine.system import process_sizes, proportional_set_size
 
 Array = NDArray[Any]
 Run = Callable[[], None]
@@ -28,11 +28,11 @@ class Engine(Protocol):
         ...
 
     @property
-    def has_ranges(self) -> bool:
+    def supports_batch_slices(self) -> bool:
         """Whether a run may be over some rows of the batch alone."""
         ...
 
-    def array(self, buffer: str, shape: tuple[int, ...]) -> Array:
+    def host_view(self, buffer: str, shape: tuple[int, ...]) -> Array:
         """A host view of a buffer: what is written here the graphs read, and the other way round. shape: with all rows
         of the batch, of links and optional outputs with those of a run.
 
@@ -41,7 +41,7 @@ class Engine(Protocol):
         """
         ...
 
-    def put(self, buffer: str, values: Array) -> None:
+    def write_state(self, buffer: str, values: Array) -> None:
         """Write a state, of the dtype and shape that it has there."""
         ...
 
@@ -80,11 +80,11 @@ def process_memory() -> dict[str, int]:
     names = {"resident": "VmRSS", "anonymous": "RssAnon", "mapped": "RssFile", "peak": "VmHWM"}
     sizes = process_sizes()
     found = {name: sizes[theirs] for name, theirs in names.items() if theirs in sizes}
-    proportional = proportional_size()
+    proportional = proportional_set_size()
     return found if proportional is None else found | {"proportional": proportional}
 
 
-def opened_first(graphs: Collection[str]) -> list[str]:
+def eager_graphs(graphs: Collection[str]) -> list[str]:
     """The graphs that speculative rounds run; the others wait for their first use.
 
     A fused bundle has `verify` beside `step`, for autoregressive decoding alone: opening both takes twice as long, and
@@ -136,7 +136,7 @@ def scratch_buffers(graphs: Iterable[Graph]) -> set[str]:
     return {tensor.buffer for tensor in tensors if tensor.role in SCRATCH}
 
 
-def empty(shape: tuple[int, ...], dtype: str) -> Array:
+def aligned_zeros(shape: tuple[int, ...], dtype: str) -> Array:
     """A zeroed array whose memory starts at a multiple of 64 bytes, as vector instructions like it."""
     wanted = numpy_dtype(dtype)
     size = int(np.prod(shape)) * wanted.itemsize

@@ -12,7 +12,7 @@ from typing import Any
 
 from blake3 import blake3
 
-from speccompile.bundle.folders import write_whole
+from speccompile.bundle.folders import write_atomically
 from speccompile.progress import LOGGER
 
 
@@ -51,6 +51,6 @@ def _write(cache: Any, path: Path, known: bytes) -> None:
         return
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, kernels)
+        write_atomically(path, kernels)
     except OSError as error:
         LOGGER.warning("compiled kernels are not kept, the next start compiles them again: %s", error)

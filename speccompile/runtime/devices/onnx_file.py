@@ -13,7 +13,7 @@ _UINT8, _EXTERNAL = 2, 1
 
 
 @dataclass(frozen=True)
-class Carrier:
+class PlaceholderInitializer:
     """An initializer of one byte, the first of a file, whose other entries tell ONNX Runtime of more in that file."""
 
     location: bytes
@@ -28,7 +28,7 @@ def external_data(model: bytes) -> Iterator[dict[str, str]]:
                 yield {key.decode(): value.decode() for key, value in found.items()}
 
 
-def with_carriers(model: bytes, locate: Callable[[bytes], bytes], carriers: Sequence[Carrier]) -> bytes:
+def with_carriers(model: bytes, locate: Callable[[bytes], bytes], carriers: Sequence[PlaceholderInitializer]) -> bytes:
     """The model with its initializers where `locate` says of their location, and carriers.
 
     A carrier is an output of the graph as well, because what nothing reads is removed; nobody need bind it.
@@ -45,7 +45,7 @@ def with_carriers(model: bytes, locate: Callable[[bytes], bytes], carriers: Sequ
     return _changed(model, _GRAPH, extended)
 
 
-def _carrier(name: str, carrier: Carrier) -> bytes:
+def _carrier(name: str, carrier: PlaceholderInitializer) -> bytes:
     entries = {"location": carrier.location, "offset": b"0", "length": b"1"}
     entries |= {key: value.encode() for key, value in carrier.entries.items()}
     tensor = integer_field(_DIMS, 1) + integer_field(_DATA_TYPE, _UINT8) + bytes_field(_TENSOR_NAME, name.encode())

@@ -12,17 +12,17 @@ import numpy as np
 import onnxruntime as ort
 
 from speccompile.bundle.manifest import EngineEntry
-from speccompile.contract import BATCH, DTYPES, Tensor, has_ranges
+from speccompile.contract import BATCH, DTYPES, Tensor, supports_batch_slices
 from speccompile.machine.system import available_cores
 from speccompile.runtime.devices.engine import (
     SCRATCH,
     Array,
     Run,
+    aligned_zeros,
     buffer_dtypes,
     check_rows,
-    empty,
+    eager_graphs,
     numpy_dtype,
-    opened_first,
     process_memory,
     scratch_buffers,
     scratch_size,
@@ -47,7 +47,7 @@ class OnnxRuntimeEngine:
 
         verify: compare packed weights that are kept on this machine with their hashes. batch_size: rows of the bundle.
         """
-        self.threads, self.has_ranges = threads or available_cores(), has_ranges(entry.graphs)
+        self.threads, self.supports_batch_slices = threads or available_cores(), supports_batch_slices(entry.graphs)
         self._batch = batch_size
         self._folder, self._files, self._verify = folder, entry.files, verify
         self._graphs = {graph.name: graph for graph in entry.graphs}
@@ -56,7 +56,7 @@ class OnnxRuntimeEngine:
         self._arrays: dict[tuple[str, Shape], Array] = {}
         self._scratch: dict[str, dict[int, Array]] = {buffer: {} for buffer in scratch_buffers(entry.graphs)}
         """Buffer -> bytes -> what shapes of about so many share."""
-        for name in opened_first(self._files):
+        for name in eager_graphs(self._files):
             self._session(name)
 
     def _session(self, graph: str) -> ort.InferenceSession:
@@ -64,11 +64,11 @@ class OnnxRuntimeEngine:
             self._sessions[graph] = shared_session(self._folder, self._files[graph], self.threads, verify=self._verify)
         return self._sessions[graph]
 
-    def array(self, buffer: str, shape: Shape) -> Array:
+    def host_view(self, buffer: str, shape: Shape) -> Array:
         if buffer in self._scratch:
             return self._scratch_array(buffer, shape)
         if (buffer, shape) not in self._arrays:
-            self._arrays[buffer, shape] = empty(shape, self._dtypes[buffer])
+            self._arrays[buffer, shape] = aligned_zeros(shape, self._dtypes[buffer])
         return self._arrays[buffer, shape]
 
     def _scratch_array(self, buffer: str, shape: Shape) -> Array:
@@ -76,22 +76,22 @@ class OnnxRuntimeEngine:
         count = int(np.prod(shape))
         size = scratch_size(count * dtype.itemsize)
         if size not in shared:
-            shared[size] = empty((size // dtype.itemsize,), self._dtypes[buffer])
+            shared[size] = aligned_zeros((size // dtype.itemsize,), self._dtypes[buffer])
         return shared[size][:count].reshape(shape)
 
-    def put(self, buffer: str, values: Array) -> None:
-        self.array(buffer, values.shape)[:] = values
+    def write_state(self, buffer: str, values: Array) -> None:
+        self.host_view(buffer, values.shape)[:] = values
 
     def _lines(self, tensor: Tensor, widths: dict[str, int], rows: range) -> Array:
         """What a run over these rows reads or writes of a buffer."""
-        if not tensor.by_row or tensor.role in SCRATCH:
-            return self.array(tensor.buffer, tensor.concrete_shape(widths | {BATCH: len(rows)}))
-        return self.array(tensor.buffer, tensor.concrete_shape(widths))[rows.start : rows.stop]
+        if not tensor.is_batched or tensor.role in SCRATCH:
+            return self.host_view(tensor.buffer, tensor.concrete_shape(widths | {BATCH: len(rows)}))
+        return self.host_view(tensor.buffer, tensor.concrete_shape(widths))[rows.start : rows.stop]
 
     def _value(self, tensor: Tensor, widths: dict[str, int], rows: range) -> Any:
         """What a run over these rows is bound to: it shares the memory of an array, which must outlive it."""
         if tensor.role == "index":
-            whole = self.array(tensor.buffer, tensor.concrete_shape(widths))
+            whole = self.host_view(tensor.buffer, tensor.concrete_shape(widths))
             whole[:] = range(len(whole))
         kind = DTYPES[self._dtypes[tensor.buffer]].onnx
         return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(self._lines(tensor, widths, rows), kind)
@@ -100,7 +100,7 @@ class OnnxRuntimeEngine:
         self, graph: str, widths: Mapping[str, int], optional: Sequence[str] = (), rows: range | None = None
     ) -> Run:
         sizes = {BATCH: self._batch, **widths}
-        rows = check_rows(rows, sizes[BATCH], has_ranges=self.has_ranges)
+        rows = check_rows(rows, sizes[BATCH], has_ranges=self.supports_batch_slices)
         session, tensors = self._session(graph), self._graphs[graph]
         binding = session.io_binding()
         for tensor in tensors.inputs:
@@ -111,7 +111,7 @@ class OnnxRuntimeEngine:
         copies = [
             (self._lines(tensor, sizes, rows), self._lines(replace(tensor, buffer=read), sizes, rows))
             for tensor in tensors.outputs
-            if (read := tensors.copied.get(tensor.buffer))
+            if (read := tensors.copy_after_run.get(tensor.buffer))
         ]
 
         def run() -> None:

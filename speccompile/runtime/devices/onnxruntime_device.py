@@ -22,11 +22,11 @@ from speccompile.errors import EngineError
 from speccompile.machine.system import available_cores
 from speccompile.progress import LOGGER
 from speccompile.runtime.devices.cuda import Device
-from speccompile.runtime.devices.device import Binding, DeviceEngine, Repeats
-from speccompile.runtime.devices.engine import Run, opened_first
-from speccompile.runtime.devices.sessions import ERRORS, first_line, refusable, session_options
+from speccompile.runtime.devices.device import Binding, DeviceEngine, RepeatDetector
+from speccompile.runtime.devices.engine import Run, eager_graphs
+from speccompile.runtime.devices.sessions import ERRORS, first_line, open_or_raise, session_options
 
-MOST_CAPTURED = 8
+MAX_CUDA_GRAPHS = 8
 """CUDA graphs of a session. ONNX Runtime lets go of none before the session ends."""
 _NOT_CAPTURED = "-1"
 
@@ -80,8 +80,8 @@ class OnnxRuntimeDeviceEngine(DeviceEngine):
         check_provider(entry.provider)
         self._provider = PROVIDERS[entry.provider]
         self._sessions: dict[str, _Session] = {}
-        self._repeats = Repeats()
-        for name in opened_first(self._files):
+        self._repeats = RepeatDetector()
+        for name in eager_graphs(self._files):
             self._session(name)
 
     def _session(self, graph: str) -> "_Session":
@@ -122,7 +122,7 @@ class _Session:
             self._session = _open(path, provider, threads, capture=False)
             self._refuse_capture(str(error))
         _check_taken(self._session, provider, path.name)
-        _tell_strays(self._session, provider, path.name)
+        _warn_fallback_nodes(self._session, provider, path.name)
 
     def bind(self, binding: Binding) -> Any:
         """The binding in ONNX Runtime's own form. Raises EngineError for a tensor that the graph does not have."""
@@ -145,7 +145,7 @@ class _Session:
         Runtime runs a graph several times until it is captured, which changes nothing: until the host moves `length`,
         a round writes the same rows to the same places.
         """
-        if again and self._capturing and len(self._numbers) < MOST_CAPTURED:
+        if again and self._capturing and len(self._numbers) < MAX_CUDA_GRAPHS:
             self._numbers.setdefault(binding, len(self._numbers) + 1)  # 0 is ONNX Runtime's own
         if binding in self._numbers:
             try:
@@ -173,14 +173,14 @@ def _open(path: Path, provider: Provider, threads: int, *, capture: bool) -> ort
     settings = {"enable_cuda_graph": "1" if capture else "0"}
     if provider.plugin:
         options.add_provider_for_devices(_plugin_devices(provider), settings)
-        session = refusable(path.name, lambda: ort.InferenceSession(str(path), options))
+        session = open_or_raise(path.name, lambda: ort.InferenceSession(str(path), options))
     else:
         with redirect_stdout(sys.stderr):  # it prints what it does not find
             ort.preload_dlls()  # CUDA and cuDNN from Python packages, where they are installed as such
         # Its default rounds products of float32 to ten bits, which is not what float32 means.
         settings |= {"device_id": "0", "use_tf32": "0"}
         providers = [(provider.name, settings)]
-        session = refusable(path.name, lambda: ort.InferenceSession(str(path), options, providers=providers))
+        session = open_or_raise(path.name, lambda: ort.InferenceSession(str(path), options, providers=providers))
     return session
 
 
@@ -212,7 +212,7 @@ def _plugin_devices(provider: Provider) -> list[Any]:
     return devices
 
 
-def _tell_strays(session: ort.InferenceSession, provider: Provider, file: str) -> None:
+def _warn_fallback_nodes(session: ort.InferenceSession, provider: Provider, file: str) -> None:
     """Warn of nodes that ONNX Runtime left to another provider: their inputs and outputs cross in every round."""
     assigned = session.get_provider_graph_assignment_info()
     stray = [node.op_type for part in assigned if part.ep_name != provider.name for node in part.get_nodes()]

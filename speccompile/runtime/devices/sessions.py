@@ -12,7 +12,7 @@ from speccompile import native
 from speccompile.errors import EngineError
 from speccompile.machine.system import trim_heap
 from speccompile.progress import LOGGER
-from speccompile.runtime.devices.packed import ROOT, open_mapped, weights_of
+from speccompile.runtime.devices.prepacked import ROOT, open_with_prepacked, weights_of
 
 AS_WRITTEN = ["ReluQuantRewrite"]
 """Optimizers that drop a Relu in front of a quantization, even one to signed numbers."""
@@ -61,7 +61,7 @@ def _open(folder: Path, file: str, threads: int, verify: bool) -> ort.InferenceS
         return _on_cpu(Path(file).name, str(folder / file), session_options(threads))
 
     if not _calls_kernels(folder / file):
-        mapped = open_mapped(folder, file, save, open_serialized, onnxruntime=ort.__version__, verify=verify)
+        mapped = open_with_prepacked(folder, file, save, open_serialized, onnxruntime=ort.__version__, verify=verify)
         return mapped or open_file()
     # The weights lie in their file as the kernels read them, and are mapped as they are.
     session = open_file()
@@ -87,7 +87,7 @@ def _calls_kernels(graph: Path) -> bool:
 
 def _on_cpu(name: str, model: str | bytes, options: ort.SessionOptions) -> ort.InferenceSession:
     providers = ["CPUExecutionProvider"]
-    return refusable(
+    return open_or_raise(
         name, lambda: ort.InferenceSession(model, options, providers=providers, disabled_optimizers=AS_WRITTEN)
     )
 
@@ -128,7 +128,7 @@ ERRORS = (
 """What ONNX Runtime raises."""
 
 
-def refusable(file: str, open_session: Callable[[], ort.InferenceSession]) -> ort.InferenceSession:
+def open_or_raise(file: str, open_session: Callable[[], ort.InferenceSession]) -> ort.InferenceSession:
     """The session; raises EngineError when ONNX Runtime does not take the graph in `file`."""
     try:
         return open_session()

@@ -9,11 +9,11 @@ from speccompile.bundle.manifest import EngineEntry
 from speccompile.errors import EngineError
 from speccompile.progress import LOGGER
 from speccompile.runtime.devices.cuda import Device
-from speccompile.runtime.devices.device import Binding, DeviceEngine, Repeats
-from speccompile.runtime.devices.engine import Run, opened_first
+from speccompile.runtime.devices.device import Binding, DeviceEngine, RepeatDetector
+from speccompile.runtime.devices.engine import Run, eager_graphs
 from speccompile.runtime.devices.tensorrt_program import Context, Program
 
-MOST_CAPTURED = 8
+MAX_CUDA_GRAPHS = 8
 """CUDA graphs that are kept; each has a context of its own. Decoding in both modes needs two a graph."""
 
 
@@ -41,10 +41,10 @@ class TensorRTEngine(DeviceEngine):
         self._trt = trt
         self._programs: dict[str, Program] = {}
         self._contexts: dict[str, Context] = {}
-        self._repeats = Repeats()
+        self._repeats = RepeatDetector()
         self._capturing = True
         self._captured: dict[Binding, _Captured] = {}
-        for name in opened_first(self._files):
+        for name in eager_graphs(self._files):
             self._program(name)
 
     def _program(self, graph: str) -> Program:
@@ -100,6 +100,6 @@ class TensorRTEngine(DeviceEngine):
         except EngineError as error:
             self._stop_capturing(binding, error)
             return
-        if len(self._captured) == MOST_CAPTURED:
+        if len(self._captured) == MAX_CUDA_GRAPHS:
             del self._captured[next(iter(self._captured))]
         self._captured[binding] = _Captured(launch, context)

@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from speccompile.bundle.patch import read_whole
+from speccompile.bundle.delta import read_delta
 from speccompile.contract import TENSORRT_DTYPES, Graph, Tensor
 from speccompile.errors import EngineError
 from speccompile.progress import LOGGER
@@ -59,7 +59,7 @@ class Program:
         self._trt, self._device, self.graph = trt, device, graph
         self._logger = make_logger(trt)
         self._runtime = trt.Runtime(self._logger)  # must outlive the engine
-        plan = read_whole(path)
+        plan = read_delta(path)
         self._engine = self._deserialize(plan, path)
         _check(self._engine, graph, path.name)
         self.captures_itself = hasattr(trt, "CudaGraphStrategy")

@@ -11,7 +11,7 @@ from typing import Any, Self
 from uuid import uuid4
 
 from speccompile.errors import UsageError
-from speccompile.serving.batch.lines import Line
+from speccompile.serving.batch.requests import BatchRequest
 
 OK = 200
 
@@ -20,7 +20,7 @@ OK = 200
 class Result:
     """The answer to a line: a status of HTTP, and the body that a server would have sent."""
 
-    line: Line
+    line: BatchRequest
     status: int
     body: Mapping[str, Any]
 
@@ -38,12 +38,12 @@ class Results:
     """An open file of answers, which no other process writes. done: custom_ids that have succeeded."""
 
     def __init__(self, handle: int, done: frozenset[str]) -> None:
-        self._handle, self.done = handle, done
+        self._handle, self.completed_ids = handle, done
         self._start = os.lseek(handle, 0, os.SEEK_END)
 
     @classmethod
     @contextmanager
-    def opened(cls, path: Path, lines: Sequence[Line]) -> Iterator[Self]:
+    def open(cls, path: Path, lines: Sequence[BatchRequest]) -> Iterator[Self]:
         """The file at `path`, which is made where it is not there. A last line that was not finished is dropped, and
         so are failed ones, which are asked again.
 
@@ -52,11 +52,11 @@ class Results:
         """
         with _locked(path) as handle:
             before = path.read_bytes()
-            kept, done = _kept(path, before, {line.custom_id: line for line in lines})
+            kept, done = _rows_to_keep(path, before, {line.custom_id: line for line in lines})
             if kept == before:
                 yield cls(handle, done)
                 return
-            with _replaced(path, kept) as new:
+            with _replace_file(path, kept) as new:
                 yield cls(new, done)
 
     def add(self, result: Result) -> None:
@@ -65,7 +65,7 @@ class Results:
         while data:
             data = data[os.write(self._handle, data) :]
 
-    def added(self) -> Iterator[dict[str, Any]]:
+    def new_results(self) -> Iterator[dict[str, Any]]:
         """The lines that are whole, of those that were written since."""
         with open(self._handle, "rb", closefd=False) as file:
             file.seek(self._start)
@@ -99,7 +99,7 @@ def _lock(handle: int, path: Path) -> None:
 
 
 @contextmanager
-def _replaced(path: Path, content: bytes) -> Iterator[int]:
+def _replace_file(path: Path, content: bytes) -> Iterator[int]:
     """Put a file with this content in the place of the one at `path`, and hold it open at its end: whenever this
     process ends, either is whole."""
     part = path.with_name(f".{path.name}.{os.getpid()}")
@@ -110,7 +110,7 @@ def _replaced(path: Path, content: bytes) -> Iterator[int]:
         yield handle
 
 
-def _kept(path: Path, data: bytes, asked: Mapping[str, Line]) -> tuple[bytes, frozenset[str]]:
+def _rows_to_keep(path: Path, data: bytes, asked: Mapping[str, BatchRequest]) -> tuple[bytes, frozenset[str]]:
     """The lines that stay, and the custom_ids of those that succeeded."""
     done: dict[str, bytes] = {}
     texts = data.split(b"\n")
@@ -152,7 +152,7 @@ def succeeded(answer: Mapping[str, Any]) -> bool:
     return isinstance(response, dict) and response.get("status_code") == OK and not answer.get("error")
 
 
-def _check_same(path: Path, number: int, answer: Mapping[str, Any], asked: Mapping[str, Line]) -> None:
+def _check_same(path: Path, number: int, answer: Mapping[str, Any], asked: Mapping[str, BatchRequest]) -> None:
     """Raises UsageError where the request has changed since it was answered."""
     line, request_id = asked.get(answer["custom_id"]), answer["response"].get("request_id")
     ours = isinstance(request_id, str) and len(request_id) == len("req_") + 32

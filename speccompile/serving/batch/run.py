@@ -8,16 +8,16 @@ from time import perf_counter
 from typing import Any
 
 from speccompile.errors import UsageError
-from speccompile.progress import counted
-from speccompile.serving.batch.lines import Line, ordered, read_lines
+from speccompile.progress import progress_counter
+from speccompile.serving.batch.requests import BatchRequest, read_lines, sorted_by_prefix
 from speccompile.serving.batch.results import Result, Results, succeeded
 
-Answers = Callable[[Sequence[Line]], Generator[Result, None, None]]
+Answers = Callable[[Sequence[BatchRequest]], Generator[Result, None, None]]
 """Answers lines as they end, each once; closed before the end, it drops the rest."""
 
 
 @dataclass
-class Account:
+class BatchSummary:
     """given = done + failed + skipped + left. skipped: that were done before; left: that were not answered because the
     run ended. Tokens are of the lines that were done now; cached: of prompts, that did not have to be read."""
 
@@ -58,8 +58,8 @@ class Account:
 class Batch:
     """A file of requests that was read, and the file for its answers. account: how far it has come."""
 
-    def __init__(self, lines: Sequence[Line], output: Path) -> None:
-        self.lines, self.output, self.account = lines, output, Account(len(lines))
+    def __init__(self, lines: Sequence[BatchRequest], output: Path) -> None:
+        self.lines, self.output, self.account = lines, output, BatchSummary(len(lines))
 
     @classmethod
     def read(cls, source: Path, output: Path) -> "Batch":
@@ -72,16 +72,21 @@ class Batch:
         """Ask what has not been done, and write every answer as it comes. Whatever ends it, `account` says how far it
         came, and what was written stays. Raises UsageError for a file of answers that cannot be gone on with."""
         account, start = self.account, perf_counter()
-        with Results.opened(self.output, self.lines) as results:
-            pending = ordered([line for line in self.lines if line.custom_id not in results.done])
+        with Results.open(self.output, self.lines) as results:
+            pending = sorted_by_prefix([line for line in self.lines if line.custom_id not in results.completed_ids])
             account.skipped = account.given - len(pending)
             try:
                 if pending:
-                    with counted("answering", len(pending), "requests") as advance, closing(answers(pending)) as found:
+                    with (
+                        progress_counter("answering", len(pending), "requests") as advance,
+                        closing(answers(pending)) as found,
+                    ):
                         for result in found:
                             results.add(result)
                             advance(1)
             finally:
                 account.seconds = perf_counter() - start
-                for answer in results.added():  # an interrupt comes at any time: only the file knows what is in it
+                for (
+                    answer
+                ) in results.new_results():  # an interrupt comes at any time: only the file knows what is in it
                     account.add(answer)

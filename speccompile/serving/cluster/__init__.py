@@ -5,5 +5,5 @@ serving   replicas of a bundle behind one address; `front` is what listens, `rep
 replicas  how many, and what each takes
 affinity  which replica a prompt belongs to; `routing` tells Ray
 lines     files of requests over several bundles
-pool      builds and measurements as tasks: a stand-in for `speccompile.machine.pool.Here`
+pool      builds and measurements as tasks: a stand-in for `speccompile.machine.executor.Here`
 """

@@ -9,7 +9,7 @@ from ray.exceptions import RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from speccompile.errors import EngineError, SpeccompileError
-from speccompile.machine.pool import Task
+from speccompile.machine.executor import Task
 from speccompile.progress import LOGGER
 
 T = TypeVar("T")
@@ -34,15 +34,15 @@ class RayPool:
         running: dict[Any, tuple[int, str | None]] = {}
         try:
             while waiting or running:
-                while waiting and (free or not waiting[0][1].alone):
+                while waiting and (free or not waiting[0][1].exclusive):
                     number, task = waiting.popleft()
-                    machine = free.pop(0) if task.alone else None
-                    LOGGER.info("%s ...", task.about)
+                    machine = free.pop(0) if task.exclusive else None
+                    LOGGER.info("%s ...", task.title)
                     running[self._start(task, machine)] = number, machine
                 (ended,), _ = ray.wait(list(running), num_returns=1)
                 number, machine = running.pop(ended)
                 free += [machine] if machine else []
-                yield number, _result(ended, tasks[number].about)
+                yield number, _result(ended, tasks[number].title)
         finally:
             for each in running:  # it interrupts them, so that they clean up
                 ray.cancel(each)
@@ -52,7 +52,7 @@ class RayPool:
         if machine is not None:
             options["num_cpus"] = self._machines[machine]
             options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(machine, soft=False)
-        return ray.remote(_act).options(**options).remote(task.act, task.arguments)
+        return ray.remote(_act).options(**options).remote(task.function, task.arguments)
 
 
 def _act(act: Any, arguments: tuple[Any, ...]) -> Any:

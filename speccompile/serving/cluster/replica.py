@@ -7,7 +7,7 @@ from typing import Any
 
 from speccompile.errors import EngineError
 from speccompile.serving.http.app import Settings, make_app
-from speccompile.serving.http.model import Model
+from speccompile.serving.http.model import ServedModel
 from speccompile.serving.scheduler import Limits
 
 Message = MutableMapping[str, Any]
@@ -20,10 +20,10 @@ class Replica:
     def __init__(
         self, folder: str, name: str, limits: Limits, settings: Settings, engine: str | None, threads: int, verify: bool
     ) -> None:
-        self._begin(Model(name, limits), settings)
+        self._begin(ServedModel(name, limits), settings)
         self._model.open(Path(folder), engine=engine, threads=threads, verify=verify)
 
-    def _begin(self, model: Model, settings: Settings) -> None:
+    def _begin(self, model: ServedModel, settings: Settings) -> None:
         self._model, self._app = model, make_app(model, settings)
 
     async def ask(self, key: str, scope: dict[str, Any], body: bytes) -> AsyncIterator[Message]:

@@ -11,9 +11,9 @@ class Replicas:
     seconds that its requests get to finish when it ends."""
 
     count: int = 1
-    least: int | None = None
-    most: int | None = None
-    target: float | None = None
+    min_replicas: int | None = None
+    max_replicas: int | None = None
+    target_requests: float | None = None
     threads: int = 1
     gpus: float = 0.0
     grace: float = 30.0
@@ -26,11 +26,11 @@ class Replicas:
             "graceful_shutdown_timeout_s": self.grace,
             "max_constructor_retry_count": 2,
         }
-        if self.most is None:
+        if self.max_replicas is None:
             return found | {"num_replicas": self.count}
         scaling: dict[str, Any] = {
-            "min_replicas": 1 if self.least is None else self.least,
-            "initial_replicas": max(self.count, self.least or 0),
+            "min_replicas": 1 if self.min_replicas is None else self.min_replicas,
+            "initial_replicas": max(self.count, self.min_replicas or 0),
         }
-        scaling |= {"max_replicas": self.most, "target_ongoing_requests": self.target or float(rows)}
+        scaling |= {"max_replicas": self.max_replicas, "target_ongoing_requests": self.target_requests or float(rows)}
         return found | {"autoscaling_config": scaling}

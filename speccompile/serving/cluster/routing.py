@@ -4,7 +4,7 @@ from typing import Any
 
 from ray.serve.request_router import PendingRequest, RequestRouter, RunningReplica
 
-from speccompile.serving.cluster.affinity import ranked
+from speccompile.serving.cluster.affinity import rendezvous_order
 
 
 class PrefixRouter(RequestRouter):  # type: ignore[misc] # Ray is not typed
@@ -23,5 +23,5 @@ class PrefixRouter(RequestRouter):  # type: ignore[misc] # Ray is not typed
             return [candidate_replicas]
         replicas = {replica.replica_id.unique_id: replica for replica in candidate_replicas}
         lengths = {name: self.replica_queue_len_cache.get(each.replica_id) or 0 for name, each in replicas.items()}
-        free = [replicas[name] for name in ranked(key, list(replicas)) if lengths[name] < self._rows]
+        free = [replicas[name] for name in rendezvous_order(key, list(replicas)) if lengths[name] < self._rows]
         return [free[:1], candidate_replicas] if free else [candidate_replicas]

@@ -12,7 +12,7 @@ from ray.serve.config import RequestRouterConfig
 from ray.serve.exceptions import BackPressureError
 
 from speccompile.errors import EngineError
-from speccompile.serving.cluster.front import Front
+from speccompile.serving.cluster.proxy import Proxy
 from speccompile.serving.cluster.replica import Replica
 from speccompile.serving.cluster.replicas import Replicas
 from speccompile.serving.cluster.routing import PrefixRouter
@@ -24,7 +24,7 @@ NAME = "speccompile"
 
 
 @dataclass(frozen=True)
-class Served:
+class Deployment:
     """What each replica opens and how it answers. waiting: requests that may wait for a replica, of all clients."""
 
     folder: Path
@@ -38,7 +38,7 @@ class Served:
 
 
 @contextmanager
-def serving(served: Served, replicas: Replicas, host: str, port: int) -> Iterator[tuple[str, Callable[[], object]]]:
+def deploy(served: Deployment, replicas: Replicas, host: str, port: int) -> Iterator[tuple[str, Callable[[], object]]]:
     """Deploy it; its address, when every replica answers, and what waits for an interrupt. It ends with the block.
     Raises EngineError where a replica cannot begin."""
     try:
@@ -54,12 +54,12 @@ def serving(served: Served, replicas: Replicas, host: str, port: int) -> Iterato
         serve.shutdown()
 
 
-def application(served: Served, replicas: Replicas) -> serve.Application:
+def application(served: Deployment, replicas: Replicas) -> serve.Application:
     """What `serve.run` takes."""
-    most = served.settings.body
+    most = served.settings.max_body_bytes
 
-    def build_front() -> Front:
-        return Front(serve.get_deployment_handle(Replica.__name__, app_name=NAME), most, BackPressureError)
+    def build_front() -> Proxy:
+        return Proxy(serve.get_deployment_handle(Replica.__name__, app_name=NAME), most, BackPressureError)
 
     router = RequestRouterConfig(request_router_class=PrefixRouter, request_router_kwargs={"rows": served.rows})
     replica = serve.deployment(

@@ -17,24 +17,24 @@ from starlette.routing import Route
 from speccompile import __version__
 from speccompile.errors import SpeccompileError
 from speccompile.serving.http import prompts
-from speccompile.serving.http.answer import Answer
-from speccompile.serving.http.ask import (
-    Asked,
-    Read,
-    addressed,
+from speccompile.serving.http.body import Json, parse, read_body
+from speccompile.serving.http.errors import INVALID, NOT_FOUND, RequestError, to_request_error
+from speccompile.serving.http.fields import CHAT_URL, COMPLETIONS_URL, DETOKENIZE, TOKENIZE, validate
+from speccompile.serving.http.keys import Keys
+from speccompile.serving.http.metrics import MEDIA
+from speccompile.serving.http.model import ServedModel
+from speccompile.serving.http.requests import (
+    BodyParser,
+    ParsedRequest,
     check_model,
-    drafting,
     read_chat,
     read_completion,
     submit,
+    with_default_speculative,
+    with_model_name,
 )
-from speccompile.serving.http.body import Json, parse, read_body
-from speccompile.serving.http.fields import CHAT_URL, COMPLETIONS_URL, DETOKENIZE, TOKENIZE, read
-from speccompile.serving.http.keys import Keys
-from speccompile.serving.http.metrics import MEDIA
-from speccompile.serving.http.model import Model
-from speccompile.serving.http.refusal import INVALID, NOT_FOUND, RefusedError, refusal_of
-from speccompile.serving.http.stream import Events, collect, unless_gone
+from speccompile.serving.http.response import ResponseBuilder
+from speccompile.serving.http.stream import Events, cancel_on_disconnect, collect
 
 Handler = Callable[[HttpRequest], Awaitable[Response]]
 
@@ -45,12 +45,12 @@ class Settings:
     whether requests draft that do not say."""
 
     keys: Keys = field(default_factory=Keys)
-    body: int = 4 * 2**20
+    max_body_bytes: int = 4 * 2**20
     origins: tuple[str, ...] = ()
     speculative: bool = True
 
 
-def make_app(model: Model, settings: Settings | None = None) -> Starlette:
+def make_app(model: ServedModel, settings: Settings | None = None) -> Starlette:
     """An application over one model. It opens and closes nothing: see `Model`."""
     api = _Api(model, settings or Settings())
     routes = [
@@ -82,7 +82,7 @@ def make_app(model: Model, settings: Settings | None = None) -> Starlette:
 class _Api:
     """The handlers. What reads a body raises RefusedError for it."""
 
-    def __init__(self, model: Model, settings: Settings) -> None:
+    def __init__(self, model: ServedModel, settings: Settings) -> None:
         self._model, self.settings = model, settings
 
     async def chat(self, http: HttpRequest) -> Response:
@@ -91,23 +91,23 @@ class _Api:
     async def completions(self, http: HttpRequest) -> Response:
         return await self._generate(http, read_completion)
 
-    async def _generate(self, http: HttpRequest, read_as: Read) -> Response:
+    async def _generate(self, http: HttpRequest, read_as: BodyParser) -> Response:
         client = self._client(http)
-        data = await read_body(http, self.settings.body)
+        data = await read_body(http, self.settings.max_body_bytes)
         asked, requests = await run_in_threadpool(self._ask, data, read_as, client)
-        answer = Answer(asked, self._model.name, self._model.bundle.manifest, self._model.texts)
+        answer = ResponseBuilder(asked, self._model.name, self._model.bundle.manifest, self._model.texts)
         if asked.stream:
             return Events(answer, requests, {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
         try:
-            generations = await unless_gone(http, lambda: collect(requests))
+            generations = await cancel_on_disconnect(http, lambda: collect(requests))
         finally:
             for request in requests:
                 request.cancel()
-        return Response(status_code=499) if generations is None else Json(answer.whole(generations))
+        return Response(status_code=499) if generations is None else Json(answer.full(generations))
 
-    def _ask(self, data: bytes, read_as: Read, client: str) -> tuple[Asked, list[Any]]:
+    def _ask(self, data: bytes, read_as: BodyParser, client: str) -> tuple[ParsedRequest, list[Any]]:
         """Read a body and ask the service for what it says. Tokenizing takes a while: not for the event loop."""
-        body = drafting(self._parsed(data), speculative=self.settings.speculative)
+        body = with_default_speculative(self._parsed(data), speculative=self.settings.speculative)
         service = self._model.service
         asked = read_as(body, self._model.bundle)
         return asked, submit(asked, service, client)
@@ -123,11 +123,11 @@ class _Api:
 
     async def tokenize(self, http: HttpRequest) -> Response:
         self._client(http)
-        return Json(await run_in_threadpool(self._tokenized, await read_body(http, self.settings.body)))
+        return Json(await run_in_threadpool(self._tokenized, await read_body(http, self.settings.max_body_bytes)))
 
     async def detokenize(self, http: HttpRequest) -> Response:
         self._client(http)
-        return Json(await run_in_threadpool(self._detokenized, await read_body(http, self.settings.body)))
+        return Json(await run_in_threadpool(self._detokenized, await read_body(http, self.settings.max_body_bytes)))
 
     async def health(self, http: HttpRequest) -> Response:
         status = self._model.status
@@ -145,36 +145,36 @@ class _Api:
         )
 
     def _client(self, http: HttpRequest) -> str:
-        return self.settings.keys.client(http.headers.get("authorization"))
+        return self.settings.keys.authenticate(http.headers.get("authorization"))
 
     def _parsed(self, data: bytes) -> Any:
-        return addressed(parse(data), self._model.name)
+        return with_model_name(parse(data), self._model.name)
 
     def _described(self) -> dict[str, Any]:
         model = {"id": self._model.name, "object": "model", "created": self._model.created, "owned_by": "speccompile"}
         return model | {"max_model_len": self._model.bundle.manifest.max_length}
 
     def _tokenized(self, data: bytes) -> dict[str, Any]:
-        fields = read(self._parsed(data), TOKENIZE)
+        fields = validate(self._parsed(data), TOKENIZE)
         bundle = self._model.bundle
         if ("prompt" in fields) == ("messages" in fields):
-            raise RefusedError("received a prompt and messages, or neither, expected one of them", param="prompt")
+            raise RequestError("received a prompt and messages, or neither, expected one of them", param="prompt")
         if "messages" in fields:
             tokens = prompts.chat_prompt(fields, bundle)
         else:
             tokens = prompts.encode(fields["prompt"], bundle, fields.get("add_special_tokens", True))
         found = {"count": len(tokens), "max_model_len": bundle.manifest.max_length, "tokens": tokens}
         if fields.get("return_token_strs"):
-            found["token_strs"] = [prompts.text_of(bundle).name(token) for token in tokens]
+            found["token_strs"] = [prompts.require_tokenizer(bundle).id_to_token(token) for token in tokens]
         return found
 
     def _detokenized(self, data: bytes) -> dict[str, Any]:
-        fields = read(self._parsed(data), DETOKENIZE)
+        fields = validate(self._parsed(data), DETOKENIZE)
         return {"prompt": prompts.decode(fields["tokens"], self._model.bundle)}
 
 
 async def _refused(http: HttpRequest, error: Exception) -> Response:
-    refused = refusal_of(error)
+    refused = to_request_error(error)
     return Json(refused.to_json(), status_code=refused.status, headers=refused.headers)
 
 
@@ -183,5 +183,5 @@ async def _not_routed(http: HttpRequest, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     status, what = error.status_code, f"{http.method} {http.url.path[:80]}: {error.detail}"
     kind = NOT_FOUND if status == 404 else INVALID
-    refused = RefusedError(what, status=status, kind=kind, headers=dict(error.headers or {}))
+    refused = RequestError(what, status=status, kind=kind, headers=dict(error.headers or {}))
     return Json(refused.to_json(), status_code=refused.status, headers=refused.headers)

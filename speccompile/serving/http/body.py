@@ -7,7 +7,7 @@ from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from speccompile.serving.http.refusal import RefusedError
+from speccompile.serving.http.errors import RequestError
 
 
 class Json(Response):
@@ -28,7 +28,7 @@ async def read_body(http: HttpRequest, most: int) -> bytes:
     """The bytes of a request's body. Raises RefusedError for more than `most` of them, or another type than JSON."""
     kind = http.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
     if kind != "application/json":
-        raise RefusedError(
+        raise RequestError(
             f"received Content-Type {kind[:80]!r}, expected application/json", status=415, code="unsupported_media_type"
         )
     length = http.headers.get("content-length", "")
@@ -41,7 +41,7 @@ async def read_body(http: HttpRequest, most: int) -> bytes:
             if len(data) > most:
                 raise _too_large(most)
     except ClientDisconnect:
-        raise RefusedError("the client hung up before its body had come", status=499) from None
+        raise RequestError("the client hung up before its body had come", status=499) from None
     return bytes(data)
 
 
@@ -50,14 +50,14 @@ def parse(data: bytes) -> Any:
     try:
         return json.loads(data, parse_constant=_refuse_constant)
     except ValueError as error:  # of JSON, of UTF-8, or of a number with too many digits
-        raise RefusedError(f"the body is no JSON: {error}", code="invalid_json") from None
+        raise RequestError(f"the body is no JSON: {error}", code="invalid_json") from None
 
 
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no number of JSON")
 
 
-def _too_large(most: int) -> RefusedError:
-    return RefusedError(
+def _too_large(most: int) -> RequestError:
+    return RequestError(
         f"the body is larger than {most} bytes, which is the limit here", status=413, code="body_too_large"
     )

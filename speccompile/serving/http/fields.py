@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from speccompile.progress import LOGGER
-from speccompile.serving.http.refusal import RefusedError
+from speccompile.serving.http.errors import RequestError
 from speccompile.serving.http.schema import Schema, check, first_problem, shown
 
 CHAT_URL, COMPLETIONS_URL = "/v1/chat/completions", "/v1/completions"
@@ -172,12 +172,12 @@ UNSUPPORTED: dict[str, Schema] = {
 would be wrong without a word."""
 
 
-def read(body: Any, schema: Schema) -> dict[str, Any]:
+def validate(body: Any, schema: Schema) -> dict[str, Any]:
     """The fields that were given. Raises RefusedError for one that is wrong, or known and not supported."""
     check(body, {"type": "object"})
     for name, harmless in UNSUPPORTED.items():
         if name in body and first_problem(body[name], harmless) is not None:
-            raise RefusedError(
+            raise RequestError(
                 f"{name}: received {shown(body[name])}, which is not supported", param=name,
                 code="unsupported_parameter", hint="leave it out",
             )  # fmt: skip

@@ -5,7 +5,7 @@ import hmac
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from speccompile.serving.http.refusal import RefusedError
+from speccompile.serving.http.errors import RequestError
 
 
 @dataclass(frozen=True)
@@ -14,7 +14,7 @@ class Keys:
 
     keys: tuple[str, ...] = ()
 
-    def client(self, authorization: str | None) -> str:
+    def authenticate(self, authorization: str | None) -> str:
         """Whose request it is, by its header `Authorization: Bearer KEY`: a name that does not tell the key. Raises
         RefusedError for a key that is not one of them, in a time that does not depend on where it differs."""
         if not self.keys:
@@ -24,7 +24,7 @@ class Keys:
         matches = [hmac.compare_digest(given, key.encode()) for key in self.keys]
         if scheme.lower() != "bearer" or not any(matches):
             what = "no API key" if authorization is None else "an API key that is not known"
-            raise RefusedError(
+            raise RequestError(
                 f"received {what}, expected one of this server's in the header Authorization: Bearer KEY",
                 status=401, code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"},
             )  # fmt: skip

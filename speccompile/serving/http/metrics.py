@@ -106,7 +106,7 @@ class Metrics(Observer):
     def first_token(self, seconds: float) -> None:
         self._histograms["time_to_first_token_seconds"].observe(seconds)
 
-    def gap(self, seconds: float, tokens: int) -> None:
+    def inter_token_latency(self, seconds: float, tokens: int) -> None:
         for _ in range(tokens):
             self._histograms["inter_token_latency_seconds"].observe(seconds / tokens)
 
@@ -117,7 +117,7 @@ class Metrics(Observer):
         for place, count in Tally(place for each in accepted for place in range(each)).items():
             self._accepted[place].inc(count)
 
-    def ticked(self, tokens: int, used: float) -> None:
+    def stepped(self, tokens: int, used: float) -> None:
         if tokens:
             self._histograms["iteration_tokens_total"].observe(tokens)
         self._gauges["kv_cache_usage_perc"].set(used)

@@ -4,13 +4,13 @@ import time
 from pathlib import Path
 
 from speccompile.runtime import Bundle
+from speccompile.serving.http.errors import UNAVAILABLE, RequestError
 from speccompile.serving.http.metrics import Metrics
-from speccompile.serving.http.refusal import UNAVAILABLE, RefusedError
 from speccompile.serving.http.tokens import TokenTexts
 from speccompile.serving.scheduler import Limits, Service
 
 
-class Model:
+class ServedModel:
     """A bundle under the name that clients know. Until `open` has returned, every request is refused with 503."""
 
     def __init__(self, name: str, limits: Limits | None = None) -> None:
@@ -22,12 +22,12 @@ class Model:
     def open(self, folder: Path, *, engine: str | None = None, threads: int | None = None, verify: bool = True) -> None:
         """Open a bundle folder and begin to serve it. Raises as `Bundle.open`; the model then says so by itself."""
         try:
-            self.begin(Bundle.open(folder, engine=engine, threads=threads, verify=verify))
+            self.start(Bundle.open(folder, engine=engine, threads=threads, verify=verify))
         except Exception as error:
             self._unopened = error
             raise
 
-    def begin(self, bundle: Bundle) -> None:
+    def start(self, bundle: Bundle) -> None:
         """Serve a bundle that is open. From now on nobody else may use it."""
         self._opened = _Opened(bundle, self.name, self.limits)
 
@@ -77,9 +77,9 @@ class Model:
             raise self._refusal(f"it could not be opened: {self.failure}" if self.failure else "it is being opened")
         return self._opened
 
-    def _refusal(self, why: str) -> RefusedError:
+    def _refusal(self, why: str) -> RequestError:
         message, headers = f"the model is not ready: {why}", {"Retry-After": "1"}
-        return RefusedError(message, status=503, kind=UNAVAILABLE, code=self.status, headers=headers)
+        return RequestError(message, status=503, kind=UNAVAILABLE, code=self.status, headers=headers)
 
 
 class _Opened:

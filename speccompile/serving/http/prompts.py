@@ -5,36 +5,36 @@ from typing import TYPE_CHECKING, Any
 
 from speccompile.errors import PromptError
 from speccompile.runtime.text.chat import apply_chat_template
-from speccompile.serving.http.refusal import RefusedError
-from speccompile.serving.http.tools import Tools, told
+from speccompile.serving.http.errors import RequestError
+from speccompile.serving.http.tools import Tools, template_messages
 
 if TYPE_CHECKING:
     from speccompile.runtime import Bundle
-    from speccompile.runtime.text.text import Text
+    from speccompile.runtime.text.tokenizer import Tokenizer
 
 
 def chat_prompt(body: dict[str, Any], bundle: "Bundle", tools: Tools | None = None) -> list[int]:
     """Token ids of a conversation in the bundle's chat template, which is told of tools. Raises RefusedError."""
-    text = text_of(bundle)
+    text = require_tokenizer(bundle)
     if bundle.chat_template is None:
-        raise RefusedError("this model has no chat template", param="messages", hint="use /v1/completions")
+        raise RequestError("this model has no chat template", param="messages", hint="use /v1/completions")
     template, special_tokens = bundle.chat_template
     going_on = body.get("continue_final_message", False)
     opening = body.get("add_generation_prompt", not going_on)
     if going_on and opening:
-        raise RefusedError(
+        raise RequestError(
             "continue_final_message: received true, and add_generation_prompt is true as well, expected one of them",
             param="continue_final_message",
         )
-    messages = told([_plain(message, index) for index, message in enumerate(body["messages"])])
+    messages = template_messages([_plain(message, index) for index, message in enumerate(body["messages"])])
     try:
-        variables = body.get("chat_template_kwargs", {}) | ({} if tools is None else {"tools": tools.given})
+        variables = body.get("chat_template_kwargs", {}) | ({} if tools is None else {"tools": tools.declared})
         written = apply_chat_template(template, messages, special_tokens, opening, variables)
         if going_on:
             written = _until_end_of(str(messages[-1]["content"]).strip(), written)
         return text.encode(written, special_tokens=False)  # the template writes them itself
     except PromptError as error:
-        raise RefusedError(str(error), param="messages") from error
+        raise RequestError(str(error), param="messages") from error
 
 
 def text_prompts(body: dict[str, Any], bundle: "Bundle") -> list[list[int]]:
@@ -55,30 +55,30 @@ def _encoded(prompt: str | Sequence[float], bundle: "Bundle") -> list[int]:
 def encode(prompt: str, bundle: "Bundle", special_tokens: bool = True) -> list[int]:
     """Token ids of a text. Raises RefusedError."""
     try:
-        return text_of(bundle).encode(prompt, special_tokens)
+        return require_tokenizer(bundle).encode(prompt, special_tokens)
     except PromptError as error:
-        raise RefusedError(str(error), param="prompt") from error
+        raise RequestError(str(error), param="prompt") from error
 
 
 def decode(tokens: Sequence[float], bundle: "Bundle") -> str:
     """The text of token ids. Raises RefusedError."""
     ids = [int(token) for token in tokens]
     _check_tokens(ids, bundle, "tokens")
-    return text_of(bundle).decode(ids)
+    return require_tokenizer(bundle).decode(ids)
 
 
 def _check_tokens(tokens: Sequence[int], bundle: "Bundle", field: str) -> None:
     size = bundle.manifest.vocabulary_size
     wrong = next((token for token in tokens if not 0 <= token < size), None)
     if wrong is not None:
-        raise RefusedError(f"{field}: token id {wrong} is out of range: expected 0 to {size - 1}", param=field)
+        raise RequestError(f"{field}: token id {wrong} is out of range: expected 0 to {size - 1}", param=field)
 
 
 def check_length(prompt: Sequence[int], bundle: "Bundle", field: str) -> None:
     """Raises RefusedError, as OpenAI says it, where there is no room for one new token."""
     most = bundle.manifest.max_length
     if len(prompt) >= most:
-        raise RefusedError(
+        raise RequestError(
             f"This model's maximum context length is {most} tokens, and {field} has {len(prompt)}: no token would fit "
             "behind them",
             param=field,
@@ -87,10 +87,10 @@ def check_length(prompt: Sequence[int], bundle: "Bundle", field: str) -> None:
         )
 
 
-def text_of(bundle: "Bundle") -> "Text":
+def require_tokenizer(bundle: "Bundle") -> "Tokenizer":
     """The bundle's tokenizer. Raises RefusedError where it has none."""
     if bundle.text is None:
-        raise RefusedError("this model has no tokenizer", hint="send token ids to /v1/completions")
+        raise RequestError("this model has no tokenizer", hint="send token ids to /v1/completions")
     return bundle.text
 
 
@@ -102,7 +102,7 @@ def _plain(message: dict[str, Any], index: int) -> dict[str, Any]:
     if content is None:
         if message["role"] != "assistant":
             where = f"messages[{index}].content"
-            raise RefusedError(f"{where}: received nothing, expected a text", param=where)
+            raise RequestError(f"{where}: received nothing, expected a text", param=where)
         content = ""
     role = "system" if message["role"] == "developer" else message["role"]
     return message | {"role": role, "content": content}
@@ -112,7 +112,7 @@ def _until_end_of(content: str, written: str) -> str:
     """What a template wrote, without what it put behind the last message."""
     found = written.rfind(content)
     if found < 0:
-        raise RefusedError(
+        raise RequestError(
             "continue_final_message: the chat template changes the last message, so that it cannot be continued",
             param="continue_final_message",
         )

@@ -15,7 +15,7 @@ import uvicorn
 from speccompile.errors import UsageError
 from speccompile.progress import LOGGER
 from speccompile.serving.http.app import Settings, make_app
-from speccompile.serving.http.model import Model
+from speccompile.serving.http.model import ServedModel
 
 _LAST_SECONDS = 5
 """For what still holds a connection open when everything has ended."""
@@ -25,7 +25,7 @@ request that meets the end of its connection on the way gets no answer."""
 
 
 @dataclass(frozen=True)
-class Place:
+class ListenAddress:
     """Where a server listens: on an address of the machine, or on a Unix socket."""
 
     host: str = "127.0.0.1"
@@ -33,7 +33,7 @@ class Place:
     unix: Path | None = None
 
 
-def listen(place: Place) -> tuple[socket.socket, str]:
+def listen(place: ListenAddress) -> tuple[socket.socket, str]:
     """A socket that listens, and its address as a client writes it. Raises UsageError where it cannot."""
     try:
         if place.unix is not None:
@@ -60,7 +60,7 @@ def _listen_unix(path: Path) -> socket.socket:
 
 
 def serve(
-    model: Model,
+    model: ServedModel,
     settings: Settings,
     listening: socket.socket,
     load: Callable[[], None],

@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from speccompile.serving.http.refusal import RefusedError
+from speccompile.serving.http.errors import RequestError
 
 Schema = Mapping[str, Any]
 """A schema of the keywords below and of `items`, `properties`, `required`, `anyOf`. Other keys only explain."""
@@ -17,11 +17,11 @@ class _Rule(NamedTuple):
     """A keyword: whether a value keeps to it, and how it is said. Values of other types keep to it, as the standard
     has it."""
 
-    holds: Callable[[Any, Any], bool]
+    is_valid: Callable[[Any, Any], bool]
     words: str
 
 
-class Problem(NamedTuple):
+class Violation(NamedTuple):
     """Where a value breaks its schema, and what was expected there."""
 
     where: str
@@ -71,21 +71,21 @@ def check(value: Any, schema: Schema, where: str = "") -> None:
     """Raises RefusedError, naming the field, unless `value` (JSON, as Python reads it) fits."""
     problem = first_problem(value, schema, where)
     if problem is not None:
-        raise RefusedError(
+        raise RequestError(
             f"{problem.where or 'the body'}: received {shown(problem.received)}, expected {problem.expected}",
             param=problem.where or None,
         )
 
 
-def first_problem(value: Any, schema: Schema, where: str = "") -> Problem | None:
+def first_problem(value: Any, schema: Schema, where: str = "") -> Violation | None:
     """Where a value does not fit, None where it does."""
     return next(_problems(value, schema, where), None)
 
 
-def _problems(value: Any, schema: Schema, where: str) -> Iterator[Problem]:
+def _problems(value: Any, schema: Schema, where: str) -> Iterator[Violation]:
     for keyword, rule in _RULES.items():
-        if keyword in schema and not rule.holds(value, schema[keyword]):
-            yield Problem(where, value, rule.words.format(_listed(schema[keyword])))
+        if keyword in schema and not rule.is_valid(value, schema[keyword]):
+            yield Violation(where, value, rule.words.format(_listed(schema[keyword])))
     if "anyOf" in schema:
         yield from _of_none(value, schema["anyOf"], where)
     if isinstance(value, list) and "items" in schema:
@@ -95,21 +95,21 @@ def _problems(value: Any, schema: Schema, where: str) -> Iterator[Problem]:
         yield from _of_keys(value, schema, where)
 
 
-def _of_none(value: Any, schemas: list[Schema], where: str) -> Iterator[Problem]:
+def _of_none(value: Any, schemas: list[Schema], where: str) -> Iterator[Violation]:
     """Of a value that fits none of several schemas: what is wrong with the first that has its type."""
     found = [first_problem(value, schema, where) for schema in schemas]
     if None in found:
         return
     deeper = [problem for problem in found if problem is not None and problem.where != where]
     expected = " or ".join(dict.fromkeys(problem.expected for problem in found if problem is not None))
-    yield deeper[0] if deeper else Problem(where, value, expected)
+    yield deeper[0] if deeper else Violation(where, value, expected)
 
 
-def _of_keys(value: dict[str, Any], schema: Schema, where: str) -> Iterator[Problem]:
+def _of_keys(value: dict[str, Any], schema: Schema, where: str) -> Iterator[Violation]:
     inside = f"{where}." if where else ""
     for name in schema.get("required", ()):
         if name not in value:
-            yield Problem(f"{inside}{name}", None, "it, which is required")
+            yield Violation(f"{inside}{name}", None, "it, which is required")
     for name, each in schema.get("properties", {}).items():
         if name in value:
             yield from _problems(value[name], each, f"{inside}{name}")

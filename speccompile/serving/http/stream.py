@@ -10,15 +10,15 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from speccompile.runtime import Generation
-from speccompile.serving.http.answer import Answer
 from speccompile.serving.http.body import dumps
-from speccompile.serving.http.refusal import refusal_of
-from speccompile.serving.scheduler import Piece, Request
+from speccompile.serving.http.errors import to_request_error
+from speccompile.serving.http.response import ResponseBuilder
+from speccompile.serving.scheduler import OutputDelta, Request
 
 DONE = b"data: [DONE]\n\n"
 
 
-async def pieces(requests: Sequence[Request]) -> AsyncIterator[tuple[int, Piece]]:
+async def deltas(requests: Sequence[Request]) -> AsyncIterator[tuple[int, OutputDelta]]:
     """The pieces of all requests as they come, with the number of the choice that each belongs to. Raises what a
     request does."""
     loop, ready = asyncio.get_running_loop(), asyncio.Event()
@@ -28,7 +28,7 @@ async def pieces(requests: Sequence[Request]) -> AsyncIterator[tuple[int, Piece]
             loop.call_soon_threadsafe(ready.set)
 
     for request in requests:
-        request.listen(wake)
+        request.on_ready(wake)
     first, waiting = 0, []
     for request in requests:
         waiting.append((first, request))
@@ -47,11 +47,11 @@ async def pieces(requests: Sequence[Request]) -> AsyncIterator[tuple[int, Piece]
 
 async def collect(requests: Sequence[Request]) -> list[Generation]:
     """Wait for all sequences; those of the first request first."""
-    ended = {index: piece.generation async for index, piece in pieces(requests) if piece.generation is not None}
+    ended = {index: piece.generation async for index, piece in deltas(requests) if piece.generation is not None}
     return [ended[index] for index in sorted(ended)]
 
 
-async def unless_gone(http: HttpRequest, work: Callable[[], Any]) -> Any:
+async def cancel_on_disconnect(http: HttpRequest, work: Callable[[], Any]) -> Any:
     """What a coroutine gives, None where the client hung up before; the coroutine is then cancelled."""
     working, leaving = asyncio.ensure_future(work()), asyncio.ensure_future(_disconnect(http))
     try:
@@ -70,7 +70,7 @@ async def _disconnect(http: HttpRequest) -> None:
 class Events(StreamingResponse):
     """An answer in pieces. Whatever ends it before its time, the client's leaving too, cancels the requests."""
 
-    def __init__(self, answer: Answer, requests: Sequence[Request], headers: dict[str, str]) -> None:
+    def __init__(self, answer: ResponseBuilder, requests: Sequence[Request], headers: dict[str, str]) -> None:
         super().__init__(_events(answer, requests), media_type="text/event-stream", headers=headers)
         self._requests = requests
 
@@ -82,21 +82,21 @@ class Events(StreamingResponse):
                 request.cancel()
 
 
-async def _events(answer: Answer, requests: Sequence[Request]) -> AsyncIterator[bytes]:
+async def _events(answer: ResponseBuilder, requests: Sequence[Request]) -> AsyncIterator[bytes]:
     """An error in the middle is an event as well: the status has long been sent."""
-    for chunk in answer.opening():
+    for chunk in answer.first_chunks():
         yield _event(chunk)
     ended: dict[int, Generation] = {}
     try:
-        async for index, piece in pieces(requests):
-            for chunk in answer.pieces(index, piece):
+        async for index, piece in deltas(requests):
+            for chunk in answer.chunks(index, piece):
                 yield _event(chunk)
             if piece.generation is not None:
                 ended[index] = piece.generation
-        for chunk in answer.closing([ended[index] for index in sorted(ended)]):
+        for chunk in answer.last_chunks([ended[index] for index in sorted(ended)]):
             yield _event(chunk)
     except Exception as error:  # noqa: BLE001 -- whatever it is, the client must hear of it
-        yield _event(refusal_of(error).to_json())
+        yield _event(to_request_error(error).to_json())
     yield DONE
 
 

@@ -4,7 +4,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from speccompile.runtime.text.text import Text
+    from speccompile.runtime.text.tokenizer import Tokenizer
 
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
@@ -19,7 +19,7 @@ class TokenText(NamedTuple):
 class TokenTexts:
     """What each token of a vocabulary writes behind a text. Without a tokenizer: its number."""
 
-    def __init__(self, text: "Text | None") -> None:
+    def __init__(self, text: "Tokenizer | None") -> None:
         self._text = text
         self._known: dict[int, TokenText] = {}
 
@@ -31,8 +31,10 @@ class TokenTexts:
     def _find(self, token: int) -> TokenText:
         if self._text is None:
             return _whole(f"token_id:{token}")
-        name = self._text.name(token)
-        if name is None or not self._text.shown([token]):  # special: it writes nothing, and is called by its name
+        name = self._text.id_to_token(token)
+        if name is None or not self._text.without_special_tokens(
+            [token]
+        ):  # special: it writes nothing, and is called by its name
             return _whole(name or f"token_id:{token}")
         written = self._text.decode([*self._before, token])[len(self._text.decode(self._before)) :]
         if _REPLACEMENT not in written:

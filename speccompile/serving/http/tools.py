@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from speccompile.serving.http.refusal import RefusedError
+from speccompile.serving.http.errors import RequestError
 from speccompile.serving.http.schema import shown
-from speccompile.serving.http.structure import check_taken, impose
+from speccompile.serving.http.structured_outputs import check_supported, compile_constraint
 
 if TYPE_CHECKING:
     from speccompile.runtime import Bundle
     from speccompile.runtime.constraints import Constraint
 
 
-class Family(NamedTuple):
+class ToolCallFormat(NamedTuple):
     """How some models write calls. name: for people; begin, end: around one call, or around all of them where they are
     a list; arguments: the key beside `name`. mark: what templates of the family hold."""
 
@@ -29,15 +29,15 @@ class Family(NamedTuple):
 
 
 FAMILIES = (
-    Family("Hermes", "<tool_call>", "<tool_call>\n", "\n</tool_call>", "arguments"),
-    Family("Mistral", "[TOOL_CALLS]", "[TOOL_CALLS] ", "", "arguments", is_list=True),
-    Family("Llama", '"parameters"', "", "", "parameters"),
+    ToolCallFormat("Hermes", "<tool_call>", "<tool_call>\n", "\n</tool_call>", "arguments"),
+    ToolCallFormat("Mistral", "[TOOL_CALLS]", "[TOOL_CALLS] ", "", "arguments", is_list=True),
+    ToolCallFormat("Llama", '"parameters"', "", "", "parameters"),
 )
 _OTHERS = ("<function=", "[ARGS]")
 """What templates hold of models that write calls in forms of their own."""
 
 
-def family_of(template: str) -> Family | None:
+def find_tool_call_format(template: str) -> ToolCallFormat | None:
     """The family of a chat template, None where it takes no tools or is of none of these."""
     if "tools" not in template or any(mark in template for mark in _OTHERS):
         return None
@@ -56,9 +56,9 @@ class Tools:
     """family: of the model. functions: those that may be called; given: all of them, as the template is told. forced:
     whether one must be; parallel: whether several may be."""
 
-    family: Family
+    family: ToolCallFormat
     functions: list[dict[str, Any]]
-    given: list[dict[str, Any]]
+    declared: list[dict[str, Any]]
     forced: bool
     parallel: bool
 
@@ -68,16 +68,16 @@ class Tools:
         given, choice = body.get("tools", []), body.get("tool_choice", "auto")
         if not given:
             if choice not in ("none", "auto"):
-                raise RefusedError(
+                raise RequestError(
                     f"tool_choice: received {shown(choice)} without tools, expected none or auto", param="tool_choice",
                     hint="give tools",
                 )  # fmt: skip
             return None
         if choice == "none":
             return None
-        family = family_of(bundle.chat_template[0]) if bundle.chat_template else None
+        family = find_tool_call_format(bundle.chat_template[0]) if bundle.chat_template else None
         if family is None:
-            raise RefusedError(
+            raise RequestError(
                 "tools: this model's chat template takes none, or has calls in a form that is not known here",
                 param="tools", code="unsupported_parameter",
                 hint=f"known are the forms of {', '.join(each.name for each in FAMILIES)}",
@@ -88,7 +88,7 @@ class Tools:
             wanted = choice["function"]["name"]
             functions = [function for function in functions if function["name"] == wanted]
             if not functions:
-                raise RefusedError(
+                raise RequestError(
                     f"tool_choice: received {wanted!r}, expected one of the tools", param="tool_choice",
                     hint="name a function of tools",
                 )  # fmt: skip
@@ -99,8 +99,8 @@ class Tools:
         """What makes a call certain, None where the model may choose. Raises RefusedError."""
         if not self.forced:
             return None
-        check_taken(bundle, "tool_choice")
-        return impose(bundle, "tool_choice", "grammar", self._grammar(bundle))
+        check_supported(bundle, "tool_choice")
+        return compile_constraint(bundle, "tool_choice", "grammar", self._grammar(bundle))
 
     def _grammar(self, bundle: "Bundle") -> str:
         """In Lark's form: each function with its own schema, whose references begin there."""
@@ -139,7 +139,7 @@ def to_json(call: Call) -> dict[str, Any]:
     return {"id": f"call_{uuid.uuid4().hex[:24]}", "type": "function", "function": function}
 
 
-def told(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def template_messages(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Messages as templates know them: arguments of calls are values, and no JSON in a text. Raises RefusedError."""
     return [message | {"tool_calls": [_told(call) for call in message["tool_calls"]]} if message.get("tool_calls")
             else message for message in messages]  # fmt: skip
@@ -152,7 +152,7 @@ def _told(call: dict[str, Any]) -> dict[str, Any]:
         read = json.loads(arguments) if isinstance(arguments, str) else arguments
         return call | {"function": function | {"arguments": read}}
     except (TypeError, KeyError, ValueError):
-        raise RefusedError(
+        raise RequestError(
             f"messages: received the call {shown(call)}, expected a function with its arguments as JSON",
             param="messages",
         ) from None
@@ -170,7 +170,7 @@ def _literal(text: str, bundle: "Bundle") -> str:
     )
 
 
-def _written(family: Family, text: str) -> tuple[str, list[Any]]:
+def _written(family: ToolCallFormat, text: str) -> tuple[str, list[Any]]:
     """What stands before the calls of a text, and their JSON values. Special tokens may have been left out of it."""
     begin, end = family.begin.strip(), family.end.strip()
     if end and begin in text:
@@ -197,7 +197,7 @@ def _values(text: str) -> list[Any]:
     return found
 
 
-def _call(value: Any, family: Family, names: set[str]) -> Call | None:
+def _call(value: Any, family: ToolCallFormat, names: set[str]) -> Call | None:
     if not isinstance(value, dict) or value.get("name") not in names:
         return None
     arguments = value.get(family.arguments)

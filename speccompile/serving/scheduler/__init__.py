@@ -11,7 +11,7 @@ events    what a service tells whoever counts
 
 from speccompile.serving.scheduler.events import Observer
 from speccompile.serving.scheduler.limits import Limits
-from speccompile.serving.scheduler.request import Piece, Request
+from speccompile.serving.scheduler.request import OutputDelta, Request
 from speccompile.serving.scheduler.service import Service
 
-__all__ = ["Limits", "Observer", "Piece", "Request", "Service"]
+__all__ = ["Limits", "Observer", "OutputDelta", "Request", "Service"]

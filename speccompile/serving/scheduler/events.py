@@ -23,14 +23,14 @@ class Observer:
     def first_token(self, seconds: float) -> None:
         """The first token of a sequence came so long after it was asked for."""
 
-    def gap(self, seconds: float, tokens: int) -> None:
+    def inter_token_latency(self, seconds: float, tokens: int) -> None:
         """So many more tokens of one sequence have come, all at once, so long after those before them."""
 
     def round(self, tokens: int, drafts: Sequence[int], accepted: Sequence[int]) -> None:
         """A round has ended in which so many new tokens came. drafts, accepted: of every row that took part; accepted
         drafts are the first ones of a chain, and of a tree those of one branch from its root on."""
 
-    def ticked(self, tokens: int, used: float) -> None:
+    def stepped(self, tokens: int, used: float) -> None:
         """The engine was given so many tokens of prompts and gave so many new ones, both added, since the last call.
         used: share of the room in all rows that running sequences fill."""
 

@@ -9,7 +9,7 @@ from speccompile.runtime.generation import Generation
 
 
 @dataclass(frozen=True)
-class Piece:
+class OutputDelta:
     """What one sequence of a request has got. text: that may be shown now, possibly ""; logprobs: as those of
     `Generation`, of these tokens, None where they were not asked for; top_logprobs: the same. generation: the whole,
     with its last piece."""
@@ -32,7 +32,7 @@ class Request:
         """Whether somebody has lost interest: the service sees it between two rounds."""
         self.begun = False
         """For the service: whether a sequence of it has had a row."""
-        self._pieces = queue.SimpleQueue[Piece | BaseException]()
+        self._pieces = queue.SimpleQueue[OutputDelta | BaseException]()
         self._open = sequences
         self._lock = threading.Lock()
         self._listener: Callable[[], None] | None = None
@@ -41,13 +41,13 @@ class Request:
         """End it with the round that is under way; its sequences end with finish_reason `cancelled`."""
         self.cancelled = True
 
-    def listen(self, wake: Callable[[], None]) -> None:
+    def on_ready(self, wake: Callable[[], None]) -> None:
         """Call `wake` whenever there is something for `poll`, from another thread: it must not block."""
         with self._lock:
             self._listener = wake
         wake()
 
-    def poll(self) -> Piece | None:
+    def poll(self) -> OutputDelta | None:
         """The next piece, None while there is none. Raises what `__next__` would, StopIteration behind the last."""
         if not self._open:
             raise StopIteration
@@ -56,10 +56,10 @@ class Request:
         except queue.Empty:
             return None
 
-    def __iter__(self) -> Iterator[Piece]:
+    def __iter__(self) -> Iterator[OutputDelta]:
         return self
 
-    def __next__(self) -> Piece:
+    def __next__(self) -> OutputDelta:
         if not self._open:
             raise StopIteration
         return self._taken(self._pieces.get())
@@ -69,7 +69,7 @@ class Request:
         found = {piece.index: piece.generation for piece in self if piece.generation is not None}
         return [found[index] for index in sorted(found)]
 
-    def put(self, piece: Piece | BaseException) -> None:
+    def deliver(self, piece: OutputDelta | BaseException) -> None:
         """For the service: what comes next. An exception ends the request, and so does a listener that raises one."""
         self._pieces.put(piece)
         with self._lock:
@@ -80,7 +80,7 @@ class Request:
             except Exception:  # noqa: BLE001 -- as of an event loop that is closed: nobody listens any more
                 self.cancel()
 
-    def _taken(self, piece: Piece | BaseException) -> Piece:
+    def _taken(self, piece: OutputDelta | BaseException) -> OutputDelta:
         if isinstance(piece, BaseException):
             self._open = 0
             raise piece

@@ -24,9 +24,9 @@ class Service:
         """Waits for whoever uses the bundle in another thread. Raises EngineError where this thread does, or another
         service."""
         self.bundle, self._holding = bundle, ExitStack()
-        self._holding.enter_context(bundle._held(serving=True))
+        self._holding.enter_context(bundle._exclusive(serving=True))
         self._scheduler = Scheduler(bundle, limits, observer)
-        self._thread = threading.Thread(target=self._work, name="speccompile-service", daemon=True)
+        self._thread = threading.Thread(target=self._run_thread, name="speccompile-service", daemon=True)
         self._thread.start()
 
     def submit(
@@ -64,13 +64,13 @@ class Service:
         """Take no more requests; with drain those that are there are finished first, for at most `timeout` seconds,
         then the rest end with finish_reason `cancelled`, with the round that is under way; an engine that does not come
         back from it within a few seconds is left behind. Safe to call twice."""
-        self._leave(cancel=not drain)
+        self._drain(cancel=not drain)
         self._thread.join(timeout if drain else LAST_ROUND)
         if self._thread.is_alive():
-            self._leave(cancel=True)
+            self._drain(cancel=True)
             self._thread.join(LAST_ROUND)
 
-    def _leave(self, *, cancel: bool) -> None:
+    def _drain(self, *, cancel: bool) -> None:
         scheduler = self._scheduler
         with scheduler.changed:
             scheduler.closing = True
@@ -86,11 +86,11 @@ class Service:
     ) -> None:
         self.close(drain=kind is None)
 
-    def _work(self) -> None:
+    def _run_thread(self) -> None:
         with self._holding:
             try:
                 while self._has_work():
-                    self._scheduler.tick()
+                    self._scheduler.step()
             except Exception as error:  # noqa: BLE001 -- whatever it is, all who wait for tokens must hear it
                 self._scheduler.fail(error)
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from speccompile.bundle import Manifest, open_bundle
 from speccompile.bundle.folders import replace_folder
-from speccompile.bundle.writer import reported
+from speccompile.bundle.writer import as_build_error
 from speccompile.errors import BuildError, EngineError, UsageError
 from speccompile.progress import LOGGER
 from speccompile.serving.triton import native
@@ -28,7 +28,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RepositoryOptions:
     """The options of `speccompile triton`; None where the model decides when it is loaded."""
 
     name: str | None = None
@@ -42,7 +42,7 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenModel:
     """The model's folder, the backend that was taken, and why."""
 
     folder: Path
@@ -50,7 +50,7 @@ class Written:
     reason: str
 
 
-def write(bundle: Path, output: Path, wanted: Wanted) -> Written:
+def write(bundle: Path, output: Path, wanted: RepositoryOptions) -> WrittenModel:
     """Write a bundle into the repository `output`, in the place of the same model of an earlier call.
 
     Raises BundleError, UsageError, EngineError where the native backend is asked for and cannot serve the bundle, and
@@ -82,7 +82,7 @@ def write(bundle: Path, output: Path, wanted: Wanted) -> Written:
             (version / "bundle").symlink_to(bundle.resolve())
         else:
             shutil.copytree(bundle, version / "bundle", copy_function=_link_or_copy)
-    return Written(output / name, backend, reason)
+    return WrittenModel(output / name, backend, reason)
 
 
 def _instance_kind(manifest: Manifest, engine: str | None) -> str:
@@ -96,7 +96,7 @@ def _instance_kind(manifest: Manifest, engine: str | None) -> str:
     return "CPU" if all(entry.provider == "cpu" for entry in entries) else "MODEL"
 
 
-def _choose(bundle: Path, wanted: Wanted) -> tuple[native.Libraries | None, str]:
+def _choose(bundle: Path, wanted: RepositoryOptions) -> tuple[native.Libraries | None, str]:
     """The native backend's libraries, None for Python's; and why."""
     if wanted.backend == PYTHON:
         return None, "as asked for"
@@ -120,7 +120,7 @@ def _choose(bundle: Path, wanted: Wanted) -> tuple[native.Libraries | None, str]
     return libraries, "as asked for"
 
 
-def _parameters(wanted: Wanted) -> dict[str, str]:
+def _parameters(wanted: RepositoryOptions) -> dict[str, str]:
     given = {
         "engine": wanted.engine,
         "threads": None if wanted.threads is None else str(wanted.threads),
@@ -140,7 +140,7 @@ def _link_or_copy(source: str, target: str) -> None:
 @contextmanager
 def _replacing(output: Path, name: str) -> Iterator[Path]:
     """A new folder, which takes the model's place at the end, and goes away when something fails before."""
-    with reported(f"the repository {output} cannot be written"):
+    with as_build_error(f"the repository {output} cannot be written"):
         _check_output(output, name)
         created = [folder for folder in (output, *output.parents) if not folder.exists()]
         output.mkdir(parents=True, exist_ok=True)

@@ -34,7 +34,7 @@ class Client(Protocol):
 
 
 @dataclass(frozen=True)
-class Asked:
+class ParsedRequest:
     """What a request asks for. Requests with the same `shared` options may run side by side."""
 
     client: Client
@@ -44,7 +44,7 @@ class Asked:
     sampling: dict[str, Any]
 
 
-def read(client: Client, bundle: Bundle) -> Asked:
+def read(client: Client, bundle: Bundle) -> ParsedRequest:
     """Raises PromptError or UsageError for what this bundle cannot take."""
     _refuse(client)
     prompt, chat = _prompt(client), _value(client, "chat", bool, False)
@@ -56,12 +56,14 @@ def read(client: Client, bundle: Bundle) -> Asked:
         "autoregressive": _value(client, "autoregressive", bool, False),
     }
     sampling = {name: _sampling(client, name, nothing) for name, nothing in SAMPLING.items()}
-    asked = Asked(client, bundle.token_ids(prompt, chat=chat), _value(client, "stream", bool, False), shared, sampling)
+    asked = ParsedRequest(
+        client, bundle.token_ids(prompt, chat=chat), _value(client, "stream", bool, False), shared, sampling
+    )
     start(bundle, [asked])  # runs nothing: what it refuses, it refuses alone
     return asked
 
 
-def start(bundle: Bundle, group: Sequence[Asked]) -> Batch:
+def start(bundle: Bundle, group: Sequence[ParsedRequest]) -> Batch:
     """One generation for requests with the same `shared` options, at most as many as the bundle's batch."""
     each = {name: [asked.sampling[name] for asked in group] for name in SAMPLING}
     own = {name: values if len(group) > 1 else values[0] for name, values in each.items()}

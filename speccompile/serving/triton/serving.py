@@ -8,8 +8,8 @@ from typing import Any
 from speccompile.errors import SpeccompileError
 from speccompile.progress import LOGGER
 from speccompile.runtime import Bundle, Generation
-from speccompile.runtime.generation import Row
-from speccompile.serving.triton.requests import Asked, Client, read, start
+from speccompile.runtime.generation import SequenceState
+from speccompile.serving.triton.requests import Client, ParsedRequest, read, start
 
 
 class CancelledError(SpeccompileError):
@@ -28,7 +28,7 @@ def answer(bundle: Bundle, clients: Sequence[Client]) -> None:
         _Answers(bundle, group).run()
 
 
-def _groups(asked: Sequence[Asked], most: int) -> Iterator[list[Asked]]:
+def _groups(asked: Sequence[ParsedRequest], most: int) -> Iterator[list[ParsedRequest]]:
     """Those that can run side by side, in the order in which they came."""
     left = list(asked)
     while left:
@@ -40,7 +40,7 @@ def _groups(asked: Sequence[Asked], most: int) -> Iterator[list[Asked]]:
 class _Answers:
     """The answers of one generation."""
 
-    def __init__(self, bundle: Bundle, group: Sequence[Asked]) -> None:
+    def __init__(self, bundle: Bundle, group: Sequence[ParsedRequest]) -> None:
         self._bundle, self._group = bundle, group
         self._open = dict(enumerate(group))
         """Those that have no last response yet, by their rows."""
@@ -51,7 +51,7 @@ class _Answers:
         try:
             batch = start(self._bundle, self._group)
             for asked, row in zip(self._group, batch.rows, strict=True):
-                row.watched = row.watched or (asked.stream and row.stream is not None)
+                row.decodes_every_round = row.decodes_every_round or (asked.stream and row.stream is not None)
             with closing(batch.run()) as rounds:  # type: ignore[type-var]
                 for _ in rounds:
                     for number in list(self._open):
@@ -62,10 +62,10 @@ class _Answers:
             for asked in self._open.values():
                 asked.client.fail(error)
 
-    def _send(self, number: int, row: Row, batch: Any) -> None:
+    def _send(self, number: int, row: SequenceState, batch: Any) -> None:
         """What a round has added to a row."""
         asked = self._open[number]
-        if not row.active:
+        if not row.is_active:
             del self._open[number]
             asked.client.send(self._last(number, row, batch.generations()[number]), final=True)
         elif asked.client.cancelled():
@@ -78,11 +78,11 @@ class _Answers:
                 self._sent[number] = len(row.pieces), len(row.token_ids)
                 asked.client.send(piece, final=False)
 
-    def _new(self, number: int, row: Row) -> dict[str, Sequence[Any]]:
+    def _new(self, number: int, row: SequenceState) -> dict[str, Sequence[Any]]:
         pieces, tokens = self._sent[number]
         return {"text_output": ["".join(row.pieces[pieces:])], "output_ids": row.token_ids[tokens:]}
 
-    def _last(self, number: int, row: Row, generation: Generation) -> dict[str, Sequence[Any]]:
+    def _last(self, number: int, row: SequenceState, generation: Generation) -> dict[str, Sequence[Any]]:
         return self._new(number, row) | {
             "finish_reason": [generation.finish_reason],
             "num_input_tokens": [generation.prompt_tokens],

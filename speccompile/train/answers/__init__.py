@@ -11,7 +11,7 @@ Nothing here depends on where a run was interrupted: prompts are answered in gro
 group is kept as a whole, and what is drawn is a function of the seed and of the prompt's number.
 """
 
+from speccompile.train.answers.generator import Prompt
 from speccompile.train.answers.make import make_answers
-from speccompile.train.answers.maker import Prompt
 
 __all__ = ["Prompt", "make_answers"]

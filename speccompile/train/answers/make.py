@@ -10,13 +10,22 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from speccompile.bundle.claims import claimed
-from speccompile.bundle.contents import content_hash
+from speccompile.bundle.file_hashes import cached_file_hash
+from speccompile.bundle.work_folders import locked_for
 from speccompile.errors import BuildError, PromptError, SpeccompileError, UsageError
 from speccompile.plan.plan import Plan
 from speccompile.plan.training_plan import TrainingPlan
-from speccompile.progress import LOGGER, counted
-from speccompile.train.answers.maker import Answer, Asked, Failed, Maker, Prompt, capacity, seed_of, temperature_of
+from speccompile.progress import LOGGER, progress_counter
+from speccompile.train.answers.generator import (
+    FailedResponse,
+    GenerationRequest,
+    Prompt,
+    Response,
+    TargetGenerator,
+    capacity,
+    seed_of,
+    temperature_of,
+)
 from speccompile.train.answers.store import DONE, FAILED, KEY, SKIPPED, Store, account
 
 COMMAND, OPTION = "speccompile train", "--work"
@@ -50,7 +59,7 @@ def make_answers(
     """
     order, skipped = _sorted_out(plan, prompts)
     store, key = Store(folder), _key(plan, prompts)
-    with claimed(folder, KEY, key, work="answers", option=OPTION, command=COMMAND, begun=store.has_any):
+    with locked_for(folder, KEY, key, work="answers", option=OPTION, command=COMMAND, begun=store.has_any):
         if store.whole.is_file():
             found = account(store.whole)
             LOGGER.info("answers: %s, made before", _said(found))
@@ -112,7 +121,9 @@ def _groups(plan: TrainingPlan, order: Sequence[int], size: int) -> list[list[in
 class _Run:
     """One run over groups that are not answered; asked: how many prompts all groups have."""
 
-    def __init__(self, plan: TrainingPlan, prompts: Sequence[Prompt], store: Store, maker: Maker, asked: int) -> None:
+    def __init__(
+        self, plan: TrainingPlan, prompts: Sequence[Prompt], store: Store, maker: TargetGenerator, asked: int
+    ) -> None:
         self._plan, self._prompts, self._store, self._maker = plan, prompts, store, maker
         self._most = SHARE * asked
         self._failed = self._done = self._tokens = 0
@@ -120,7 +131,7 @@ class _Run:
     def make(self, groups: Sequence[Sequence[int]]) -> str:
         """Answer them all; how fast that went, for people. Raises SpeccompileError where too many fail."""
         start, seconds = time.perf_counter(), 0.0
-        with counted("answers", sum(map(len, groups)), "prompts") as advance:
+        with progress_counter("answers", sum(map(len, groups)), "prompts") as advance:
             for group in groups:
                 asked = list(map(self._asked, group))
                 pairs = list(zip(asked, self._maker.answer(asked), strict=True))
@@ -130,24 +141,28 @@ class _Run:
                 self._count(pairs)
         return f"; {self._tokens} tokens by {self._maker.words}, {self._tokens / seconds:.0f} tokens/s"
 
-    def _asked(self, number: int) -> Asked:
+    def _asked(self, number: int) -> GenerationRequest:
         tokens = list(map(int, self._prompts[number][1]))
         room = min(self._plan.data.max_new_tokens, capacity(self._plan) - len(tokens))
-        return Asked(number, tokens, room, temperature_of(self._plan, number), seed_of(self._plan.seed, number))
+        return GenerationRequest(
+            number, tokens, room, temperature_of(self._plan, number), seed_of(self._plan.seed, number)
+        )
 
-    def _record(self, asked: Asked, answer: Answer | Failed) -> dict[str, Any]:
+    def _record(self, asked: GenerationRequest, answer: Response | FailedResponse) -> dict[str, Any]:
         record = {"number": asked.number, "document": self._prompts[asked.number][0]}
-        if isinstance(answer, Failed):
+        if isinstance(answer, FailedResponse):
             return record | {"failed": answer.why}
         return record | {"prompt_ids": asked.tokens, "answer_ids": answer.tokens, "finish": answer.finish}
 
-    def _count(self, pairs: Sequence[tuple[Asked, Answer | Failed]]) -> None:
-        reasons = [f"prompt {asked.number}: {answer.why}" for asked, answer in pairs if isinstance(answer, Failed)]
+    def _count(self, pairs: Sequence[tuple[GenerationRequest, Response | FailedResponse]]) -> None:
+        reasons = [
+            f"prompt {asked.number}: {answer.why}" for asked, answer in pairs if isinstance(answer, FailedResponse)
+        ]
         for reason in reasons:
             LOGGER.warning("answers: %s", reason)
         self._failed += len(reasons)
         self._done += len(pairs) - len(reasons)
-        self._tokens += sum(len(answer.tokens) for _, answer in pairs if isinstance(answer, Answer))
+        self._tokens += sum(len(answer.tokens) for _, answer in pairs if isinstance(answer, Response))
         so_far = self._failed + self._done
         if self._failed > min(self._most, max(FEW, SHARE * so_far)):
             raise SpeccompileError(
@@ -156,18 +171,20 @@ class _Run:
             )
 
 
-def _maker(plan: TrainingPlan, folder: Path, bundle: Plan | None, *, remember: bool) -> AbstractContextManager[Maker]:
+def _maker(
+    plan: TrainingPlan, folder: Path, bundle: Plan | None, *, remember: bool
+) -> AbstractContextManager[TargetGenerator]:
     match plan.data.answers:
         case "bundle":
-            from speccompile.train.answers.by_bundle import answer_plan, bundle_maker
+            from speccompile.train.answers.bundle_generator import answer_plan, bundle_maker
 
             return bundle_maker(plan, bundle or answer_plan(plan), folder / BUNDLE, remember=remember)
         case "transformers":
-            from speccompile.train.answers.by_transformers import transformers_maker
+            from speccompile.train.answers.transformers_generator import transformers_maker
 
             return transformers_maker(plan)
         case "endpoint":
-            from speccompile.train.answers.by_endpoint import endpoint_maker
+            from speccompile.train.answers.endpoint_generator import endpoint_maker
 
             return endpoint_maker(plan)
     raise UsageError(
@@ -183,7 +200,7 @@ def _key(plan: TrainingPlan, prompts: Sequence[Prompt]) -> dict[str, Any]:
     for document, tokens in prompts:
         digest.update(json.dumps([document, [int(token) for token in tokens]]).encode())
     key = {
-        "target": {file.as_posix(): content_hash(target.folder / file) for file in sorted(target.files)},
+        "target": {file.as_posix(): cached_file_hash(target.folder / file) for file in sorted(target.files)},
         "prompts": digest.hexdigest(),
         "answers": data.answers,
         "temperature": data.temperature,

@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 
 from speccompile.errors import UsageError
-from speccompile.train.data.order import Order
-from speccompile.train.data.shards import Texts
+from speccompile.train.data.order import BatchOrder
+from speccompile.train.data.shards import SampleTable
 
 
 @dataclass(frozen=True)
-class Text:
+class Sample:
     """tokens int32 [T]; learnt bool [T]: tokens that are to be guessed; document: equal for texts of the same one."""
 
     tokens: np.ndarray
@@ -26,28 +26,28 @@ class Batch:
     of its texts in their corpus."""
 
     tokens: Tensor
-    real: Tensor
-    learnt: Tensor
+    attention_mask: Tensor
+    loss_mask: Tensor
     samples: tuple[int, ...]
 
 
-class Corpus:
+class Dataset:
     """A part of the texts of a table. Nothing of it changes: what it gives is a function of what is asked."""
 
-    def __init__(self, texts: Texts, rows: np.ndarray, key: str) -> None:
+    def __init__(self, texts: SampleTable, rows: np.ndarray, key: str) -> None:
         """rows: int64 [n], those of the table that are in it. key: of what all this depends on; a resumed training has
         the same data when it has the same key."""
         self.texts, self.rows, self.key = texts, rows, key
         self.lengths = texts.lengths[rows]
-        self._order = Order(self.lengths)
+        self._order = BatchOrder(self.lengths)
 
     def __len__(self) -> int:
         return len(self.rows)
 
-    def sample(self, number: int) -> Text:
+    def sample(self, number: int) -> Sample:
         """Raises IndexError for a number that is no text's."""
         row = int(self.rows[number])
-        return Text(self.texts.tokens(row), self.texts.learnt(row), f"{self.texts.documents[row]:016x}")
+        return Sample(self.texts.tokens(row), self.texts.learnt(row), f"{self.texts.documents[row]:016x}")
 
     def batch(self, seed: int, step: int, size: int, part: int = 0, parts: int = 1) -> Batch:
         """Step `step` has `size` texts, of which this is the part `part`. The parts one below the other are the whole

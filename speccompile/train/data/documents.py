@@ -48,8 +48,8 @@ class Document:
     key: Key
     content: str | tuple[int, ...] | Chat
     answer: str | None = None
-    begins: bool = True
-    held: bool = False
+    is_first_part: bool = True
+    is_held_out: bool = False
 
 
 def document_name(key: Key, held: bool) -> str:
@@ -72,14 +72,14 @@ def read_documents(rows: Iterator[Row], kind: str, *, answered: bool = False, he
     """answered: prompts must have their answers beside them. Raises RecipeError for a row that is not of the kind."""
     for row in rows:
         document = _of_text(row, kind) if row.text is not None else _of_row(row, kind, answered=answered)
-        yield replace(document, held=held)
+        yield replace(document, is_held_out=held)
 
 
 def _of_text(row: Row, kind: str) -> Document:
     if kind != TEXT:
         raise wrong(row.where, "text", f"a table of {kind}: .jsonl, .json or .parquet", f"write lines: {FORMS[kind]}")
     assert row.text is not None
-    return Document(row.where, row.key, row.text, begins=row.begins)
+    return Document(row.where, row.key, row.text, is_first_part=row.begins)
 
 
 def _of_row(row: Row, kind: str, *, answered: bool) -> Document:

@@ -14,21 +14,21 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers.modeling_outputs import BaseModelOutput
 
-from speccompile.bundle.contents import content_hash
+from speccompile.bundle.file_hashes import cached_file_hash
 from speccompile.bundle.folders import sync
 from speccompile.bundle.hashes import new_hasher
-from speccompile.compiler.step.replaced import replaced
+from speccompile.compiler.step.monkeypatch import patched_attribute
 from speccompile.compiler.step.taps import Taps
-from speccompile.drafters.learning import Seen
 from speccompile.drafters.target import NORM
+from speccompile.drafters.trainable import TeacherBatch
 from speccompile.errors import BuildError, UnsupportedModelError
-from speccompile.machine.shortage import out_of_disk
+from speccompile.machine.resource_errors import is_disk_full
 from speccompile.plan.training_plan import TrainingPlan
-from speccompile.progress import LOGGER, counted
-from speccompile.recipe.room import gigabytes
+from speccompile.progress import LOGGER, progress_counter
+from speccompile.recipe.resources import gigabytes
 from speccompile.recipe.training_data import feature_bytes
-from speccompile.train.data.corpus import Batch, Corpus
-from speccompile.train.data.kept import key_for, remove_others
+from speccompile.train.data.corpus import Batch, Dataset
+from speccompile.train.data.data_cache import key_for, remove_stale
 
 FEATURES, HIDDEN = "features", "hidden"
 
@@ -45,7 +45,7 @@ _FORMAT = 1
 
 
 def write_features(
-    plan: TrainingPlan, model: nn.Module, corpus: Corpus, folder: Path, name: str, part: int = 0, parts: int = 1
+    plan: TrainingPlan, model: nn.Module, corpus: Dataset, folder: Path, name: str, part: int = 0, parts: int = 1
 ) -> Path:
     """Write into `folder`/`name`-<key> what `model`, the plan's target, makes of a corpus, in the precision of the
     plan's activations; what is there already stays. Each of several processes writes a part of the files.
@@ -57,14 +57,14 @@ def write_features(
     output = folder / f"{name}-{_key(plan, corpus)}"
     output.mkdir(parents=True, exist_ok=True)
     if part == 0:
-        remove_others(folder, name, output)
+        remove_stale(folder, name, output)
     shards = _shards(corpus, _of(plan, model, 1))
     missing = [number for number in range(len(shards)) if not _file(output, number).is_file()]
     tokens = sum(int(corpus.lengths[shards[number]].sum()) for number in missing)
     _check_room(_of(plan, model, tokens), output)
     source = _Source(model, plan.taps)
     mine = [number for number in missing if number % parts == part]
-    with counted("features", len(mine), "files") as advance:
+    with progress_counter("features", len(mine), "files") as advance:
         for number in mine:
             _write(source, corpus, shards[number], _file(output, number), dtype)
             advance(1)
@@ -75,10 +75,10 @@ def _of(plan: TrainingPlan, model: Any, tokens: int) -> int:
     return feature_bytes(tokens, plan.taps, model.config.hidden_size, plan.schedule.precision)
 
 
-class KeptTeacher:
+class CachedFeatureTeacher:
     """Reads what `write_features` left, in the place of `Teacher`."""
 
-    def __init__(self, plan: TrainingPlan, model: nn.Module, corpus: Corpus, folder: Path) -> None:
+    def __init__(self, plan: TrainingPlan, model: nn.Module, corpus: Dataset, folder: Path) -> None:
         """folder: what `write_features` gave. model: the target, whose head is needed."""
         shards = _shards(corpus, _of(plan, model, 1))
         self._source, self._folder = _Source(model, plan.taps), folder
@@ -90,7 +90,7 @@ class KeptTeacher:
             self._places += [(number, int(start), int(end)) for start, end in zip(starts, ends, strict=True)]
 
     @torch.no_grad()
-    def read(self, batch: Batch) -> Seen:
+    def read(self, batch: Batch) -> TeacherBatch:
         """As `Teacher.read` of the batch's texts, to the rounding of the numbers on the disk. Raises BuildError for a
         file that cannot be read."""
         columns = [self._text(sample) for sample in batch.samples]
@@ -98,7 +98,7 @@ class KeptTeacher:
         device = batch.tokens.device
         logits = self._source.logits(batch.tokens, hidden.to(device))
         taps = self._source.beside(features.float(), hidden.float()).to(device)
-        return Seen(batch.tokens, batch.real, batch.learnt, taps, logits)
+        return TeacherBatch(batch.tokens, batch.attention_mask, batch.loss_mask, taps, logits)
 
     def _text(self, sample: int) -> tuple[Tensor, Tensor]:
         number, start, end = self._places[sample]
@@ -146,7 +146,7 @@ class _Source:
         given = _Given(last_hidden_state=hidden.to(self.model.dtype))
         with ExitStack() as stack:
             for layers in _layers(self.model):
-                stack.enter_context(replaced(layers, "forward", lambda *args, **options: given))
+                stack.enter_context(patched_attribute(layers, "forward", lambda *args, **options: given))
             return self.model(tokens, use_cache=False).logits.float()
 
     def beside(self, features: Tensor, hidden: Tensor) -> Tensor:
@@ -198,16 +198,16 @@ def _hidden(model: nn.Module) -> Iterator[list[Tensor]]:
         yield found
 
 
-def _key(plan: TrainingPlan, corpus: Corpus) -> str:
+def _key(plan: TrainingPlan, corpus: Dataset) -> str:
     """Of what features depend on."""
-    weights = [content_hash(plan.target.folder / file) for file in plan.target.files]
+    weights = [cached_file_hash(plan.target.folder / file) for file in plan.target.files]
     return key_for([
         _FORMAT, corpus.key, new_hasher().update(corpus.rows.tobytes()).hexdigest(), list(plan.taps),
         plan.schedule.precision, plan.target.precision, weights,
     ])  # fmt: skip
 
 
-def _shards(corpus: Corpus, bytes_of_token: int) -> list[np.ndarray]:
+def _shards(corpus: Dataset, bytes_of_token: int) -> list[np.ndarray]:
     """Numbers of the texts in each file, in order."""
     ends = np.cumsum(corpus.lengths)
     numbers = (ends - corpus.lengths) // max(SHARD // bytes_of_token, 1)
@@ -229,13 +229,13 @@ def _check_room(size: int, folder: Path) -> None:
         )
 
 
-def _write(source: _Source, corpus: Corpus, samples: np.ndarray, path: Path, dtype: torch.dtype) -> None:
+def _write(source: _Source, corpus: Dataset, samples: np.ndarray, path: Path, dtype: torch.dtype) -> None:
     """The texts one below the other: features [tokens, F], hidden [tokens, H]."""
     found: dict[int, tuple[Tensor, Tensor]] = {}
     for some in _batches(corpus, samples):
         batch = corpus.gather(some)
         device = next(source.model.parameters()).device
-        columns = source.look(batch.tokens.to(device), batch.real.to(device))
+        columns = source.look(batch.tokens.to(device), batch.attention_mask.to(device))
         for row, sample in enumerate(some):
             length = int(corpus.lengths[sample])
             found[int(sample)] = columns[0][row, :length].to("cpu", dtype), columns[1][row, :length].to("cpu", dtype)
@@ -247,14 +247,14 @@ def _write(source: _Source, corpus: Corpus, samples: np.ndarray, path: Path, dty
         part.replace(path)
     except (OSError, SafetensorError) as error:
         part.unlink(missing_ok=True)
-        if not out_of_disk(error):
+        if not is_disk_full(error):
             raise
         raise BuildError(
             f"{path}: the disk is full", hint="free some disk space: what is written stays, and the rest is added"
         ) from error
 
 
-def _batches(corpus: Corpus, samples: np.ndarray) -> Iterator[np.ndarray]:
+def _batches(corpus: Dataset, samples: np.ndarray) -> Iterator[np.ndarray]:
     """Texts of like lengths together, the longest first: memory runs out at once or not at all."""
     ordered = samples[np.argsort(-corpus.lengths[samples], kind="stable")]
     while len(ordered):

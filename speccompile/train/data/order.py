@@ -9,7 +9,7 @@ _MOST, _FEWEST = 50, 4
 transformers' LengthGroupedSampler."""
 
 
-class Order:
+class BatchOrder:
     """A function of (seed, step, size) alone; the order of an epoch is kept while its steps are asked for."""
 
     def __init__(self, lengths: np.ndarray) -> None:

@@ -11,15 +11,22 @@ import numpy as np
 from speccompile.bundle.hashes import hash_file, new_hasher
 from speccompile.errors import RecipeError
 from speccompile.plan.training_plan import CONVERSATIONS, GIVEN, TrainingPlan
-from speccompile.progress import LOGGER, step
+from speccompile.progress import LOGGER, log_step
 from speccompile.recipe.training_files import Files, find_files
 from speccompile.train.answers import Prompt
-from speccompile.train.data.corpus import Corpus
+from speccompile.train.data.corpus import Dataset
+from speccompile.train.data.data_cache import about, cached_folder, key_for
 from speccompile.train.data.documents import Document, document_name, read_documents, read_name
-from speccompile.train.data.kept import about, kept_folder, key_for
 from speccompile.train.data.rows import hub_stamp, read_rows, shortened, wrong
-from speccompile.train.data.shards import Texts, write_texts
-from speccompile.train.data.tokens import NO_ANSWER, NOTHING_LEARNT, Counts, Made, Tokens, check_template
+from speccompile.train.data.shards import SampleTable, write_texts
+from speccompile.train.data.tokens import (
+    NO_ANSWER,
+    NOTHING_LEARNT,
+    DataStatistics,
+    Tokenization,
+    TokenizedSample,
+    check_template,
+)
 
 _FORMAT = 1
 """Of what is kept: another one is another key."""
@@ -28,7 +35,7 @@ _FORMAT = 1
 class Prompts(Sequence[Prompt]):
     """What is to be answered, mapped into memory."""
 
-    def __init__(self, texts: Texts) -> None:
+    def __init__(self, texts: SampleTable) -> None:
         self._texts = texts
 
     def __len__(self) -> int:
@@ -42,7 +49,7 @@ class Prompts(Sequence[Prompt]):
         return Prompt(name, self._texts.tokens(number).tolist())
 
 
-def prepare(plan: TrainingPlan, tokenizer: Any, folder: Path, answers: Path | None = None) -> tuple[Corpus, Corpus]:
+def prepare(plan: TrainingPlan, tokenizer: Any, folder: Path, answers: Path | None = None) -> tuple[Dataset, Dataset]:
     """The corpus that is learnt from and the one that is held out, tokenised once into `folder`.
 
     tokenizer: the target's, of transformers, with the chat template that is to be used. answers: where the plan has
@@ -62,9 +69,9 @@ def prepare(plan: TrainingPlan, tokenizer: Any, folder: Path, answers: Path | No
     data, held = _files(plan)
     key = _key(plan, tokenizer, data, held, answers)
     write = partial(_write_texts, plan, tokenizer, data, held, answers)
-    kept = kept_folder(folder, "texts", key, write)
-    LOGGER.info("%s", Counts.from_json(about(kept)))
-    return _split(Texts(kept), plan, key)
+    kept = cached_folder(folder, "texts", key, write)
+    LOGGER.info("%s", DataStatistics.from_json(about(kept)))
+    return _split(SampleTable(kept), plan, key)
 
 
 def prepare_prompts(plan: TrainingPlan, tokenizer: Any, folder: Path) -> Prompts:
@@ -72,9 +79,9 @@ def prepare_prompts(plan: TrainingPlan, tokenizer: Any, folder: Path) -> Prompts
     `prepare`."""
     data, held = _files(plan)
     key = _key(plan, tokenizer, data, held, None)
-    kept = kept_folder(folder, "prompts", key, partial(_write_prompts, plan, tokenizer, data, held))
-    LOGGER.info("prompts: %s", Counts.from_json(about(kept)))
-    return Prompts(Texts(kept))
+    kept = cached_folder(folder, "prompts", key, partial(_write_prompts, plan, tokenizer, data, held))
+    LOGGER.info("prompts: %s", DataStatistics.from_json(about(kept)))
+    return Prompts(SampleTable(kept))
 
 
 def check_sides(plan: TrainingPlan, prompts: Sequence[Prompt]) -> None:
@@ -120,10 +127,10 @@ def _documents(plan: TrainingPlan, data: Files, held: Files) -> Iterator[Documen
 def _write_texts(
     plan: TrainingPlan, tokenizer: Any, data: Files, held: Files, answers: Path | None, folder: Path
 ) -> dict[str, Any]:
-    made = Tokens(tokenizer, plan.data, plan.target.facts.vocabulary_size)
+    made = Tokenization(tokenizer, plan.data, plan.target.facts.vocabulary_size)
     if answers is None and plan.data.kind == CONVERSATIONS and tokenizer is not None:
         check_template(tokenizer, marks=True)
-    with step("read and tokenise the data"):
+    with log_step("read and tokenise the data"):
         if answers is None:
             write_texts(made.texts(_documents(plan, data, held)), folder)
         else:
@@ -133,7 +140,7 @@ def _write_texts(
     return made.counts.to_json()
 
 
-def _answered(made: Tokens, answers: Path) -> Iterator[Made]:
+def _answered(made: Tokenization, answers: Path) -> Iterator[TokenizedSample]:
     before = None
     for row in read_rows(Files((answers,))):
         match row.value:
@@ -141,7 +148,7 @@ def _answered(made: Tokens, answers: Path) -> Iterator[Made]:
                 made.counts.skipped[NO_ANSWER] += 1
             case {"document": name, "prompt_ids": list(prompt), "answer_ids": list(answer)}:
                 key, held = read_name(name, row.where)
-                document = Document(row.where, key, "", begins=name != before, held=held)
+                document = Document(row.where, key, "", is_first_part=name != before, is_held_out=held)
                 yield from made.answered(document, prompt, answer)
                 before = name
             case _:
@@ -152,29 +159,29 @@ def _answered(made: Tokens, answers: Path) -> Iterator[Made]:
 
 
 def _write_prompts(plan: TrainingPlan, tokenizer: Any, data: Files, held: Files, folder: Path) -> dict[str, Any]:
-    made = Tokens(tokenizer, plan.data, plan.target.facts.vocabulary_size)
-    with step("read and tokenise the prompts"):
+    made = Tokenization(tokenizer, plan.data, plan.target.facts.vocabulary_size)
+    with log_step("read and tokenise the prompts"):
         write_texts(made.prompts(_documents(plan, data, held)), folder)
     if not made.counts.texts:
         raise _nothing(made.counts, plan)
     return made.counts.to_json()
 
 
-def _nothing(counts: Counts, plan: TrainingPlan) -> RecipeError:
+def _nothing(counts: DataStatistics, plan: TrainingPlan) -> RecipeError:
     hint = "give other data, or a larger train.data.length"
     if counts.skipped[NOTHING_LEARNT] and plan.data.kind == CONVERSATIONS:
         hint = "check that the chat template marks what the assistant says with {% generation %}, and train.data.length"
     return RecipeError(f"train.data: nothing is left to learn: {counts}", hint=hint)
 
 
-def _split(texts: Texts, plan: TrainingPlan, key: str) -> tuple[Corpus, Corpus]:
+def _split(texts: SampleTable, plan: TrainingPlan, key: str) -> tuple[Dataset, Dataset]:
     """By documents: those of the held-out file, or those whose key lies below the share of all keys; where there is
     none, the one with the smallest."""
     learnt, held = _sides(texts.documents, texts.held, plan)
     if left := len(texts) - int(learnt.sum() + held.sum()):
         LOGGER.warning("note: %d texts are held out as well, and not learnt from", left)
     LOGGER.info("%d texts to learn from, %d held out", learnt.sum(), held.sum())
-    return Corpus(texts, np.flatnonzero(learnt), key), Corpus(texts, np.flatnonzero(held), key)
+    return Dataset(texts, np.flatnonzero(learnt), key), Dataset(texts, np.flatnonzero(held), key)
 
 
 def _sides(keys: np.ndarray, held: np.ndarray, plan: TrainingPlan) -> tuple[np.ndarray, np.ndarray]:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from speccompile.compiler.step.replaced import replaced
+from speccompile.compiler.step.monkeypatch import patched_attribute
 from speccompile.errors import RecipeError
-from speccompile.index.corpus import BEGINNING, Corpus
+from speccompile.index.corpus import START, Corpus
 from speccompile.progress import LOGGER
 from speccompile.recipe.hub import PATIENCE
 from speccompile.recipe.training_files import JSON, JSON_LINES, PARQUET, Files, library
@@ -117,7 +117,7 @@ def _text(path: Path) -> Iterator[Row]:
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=KEY_BYTES)).digest()
     line, key = 0, int.from_bytes(digest)
-    for piece in Corpus((path,), "").pieces(BEGINNING):
+    for piece in Corpus((path,), "").pieces(START):
         yield Row(f"{path}, from line {line + 1}", text=piece.text, key=key, begins=line == 0)
         line += piece.text.count("\n")
 
@@ -139,7 +139,9 @@ def _load(name: str) -> Any:
     datasets.disable_progress_bars()
     failure = _failure_to_answer(repository, revision or None)
     try:
-        with replaced(datasets.config, "HF_HUB_OFFLINE", failure is not None or datasets.config.HF_HUB_OFFLINE):
+        with patched_attribute(
+            datasets.config, "HF_HUB_OFFLINE", failure is not None or datasets.config.HF_HUB_OFFLINE
+        ):
             found = datasets.load_dataset(repository, revision=revision or None, split="train")
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
         raise RecipeError(

@@ -6,27 +6,27 @@ from typing import Any
 
 import numpy as np
 
-from speccompile.index.grouped import grouped
+from speccompile.index.chunking import batched_by_size
 from speccompile.recipe.training_files import library
-from speccompile.train.data.tokens import Made
+from speccompile.train.data.tokens import TokenizedSample
 
 TABLE = "texts.arrow"
 _TOKENS = 1 << 20
 """Of a record batch: what is held in memory while a table is written."""
 
 
-def write_texts(texts: Iterable[Made], folder: Path) -> None:
+def write_texts(texts: Iterable[TokenizedSample], folder: Path) -> None:
     """tokens list<int32>, learnt list<bool>, document uint64 (its key), held bool: from a held-out file."""
     arrow = library("pyarrow")
     columns = {"tokens": arrow.list_(arrow.int32()), "learnt": arrow.list_(arrow.bool_()),
                "document": arrow.uint64(), "held": arrow.bool_()}  # fmt: skip
     schema = arrow.schema(list(columns.items()))
     with arrow.OSFile(str(folder / TABLE), "wb") as file, arrow.ipc.new_file(file, schema) as writer:
-        for some in grouped(texts, lambda text: len(text.tokens), _TOKENS):
+        for some in batched_by_size(texts, lambda text: len(text.tokens), _TOKENS):
             writer.write_batch(arrow.record_batch(_columns(some, arrow), schema=schema))
 
 
-class Texts:
+class SampleTable:
     """Texts by number, as `write_texts` left them.
 
     lengths int64 [n], documents uint64 [n], held bool [n].
@@ -68,11 +68,11 @@ def _plain(column: Any) -> np.ndarray:
     return column.to_numpy(zero_copy_only=False)
 
 
-def _columns(some: list[Made], arrow: Any) -> list[Any]:
+def _columns(some: list[TokenizedSample], arrow: Any) -> list[Any]:
     ends = np.cumsum([0, *(len(text.tokens) for text in some)], dtype=np.int32)
     lists = [
         arrow.ListArray.from_arrays(arrow.array(ends), arrow.array(np.concatenate(parts)))
         for parts in ([text.tokens for text in some], [text.learnt for text in some])
     ]
     keys = arrow.array([text.document.key for text in some], arrow.uint64())
-    return [*lists, keys, arrow.array([text.document.held for text in some], arrow.bool_())]
+    return [*lists, keys, arrow.array([text.document.is_held_out for text in some], arrow.bool_())]

@@ -10,7 +10,7 @@ import numpy as np
 from jinja2 import TemplateError, TemplateSyntaxError
 
 from speccompile.errors import RecipeError
-from speccompile.index.grouped import grouped
+from speccompile.index.chunking import batched_by_size
 from speccompile.plan.training_plan import PROMPTS, TEXT, DataPlan
 from speccompile.recipe.training_data import marks_answers
 from speccompile.train.data.documents import Chat, Document
@@ -38,7 +38,7 @@ NO_TURN = "without a turn that is to be answered"
 
 
 @dataclass
-class Counts:
+class DataStatistics:
     """What became of documents. cut: texts that lost their end. skipped: by reason."""
 
     documents: int = 0
@@ -52,8 +52,8 @@ class Counts:
         return vars(self) | {"skipped": dict(self.skipped)}
 
     @staticmethod
-    def from_json(said: Mapping[str, Any]) -> "Counts":
-        return Counts(**(dict(said) | {"skipped": Counter(said["skipped"])}))
+    def from_json(said: Mapping[str, Any]) -> "DataStatistics":
+        return DataStatistics(**(dict(said) | {"skipped": Counter(said["skipped"])}))
 
     def __str__(self) -> str:
         """For people."""
@@ -64,7 +64,7 @@ class Counts:
 
 
 @dataclass(frozen=True)
-class Made:
+class TokenizedSample:
     """A text of a document. tokens int32 [T], learnt bool [T]."""
 
     document: Document
@@ -72,16 +72,16 @@ class Made:
     learnt: np.ndarray
 
 
-class Tokens:
+class Tokenization:
     """Documents -> texts of at most `plan.length` tokens, or prompts. What becomes of them is counted."""
 
     def __init__(self, tokenizer: Any, plan: DataPlan, vocabulary: int) -> None:
         """tokenizer: of transformers; None where the target has none, and data are token ids. vocabulary: tokens of the
         target."""
-        self.tokenizer, self.plan, self.vocabulary, self.counts = tokenizer, plan, vocabulary, Counts()
+        self.tokenizer, self.plan, self.vocabulary, self.counts = tokenizer, plan, vocabulary, DataStatistics()
         self.before = [] if tokenizer is None else _put_before(tokenizer)
 
-    def texts(self, documents: Iterable[Document]) -> Iterator[Made]:
+    def texts(self, documents: Iterable[Document]) -> Iterator[TokenizedSample]:
         """Of the given documents. Raises RecipeError for tokens that the target does not have, and for conversations
         that the chat template does not take or in which it does not mark answers."""
         for document, ids in self._encoded(documents):
@@ -96,7 +96,7 @@ class Tokens:
             else:
                 yield from self._pieces(document, ids)
 
-    def prompts(self, documents: Iterable[Document]) -> Iterator[Made]:
+    def prompts(self, documents: Iterable[Document]) -> Iterator[TokenizedSample]:
         """What the target is to answer: prompts, turns of conversations, passages of texts with room for the answer."""
         for document, ids in self._encoded(documents):
             if isinstance(document.content, Chat):
@@ -109,21 +109,21 @@ class Tokens:
                 self.counts.skipped[NO_TURN] += 1
             for prompt in found:
                 if self._is_prompt(prompt, document):
-                    yield Made(document, np.asarray(prompt, np.int32), np.zeros(len(prompt), bool))
+                    yield TokenizedSample(document, np.asarray(prompt, np.int32), np.zeros(len(prompt), bool))
 
-    def answered(self, document: Document, prompt: Sequence[int], answer: Sequence[int]) -> Iterator[Made]:
+    def answered(self, document: Document, prompt: Sequence[int], answer: Sequence[int]) -> Iterator[TokenizedSample]:
         """The text of a prompt and the target's answer, of which the answer is learnt."""
-        self.counts.documents += document.begins
+        self.counts.documents += document.is_first_part
         yield from self._kept(document, [*prompt, *answer], [False] * len(prompt) + [True] * len(answer))
 
     def _encoded(self, documents: Iterable[Document]) -> Iterator[tuple[Document, list[int]]]:
         """With the token ids of each, none for conversations."""
         is_text = self.plan.kind == TEXT
-        for some in grouped(map(self._readable, documents), _characters, _CHARACTERS):
+        for some in batched_by_size(map(self._readable, documents), _characters, _CHARACTERS):
             texts = [document.content for document in some if isinstance(document.content, str)]
             found = iter(self._ids(texts, special=not is_text))
             for document in some:
-                self.counts.documents += document.begins
+                self.counts.documents += document.is_first_part
                 match document.content:
                     case str():
                         yield document, next(found)
@@ -165,7 +165,7 @@ class Tokens:
                 return whole[len(prompt) :] + ending
         return self._ids([document.answer], special=False)[0] + ending
 
-    def _pieces(self, document: Document, ids: list[int]) -> Iterator[Made]:
+    def _pieces(self, document: Document, ids: list[int]) -> Iterator[TokenizedSample]:
         for piece in self._parts(document, ids, self.plan.length):
             yield from self._kept(document, piece, [True] * len(piece))
 
@@ -175,14 +175,14 @@ class Tokens:
         size = max(length - len(before), 1)
         return [[*before, *ids[start : start + size]] for start in range(0, len(ids), size)] or [[]]
 
-    def _kept(self, document: Document, ids: Sequence[int], learnt: Sequence[bool]) -> Iterator[Made]:
+    def _kept(self, document: Document, ids: Sequence[int], learnt: Sequence[bool]) -> Iterator[TokenizedSample]:
         tokens, mask = self._checked(ids, document), np.asarray(learnt, bool)
         length = self.plan.length
         if not mask[FIRST_GUESSED:length].any():
             self.counts.skipped[TOO_SHORT if mask.all() else NOTHING_LEARNT] += 1
             return
         self.counts.cut += len(tokens) > length
-        made = Made(document, tokens[:length], mask[:length])
+        made = TokenizedSample(document, tokens[:length], mask[:length])
         self.counts.texts += 1
         self.counts.tokens += len(made.tokens)
         self.counts.learnt += int(made.learnt.sum())

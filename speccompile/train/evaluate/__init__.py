@@ -18,25 +18,25 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from speccompile.drafters.learning import Learner
+from speccompile.drafters.trainable import TrainableDrafter
 from speccompile.progress import LOGGER
 from speccompile.train.evaluate.checkpoint import Checkpoint
 from speccompile.train.evaluate.compiled import run_checkpoint
-from speccompile.train.evaluate.depths import Counts, Texts, depths
+from speccompile.train.evaluate.depths import DepthCounts, Texts, depths
 from speccompile.train.evaluate.differences import Difference, differences
 from speccompile.train.evaluate.evaluated import Evaluated, best
-from speccompile.train.evaluate.rounds import Answer, Decoded, answer, simulate
+from speccompile.train.evaluate.rounds import Answer, SimulatedDecoding, answer, simulate_rounds
 from speccompile.train.evaluate.texts import batches, prompts_of
 from speccompile.train.teacher import Teacher
 
 __all__ = [
     "Answer",
     "Checkpoint",
-    "Counts",
-    "Decoded",
+    "DepthCounts",
     "Difference",
     "Evaluated",
     "Run",
+    "SimulatedDecoding",
     "Texts",
     "answer",
     "batches",
@@ -46,7 +46,7 @@ __all__ = [
     "evaluate",
     "prompts_of",
     "run_checkpoint",
-    "simulate",
+    "simulate_rounds",
 ]
 
 
@@ -63,9 +63,9 @@ class Run:
 
 
 def evaluate(
-    learner: Learner,
+    learner: TrainableDrafter,
     teacher: Teacher,
-    counts: Counts,
+    counts: DepthCounts,
     answers: Sequence[Answer],
     tokens: int,
     *,
@@ -80,7 +80,7 @@ def evaluate(
 
     Warns where compiled and simulated rounds differ by more than float noise. Raises as `run_checkpoint`.
     """
-    found = Evaluated(step, seconds, counts, simulate(learner, teacher, answers, tokens), loss=loss)
+    found = Evaluated(step, seconds, counts, simulate_rounds(learner, teacher, answers, tokens), loss=loss)
     if run is None:
         return found
     compiled = _run(run, answers, tokens)
@@ -90,7 +90,7 @@ def evaluate(
     return replace(found, compiled=compiled, own=own, differences=apart)
 
 
-def _run(run: Run, answers: Sequence[Answer], tokens: int | None) -> Decoded:
+def _run(run: Run, answers: Sequence[Answer], tokens: int | None) -> SimulatedDecoding:
     prompts = [each.prompt for each in answers]
     return run_checkpoint(run.checkpoint, prompts, run.max_new_tokens, run.work, tokens=tokens, remember=run.remember)
 
@@ -101,7 +101,9 @@ def _is_chain(checkpoint: Checkpoint, tokens: int) -> bool:
     return (drafter.tree.kind, drafter.tokens, drafter.cascade) == ("chain", tokens, None)
 
 
-def _warn(checkpoint: Checkpoint, wrong: Iterable[Difference], simulated: Decoded, compiled: Decoded) -> None:
+def _warn(
+    checkpoint: Checkpoint, wrong: Iterable[Difference], simulated: SimulatedDecoding, compiled: SimulatedDecoding
+) -> None:
     for each in list(wrong)[:1]:
         LOGGER.warning(
             "%s: compiled, it accepts %s tokens a round, simulated %s; first at new token %d of prompt %d, where the "
@@ -112,5 +114,5 @@ def _warn(checkpoint: Checkpoint, wrong: Iterable[Difference], simulated: Decode
         )  # fmt: skip
 
 
-def _shown(decoded: Decoded) -> str:
+def _shown(decoded: SimulatedDecoding) -> str:
     return "no" if decoded.mean_accepted is None else f"{decoded.mean_accepted:.3f}"

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from torch import nn
 
-from speccompile.compiler.build.modules import site_of
-from speccompile.drafters import FAMILIES, WEIGHTED, module_of
-from speccompile.drafters.learning import Learner
+from speccompile.compiler.build.modules import drafter_context
+from speccompile.drafters import DRAFTING_METHODS, KINDS_WITH_WEIGHTS, module_of
+from speccompile.drafters.trainable import TrainableDrafter
 from speccompile.recipe import Plan, load_recipe, make_plan
 from speccompile.recipe.capabilities import DRAFTER_KEYS
 
@@ -31,7 +31,7 @@ class Checkpoint:
     def settings(self, tokens: int | None) -> tuple[str, ...]:
         """Overrides that compile it as it was trained: greedy, exact, in float32 on the processor, one row, no proof.
         tokens: of a chain in which every draft is made, None for the shape that the recipe has."""
-        precision = "{target: float32, drafter: float32}" if self.kind in WEIGHTED else "{target: float32}"
+        precision = "{target: float32, drafter: float32}" if self.kind in KINDS_WITH_WEIGHTS else "{target: float32}"
         shape = () if tokens is None else self._chain(tokens)
         return (
             *self.overrides,
@@ -45,16 +45,18 @@ class Checkpoint:
         """As `make_plan`, and raises what it raises."""
         return make_plan(load_recipe(self.recipe, self.settings(tokens)))
 
-    def learner(self, depth: int, model: nn.Module | None = None) -> Learner:
+    def learner(self, depth: int, model: nn.Module | None = None) -> TrainableDrafter:
         """It, loaded back: what is judged has the weights of the files, rounded as they are. model: the target in eager
         torch, where it is loaded anyway. Raises what its family raises for a folder that is not whole."""
-        site = site_of(self.plan(depth))
-        found: Learner = module_of(self.kind, "training").learner(replace(site, model=model), depth)
+        site = drafter_context(self.plan(depth))
+        found: TrainableDrafter = module_of(self.kind, "training").learner(replace(site, model=model), depth)
         return found
 
     def _chain(self, tokens: int) -> Sequence[str]:
         settings = [f"drafter.{key}=null" for key in _BESIDE] + [f"drafter.tokens={tokens}"]
         if "threshold" in DRAFTER_KEYS[self.kind]:
-            always = FAMILIES[self.kind].threshold is not None  # else it ends early only where the recipe says so
+            always = (
+                DRAFTING_METHODS[self.kind].threshold is not None
+            )  # else it ends early only where the recipe says so
             settings.append("drafter.threshold=0" if always else "drafter.threshold=null")
         return settings

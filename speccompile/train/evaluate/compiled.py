@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from speccompile.measure.compare.apart import run_apart
-from speccompile.progress import step
+from speccompile.measure.compare.subprocess_job import run_apart
+from speccompile.progress import log_step
 from speccompile.train.evaluate.checkpoint import Checkpoint
-from speccompile.train.evaluate.rounds import Answer, Decoded, cut
+from speccompile.train.evaluate.rounds import Answer, SimulatedDecoding, cut
 
-_MODULE = "speccompile.train.evaluate.apart"
+_MODULE = "speccompile.train.evaluate.subprocess_job"
 
 
 def run_checkpoint(
@@ -19,7 +19,7 @@ def run_checkpoint(
     *,
     tokens: int | None,
     remember: bool = True,
-) -> Decoded:
+) -> SimulatedDecoding:
     """Compile a checkpoint and continue the prompts with it, in a process of its own, all drafts in every round.
 
     tokens: of a chain, None for the shape that the recipe has. work: an existing folder, where the bundle is for so
@@ -34,7 +34,7 @@ def run_checkpoint(
         "work": str(work.resolve()),
         "remember": remember,
     }
-    with step(f"compiling and running {checkpoint.folder.name}"):
+    with log_step(f"compiling and running {checkpoint.folder.name}"):
         ran = run_apart(_MODULE, job, f"compiling and running {checkpoint.folder}")
     answers = [Answer(tuple(prompt), tuple(new)) for prompt, new in zip(prompts, ran["new"], strict=True)]
-    return Decoded(ran["shape"], tuple(answers), tuple(map(cut, ran["paths"], map(len, ran["new"]))))
+    return SimulatedDecoding(ran["shape"], tuple(answers), tuple(map(cut, ran["paths"], map(len, ran["new"]))))

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from speccompile.drafters.learning import Learner, Seen
-from speccompile.train.evaluate.drafted import draft, judged, read, windows
+from speccompile.drafters.trainable import TeacherBatch, TrainableDrafter
+from speccompile.train.evaluate.drafted import draft, inference_mode, read, windows
 from speccompile.train.teacher import Teacher
 
 Texts = tuple[Tensor, Tensor, Tensor]
@@ -18,7 +18,7 @@ _SHORTEST = 3
 
 
 @dataclass(frozen=True)
-class Counts:
+class DepthCounts:
     """Of every depth k, from 1 on. Counts of parts of the texts, and of processes, are added.
 
     places: anchors behind which the tokens 1 .. k are all learnt. before: those of them at which the drafts 1 .. k - 1
@@ -32,11 +32,11 @@ class Counts:
     accepted: tuple[float, ...]
 
     @classmethod
-    def none(cls, depth: int) -> "Counts":
+    def none(cls, depth: int) -> "DepthCounts":
         return cls((0,) * depth, (0,) * depth, (0,) * depth, (0.0,) * depth)
 
-    def __add__(self, other: "Counts") -> "Counts":
-        return Counts(
+    def __add__(self, other: "DepthCounts") -> "DepthCounts":
+        return DepthCounts(
             _sums(self.places, other.places),
             _sums(self.before, other.before),
             _sums(self.right, other.right),
@@ -70,18 +70,18 @@ class Counts:
 
 
 def depths(
-    learner: Learner,
+    learner: TrainableDrafter,
     teacher: Teacher,
     batches: Iterable[Texts],
     depth: int,
-    watch: Callable[[Seen], None] = lambda seen: None,
-) -> Counts:
+    watch: Callable[[TeacherBatch], None] = lambda seen: None,
+) -> DepthCounts:
     """What a learner guesses of held-out texts, whose tokens are given to it, at every anchor.
 
     watch: shown what the target makes of each batch, for whatever else is to be known of it, as the loss.
     """
-    counts = Counts.none(depth)
-    with judged(learner):
+    counts = DepthCounts.none(depth)
+    with inference_mode(learner):
         for tokens, real, learnt in batches:
             if tokens.shape[1] >= _SHORTEST:
                 seen = read(teacher, learner, tokens, real, learnt)
@@ -90,15 +90,15 @@ def depths(
     return counts
 
 
-def _count(learner: Learner, seen: Seen, depth: int) -> Counts:
+def _count(learner: TrainableDrafter, seen: TeacherBatch, depth: int) -> DepthCounts:
     drafted = draft(learner, seen, depth)
     # of the anchors 1 .. T - 2: the tokens behind them, and what the target says at each and behind it
-    places = windows(seen.real & seen.learnt, depth)[:, 2:].long().cumprod(2).bool()
+    places = windows(seen.attention_mask & seen.loss_mask, depth)[:, 2:].long().cumprod(2).bool()
     right = places & (drafted.best == windows(seen.logits.argmax(-1), depth)[:, 1:-1])
     run = right.long().cumprod(2).bool()
     before = torch.cat([places[..., :1], places[..., 1:] & run[..., :-1]], 2)
     accepted = torch.where(places, drafted.accepted, 0.0).sum((0, 1), dtype=torch.float64)
-    return Counts(_total(places), _total(before), _total(run), tuple(accepted.tolist()))
+    return DepthCounts(_total(places), _total(before), _total(run), tuple(accepted.tolist()))
 
 
 def _total(found: Tensor) -> tuple[int, ...]:

@@ -6,11 +6,11 @@ from typing import Any
 
 from torch import Tensor
 
-from speccompile.compiler.prove.noise import NOISE
-from speccompile.drafters.learning import Learner
+from speccompile.compiler.prove.tolerance import TOLERANCE
+from speccompile.drafters.trainable import TrainableDrafter
 from speccompile.runtime.generation import first_difference
-from speccompile.train.evaluate.drafted import draft_logits, judged, read
-from speccompile.train.evaluate.rounds import Decoded, cut, texts_of
+from speccompile.train.evaluate.drafted import draft_logits, inference_mode, read
+from speccompile.train.evaluate.rounds import SimulatedDecoding, cut, texts_of
 from speccompile.train.teacher import Teacher
 
 
@@ -42,11 +42,11 @@ class Difference:
 
 
 def differences(
-    learner: Learner, teacher: Teacher, simulated: Decoded, ran: Decoded, tokens: int
+    learner: TrainableDrafter, teacher: Teacher, simulated: SimulatedDecoding, ran: SimulatedDecoding, tokens: int
 ) -> tuple[Difference, ...]:
     """The first difference of every prompt that has one. Both are of the same prompts, in chains of `tokens` drafts."""
     found = []
-    with judged(learner):
+    with inference_mode(learner):
         for number in range(len(simulated.answers)):
             one = _difference(learner, teacher, simulated, ran, tokens, number)
             found += [] if one is None else [one]
@@ -54,7 +54,12 @@ def differences(
 
 
 def _difference(
-    learner: Learner, teacher: Teacher, simulated: Decoded, ran: Decoded, tokens: int, number: int
+    learner: TrainableDrafter,
+    teacher: Teacher,
+    simulated: SimulatedDecoding,
+    ran: SimulatedDecoding,
+    tokens: int,
+    number: int,
 ) -> Difference | None:
     answer, other = simulated.answers[number], ran.answers[number]
     parted = first_difference(answer.new, other.new)
@@ -77,7 +82,7 @@ def _difference(
     return Difference(number, len(here), parted, "target", margin, _noise(logits, teacher))
 
 
-def _of_draft(learner: Learner, logits: Tensor, token: int) -> float:
+def _of_draft(learner: TrainableDrafter, logits: Tensor, token: int) -> float:
     """Margin of a draft between its best token and the text's, or the second."""
     kept = learner.vocabulary
     column = token if kept is None else next(iter((kept == token).nonzero()[:, 0].tolist()), None)
@@ -94,7 +99,7 @@ def _between(logits: Tensor, one: int | None, other: int | None) -> float:
 def _noise(logits: Tensor, teacher: Teacher) -> float:
     dtypes = (parameter.dtype for parameter in teacher.model.parameters() if parameter.is_floating_point())
     words = (str(dtype).removeprefix("torch.") for dtype in dtypes)
-    return NOISE[next(filter(NOISE.__contains__, words), "float32")] * max(float(logits.abs().max()), 1.0)
+    return TOLERANCE[next(filter(TOLERANCE.__contains__, words), "float32")] * max(float(logits.abs().max()), 1.0)
 
 
 def _at(tokens: Sequence[int], index: int) -> int | None:

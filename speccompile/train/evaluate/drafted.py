@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from speccompile.drafters.learning import Learner, Seen
+from speccompile.drafters.trainable import TeacherBatch, TrainableDrafter
 from speccompile.train.teacher import Teacher
 
 BLOCKS = 64
@@ -16,7 +16,7 @@ BLOCKS = 64
 
 
 @dataclass(frozen=True)
-class Drafted:
+class AnchorDrafts:
     """Drafts 0 .. D - 1 behind the anchors `first`, `first` + 1, .. T - 2 of texts of T tokens.
 
     best int64 [B, A, D]: tokens of the target's vocabulary. accepted float32 [B, A, D]: with which probability the
@@ -30,7 +30,7 @@ class Drafted:
 
 
 @contextmanager
-def judged(learner: Learner) -> Iterator[None]:
+def inference_mode(learner: TrainableDrafter) -> Iterator[None]:
     """Inside, it is as it will be compiled: nothing is dropped out, and no gradient is kept."""
     training = learner.training
     learner.eval()
@@ -46,14 +46,14 @@ def device_of(module: nn.Module) -> torch.device:
     return next(module.parameters()).device
 
 
-def read(teacher: Teacher, learner: Learner, tokens: Tensor, real: Tensor, learnt: Tensor) -> Seen:
+def read(teacher: Teacher, learner: TrainableDrafter, tokens: Tensor, real: Tensor, learnt: Tensor) -> TeacherBatch:
     """What the target makes of texts, where the learner is. Arguments as of `Teacher.read`, on any device."""
     place, where = device_of(teacher.model), device_of(learner)
-    seen = teacher.read(tokens.to(place), real.to(place), learnt.to(place))
-    return Seen(*(getattr(seen, field.name).to(where) for field in fields(Seen)))
+    seen = teacher.forward(tokens.to(place), real.to(place), learnt.to(place))
+    return TeacherBatch(*(getattr(seen, field.name).to(where) for field in fields(TeacherBatch)))
 
 
-def draft(learner: Learner, seen: Seen, depth: int, first: int = 1) -> Drafted:
+def draft(learner: TrainableDrafter, seen: TeacherBatch, depth: int, first: int = 1) -> AnchorDrafts:
     """What a learner says at all anchors from `first` on. The texts are at least `first` + 2 tokens long."""
     first = 1 if learner.every else first
     anchors = torch.arange(first, seen.tokens.shape[1] - 1, device=seen.tokens.device)
@@ -62,7 +62,7 @@ def draft(learner: Learner, seen: Seen, depth: int, first: int = 1) -> Drafted:
     best, accepted = (torch.cat(each, 1) for each in zip(*parts, strict=True))
     if learner.even:  # what it says of a place is the same for every anchor before it
         best, accepted = (windows(each[..., 0], depth) for each in (best, accepted))
-    return Drafted(first, best, accepted)
+    return AnchorDrafts(first, best, accepted)
 
 
 def windows(values: Tensor, depth: int) -> Tensor:
@@ -70,7 +70,7 @@ def windows(values: Tensor, depth: int) -> Tensor:
     return functional.pad(values, (0, depth - 1)).unfold(1, depth, 1)
 
 
-def _draft(learner: Learner, seen: Seen, anchors: Tensor, depth: int) -> tuple[Tensor, Tensor]:
+def _draft(learner: TrainableDrafter, seen: TeacherBatch, anchors: Tensor, depth: int) -> tuple[Tensor, Tensor]:
     """best and accepted, as in `Drafted`, at some anchors [A]."""
     batch, length = seen.tokens.shape
     kept = None if learner.vocabulary is None else learner.vocabulary.to(seen.tokens.device)
@@ -84,7 +84,7 @@ def _draft(learner: Learner, seen: Seen, anchors: Tensor, depth: int) -> tuple[T
     return torch.stack(best, 2), torch.stack(accepted, 2)
 
 
-def draft_logits(learner: Learner, seen: Seen, anchor: int, depth: int) -> list[Tensor]:
+def draft_logits(learner: TrainableDrafter, seen: TeacherBatch, anchor: int, depth: int) -> list[Tensor]:
     """What it says of each draft behind one anchor of a single text: so many times float32 [Vd]."""
     anchors = torch.tensor([[anchor]], device=seen.tokens.device)
     return [logits[0, 0].float() for logits in learner(seen, anchors, depth)]

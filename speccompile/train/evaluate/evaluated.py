@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from speccompile.train.evaluate.depths import Counts
+from speccompile.train.evaluate.depths import DepthCounts
 from speccompile.train.evaluate.differences import Difference
-from speccompile.train.evaluate.rounds import Decoded
+from speccompile.train.evaluate.rounds import SimulatedDecoding
 
 
 @dataclass(frozen=True)
@@ -18,10 +18,10 @@ class Evaluated:
 
     step: int
     seconds: float
-    counts: Counts
-    simulated: Decoded
-    compiled: Decoded | None = None
-    own: Decoded | None = None
+    counts: DepthCounts
+    simulated: SimulatedDecoding
+    compiled: SimulatedDecoding | None = None
+    own: SimulatedDecoding | None = None
     differences: tuple[Difference, ...] = ()
     loss: float | None = None
 

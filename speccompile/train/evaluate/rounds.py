@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 from transformers import GenerationConfig
 
-from speccompile.compiler.step.replaced import replaced
-from speccompile.drafters.learning import Learner
-from speccompile.progress import counted
-from speccompile.train.evaluate.drafted import device_of, draft, judged, read
+from speccompile.compiler.step.monkeypatch import patched_attribute
+from speccompile.drafters.trainable import TrainableDrafter
+from speccompile.progress import progress_counter
+from speccompile.train.evaluate.drafted import device_of, draft, inference_mode, read
 from speccompile.train.teacher import Teacher
 
 BATCH = 8
@@ -32,7 +32,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Decoded:
+class SimulatedDecoding:
     """Prompts that were continued, in rounds that were simulated or run.
 
     shape: of the drafts, for people. answers: what was decoded. given: of every prompt, how many new tokens each round
@@ -69,7 +69,7 @@ def answer(
     the compiled loop does.
     """
     prompts, answers = list(prompts), []
-    with counted("decoding with the target", len(prompts), "prompts") as advance:
+    with progress_counter("decoding with the target", len(prompts), "prompts") as advance:
         for prompt in prompts:
             room = min(max_new_tokens, capacity - len(prompt))
             answers.append(Answer(tuple(prompt), tuple(_continue(model, prompt, room, ends) if room > 0 else ())))
@@ -83,26 +83,32 @@ def _continue(model: nn.Module, prompt: Sequence[int], room: int, ends: Sequence
     config = GenerationConfig(
         max_new_tokens=room, do_sample=False, num_beams=1, eos_token_id=list(ends) or None, pad_token_id=0
     )
-    with replaced(model, "generation_config", GenerationConfig()):  # what it has beside ours would be taken as well
+    with patched_attribute(
+        model, "generation_config", GenerationConfig()
+    ):  # what it has beside ours would be taken as well
         text = model.generate(tokens, attention_mask=torch.ones_like(tokens), generation_config=config)
     return text[0, len(prompt) :].tolist()
 
 
-def simulate(learner: Learner, teacher: Teacher, answers: Sequence[Answer], tokens: int) -> Decoded:
+def simulate_rounds(
+    learner: TrainableDrafter, teacher: Teacher, answers: Sequence[Answer], tokens: int
+) -> SimulatedDecoding:
     """Rounds of a chain of `tokens` drafts over what the target wrote: what the compiled loop accepts, but for float
     noise between tokens whose logits are all but equal."""
     given: dict[int, tuple[int, ...]] = {}
     order = sorted(range(len(answers)), key=lambda number: len(answers[number].prompt) + len(answers[number].new))
-    with judged(learner):
+    with inference_mode(learner):
         for start in range(0, len(order), BATCH):
             numbers = order[start : start + BATCH]
             found = _accepted(learner, teacher, [answers[number] for number in numbers], tokens)
             for number, accepted in zip(numbers, found, strict=True):
-                given[number] = walk(accepted, len(answers[number].new))
-    return Decoded(f"chain of {tokens}", tuple(answers), tuple(given[number] for number in range(len(answers))))
+                given[number] = split_into_rounds(accepted, len(answers[number].new))
+    return SimulatedDecoding(
+        f"chain of {tokens}", tuple(answers), tuple(given[number] for number in range(len(answers)))
+    )
 
 
-def walk(accepted: Sequence[int], new_tokens: int) -> tuple[int, ...]:
+def split_into_rounds(accepted: Sequence[int], new_tokens: int) -> tuple[int, ...]:
     """How many new tokens each round gives. accepted: drafts in a row that are the text's behind every new token but
     the last; new_tokens: of the whole text."""
     given: list[int] = []
@@ -133,14 +139,14 @@ def texts_of(answers: Sequence[Answer]) -> tuple[Tensor, Tensor, Tensor]:
     return tokens, real, real & (places >= prompts)
 
 
-def _accepted(learner: Learner, teacher: Teacher, answers: Sequence[Answer], depth: int) -> list[list[int]]:
+def _accepted(learner: TrainableDrafter, teacher: Teacher, answers: Sequence[Answer], depth: int) -> list[list[int]]:
     """Of every answer, drafts in a row that are the text's, behind each of its new tokens but the last."""
     if all(len(each.new) < 2 for each in answers):  # no round
         return [[] for _ in answers]
     seen = read(teacher, learner, *texts_of(answers))
     drafted = draft(learner, seen, depth, min(len(each.prompt) for each in answers))
     behind = seen.tokens.new_full((seen.tokens.shape[0], depth), -1)  # no draft is right behind the end
-    tokens = torch.cat([seen.tokens.masked_fill(~seen.real, -1), behind], 1).unfold(1, depth, 1)
+    tokens = torch.cat([seen.tokens.masked_fill(~seen.attention_mask, -1), behind], 1).unfold(1, depth, 1)
     first, count = drafted.first, drafted.best.shape[1]
     right = drafted.best == tokens[:, first + 1 : first + 1 + count]
     runs = right.long().cumprod(2).sum(2).tolist()

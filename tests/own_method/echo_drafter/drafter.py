@@ -5,11 +5,11 @@ from torch import Tensor
 
 from speccompile.compiler.step import ops
 from speccompile.compiler.step.draft import Accepted, Drafted, Drafter, State
-from speccompile.drafters.site import Site
+from speccompile.drafters.context import DrafterContext
 from speccompile.tree import Tree
 
 
-def make(site: Site) -> Drafter:
+def make(site: DrafterContext) -> Drafter:
     """The drafter of a plan, for the buffers of its caches."""
     period = site.plan.drafter.options["period"]
     return Echo(site.tree, period, site.shape.batch_size, site.shape.rows)

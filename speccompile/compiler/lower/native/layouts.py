@@ -24,12 +24,12 @@ MIDDLE = 128
 _AT_A_TIME = 1 << 22  # elements of a weight
 
 
-def round_up(number: int, multiple: int) -> int:
+def align_up(number: int, multiple: int) -> int:
     """The least multiple that is not smaller."""
     return -(-number // multiple) * multiple
 
 
-def column_parts(rows: int, columns: int) -> Iterator[slice]:
+def column_blocks(rows: int, columns: int) -> Iterator[slice]:
     """All columns of a weight, whole tiles of them at a time."""
     step = max(TILE, _AT_A_TIME // rows // TILE * TILE)
     return (slice(start, min(start + step, columns)) for start in range(0, columns, step))
@@ -44,7 +44,7 @@ def packed_floats(weight: Floats, dtype: np.dtype[Any]) -> Array:
 def packed_by_part(read: Callable[[slice], Floats], depth: int, columns: int, dtype: np.dtype[Any]) -> Array:
     """The same of a weight of which a few columns are read at a time: float32 [K, columns of a part]."""
     packed = np.zeros((-(-columns // TILE), depth, TILE), dtype)
-    for part in column_parts(depth, columns):
+    for part in column_blocks(depth, columns):
         packed[_tiles(part)] = _by_tile(read(part), dtype)
     return packed
 
@@ -56,9 +56,9 @@ def unpacked_floats(packed: Array, part: slice) -> Floats:
 
 def packed_int8(numbers: Callable[[slice], NDArray[np.int8]], depth: int, columns: int) -> NDArray[np.uint8]:
     """uint8 [tiles, K / 4, 16, 4], K filled up. numbers: int8 [K, ..] of some columns."""
-    filled = round_up(depth, INT8_DEPTH)
+    filled = align_up(depth, INT8_DEPTH)
     packed = np.full((-(-columns // TILE), filled // 4, TILE, 4), MIDDLE, np.uint8)
-    for part in column_parts(depth, columns):
+    for part in column_blocks(depth, columns):
         some = _filled(numbers(part).view(np.uint8) ^ np.uint8(MIDDLE), filled, MIDDLE)
         packed[_tiles(part)] = some.reshape(filled // 4, 4, -1, TILE).transpose(2, 0, 3, 1)
     return packed
@@ -76,9 +76,9 @@ def packed_int4(
 ) -> NDArray[np.uint8]:
     """uint8 [tiles, K / 8, 16, 4], K filled up to whole blocks: four numbers of a column in the low halves of bytes,
     the next four in the high ones. numbers: 0 to 15 [K, ..] of some columns."""
-    filled = round_up(depth, block_size)
+    filled = align_up(depth, block_size)
     packed = np.zeros((-(-columns // TILE), filled // 8, TILE, 4), np.uint8)
-    for part in column_parts(depth, columns):
+    for part in column_blocks(depth, columns):
         halves = _filled(numbers(part), filled, 0).reshape(filled // 8, 2, 4, -1, TILE).transpose(3, 0, 1, 4, 2)
         packed[_tiles(part)] = halves[:, :, 0] | halves[:, :, 1] << 4
     return packed
@@ -101,7 +101,7 @@ def unpacked_blocks(packed: Array, part: slice) -> Array:
     return _columns(packed.transpose(1, 0, 2), part)
 
 
-def filled_columns(values: Array) -> Array:
+def padded_columns(values: Array) -> Array:
     """[N, filled up to whole tiles]."""
     return np.pad(values, (0, -len(values) % TILE))
 

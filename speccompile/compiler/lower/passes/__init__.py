@@ -36,7 +36,7 @@ class Nodes:
         self.nodes.append(node)
         return node.outputs
 
-    def choose(self, condition: ir.Value, then: Branch, otherwise: Branch) -> Sequence[ir.Value]:
+    def if_else(self, condition: ir.Value, then: Branch, otherwise: Branch) -> Sequence[ir.Value]:
         """Append an If over a boolean of one element: only one branch is computed, and both give the same types."""
         graphs = [_subgraph(branch) for branch in (then, otherwise)]
         count = len(graphs[0].outputs)
@@ -62,7 +62,7 @@ class Nodes:
         self.nodes.append(node)
         return node.outputs
 
-    def any_of(self, rows: ir.Value) -> ir.Value:
+    def reduce_any(self, rows: ir.Value) -> ir.Value:
         """Whether any of the booleans is true: a condition for `choose`."""
         largest = self("ReduceMax", self("Cast", rows, to=int(ir.DataType.INT32)), keepdims=0)
         return self("Cast", largest, to=int(ir.DataType.BOOL))
@@ -89,7 +89,7 @@ def _subgraph(branch: Branch, inputs: Sequence[ir.Value] = ()) -> ir.Graph:
     return ir.Graph(list(inputs), list(outputs), nodes=nodes.nodes, name="branch")
 
 
-def replace_each(model: ir.Model, domain: str, op: str, rewrite: Rewrite) -> int:
+def rewrite_nodes(model: ir.Model, domain: str, op: str, rewrite: Rewrite) -> int:
     """Replace every node `domain::op` by what `rewrite(nodes, node)` builds, which ends in the new results.
 
     Returns how many were replaced; where `rewrite` returns None the node stays as it is.
@@ -111,7 +111,7 @@ def replace_each(model: ir.Model, domain: str, op: str, rewrite: Rewrite) -> int
     return fired
 
 
-def stand_in(old: ir.Value, new: ir.Value) -> None:
+def replace_value(old: ir.Value, new: ir.Value) -> None:
     """Let a value take the place of another one everywhere, its name and its type with it."""
     new.type, new.shape = old.type or new.type, old.shape or new.shape
     new.name, old.name = old.name, None

@@ -3,7 +3,7 @@
 import onnx_ir as ir
 
 from speccompile.compiler.lower import neutral
-from speccompile.compiler.lower.passes import Nodes, replace_each
+from speccompile.compiler.lower.passes import Nodes, rewrite_nodes
 from speccompile.compiler.lower.passes.allow_where import HIDDEN
 
 
@@ -21,4 +21,4 @@ def allow_expanded(model: ir.Model) -> int:
         assert isinstance(size, int), f"logits {logits.name} have no vocabulary: {logits.shape}"
         return nodes("Where", nodes("Expand", allowed, nodes.integers(1, 1, size)), logits, nodes.number(HIDDEN))
 
-    return replace_each(model, neutral.DOMAIN, "Allow", rewrite)
+    return rewrite_nodes(model, neutral.DOMAIN, "Allow", rewrite)

@@ -3,7 +3,7 @@
 import onnx_ir as ir
 
 from speccompile.compiler.lower import neutral
-from speccompile.compiler.lower.passes import Nodes, replace_each
+from speccompile.compiler.lower.passes import Nodes, rewrite_nodes
 
 HIDDEN = -1e30  # step/ops.py
 
@@ -18,4 +18,4 @@ def allow_where(model: ir.Model) -> int:
         logits, allowed = node.inputs
         return nodes("Where", allowed, logits, nodes.number(HIDDEN))
 
-    return replace_each(model, neutral.DOMAIN, "Allow", rewrite)
+    return rewrite_nodes(model, neutral.DOMAIN, "Allow", rewrite)

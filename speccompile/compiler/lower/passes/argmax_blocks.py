@@ -4,7 +4,7 @@ import math
 
 import onnx_ir as ir
 
-from speccompile.compiler.lower.passes import Nodes, replace_each
+from speccompile.compiler.lower.passes import Nodes, rewrite_nodes
 from speccompile.compiler.lower.passes.blocks import SMALLEST, in_blocks
 
 
@@ -19,7 +19,7 @@ def argmax_blocks(model: ir.Model) -> int:
     lies in the first of the blocks that hold one, and there it is the first. What does not part into blocks is padded
     with -inf.
     """
-    return replace_each(model, "", "ArgMax", _in_blocks)
+    return rewrite_nodes(model, "", "ArgMax", _in_blocks)
 
 
 def _in_blocks(nodes: Nodes, node: ir.Node) -> ir.Value | None:

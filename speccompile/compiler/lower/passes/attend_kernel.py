@@ -4,7 +4,7 @@ import onnx_ir as ir
 
 from speccompile.compiler.lower import neutral
 from speccompile.compiler.lower.native import DOMAIN
-from speccompile.compiler.lower.passes import Nodes, replace_each, size_or_same, stand_in, static_size
+from speccompile.compiler.lower.passes import Nodes, replace_value, rewrite_nodes, size_or_same, static_size
 from speccompile.compiler.lower.passes.matching import made_by
 
 HEADS_LAST = (0, 2, 1, 3)
@@ -21,10 +21,10 @@ def attend_kernel(model: ir.Model) -> int:
     No row of the cache is copied, no score is computed of what is hidden, and a row's sums have one order whatever
     its window is.
     """
-    fired = sum(replace_each(model, neutral.DOMAIN, name, _attend) for name in neutral.ATTENDS)
+    fired = sum(rewrite_nodes(model, neutral.DOMAIN, name, _attend) for name in neutral.ATTENDS)
     for node in [node for node in model.graph if node.domain == DOMAIN and neutral.is_attend(node.op_type)]:
         for result in _turned_back(node.outputs[0]):
-            stand_in(result, node.outputs[0])
+            replace_value(result, node.outputs[0])
     return fired
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import onnx_ir as ir
 
 from speccompile.compiler.lower import neutral
-from speccompile.compiler.lower.passes import SAME, Nodes, replace_each, size_or_same, static_size
+from speccompile.compiler.lower.passes import SAME, Nodes, rewrite_nodes, size_or_same, static_size
 
 _FLOAT = ir.DataType.FLOAT
 
@@ -28,7 +28,7 @@ def attend_masked(model: ir.Model) -> int:
     Not ONNX's Attention: TensorRT refuses its `softcap` and its `softmax_precision`, and without the latter sums
     float16 scores in float16.
     """
-    return sum(replace_each(model, neutral.DOMAIN, name, _attend) for name in neutral.ATTENDS)
+    return sum(rewrite_nodes(model, neutral.DOMAIN, name, _attend) for name in neutral.ATTENDS)
 
 
 def _attend(nodes: Nodes, node: ir.Node) -> ir.Value:

@@ -3,7 +3,7 @@
 import numpy as np
 import onnx_ir as ir
 
-from speccompile.compiler.lower.passes import Nodes, replace_each
+from speccompile.compiler.lower.passes import Nodes, rewrite_nodes
 from speccompile.compiler.lower.passes.matching import Op, match, numbers
 
 _MEAN = Op("ReduceMean", Op("Pow", "x", 2.0), "axes")
@@ -21,7 +21,7 @@ def bare_normalization(model: ir.Model) -> int:
     Before: y = x * Reciprocal(Sqrt(ReduceSum(x * x) + epsilon)), x [.., K], as of the keys of a delta rule. After:
     y = RMSNormalization(x, 1 / sqrt(K)), the epsilon divided by K.
     """
-    return replace_each(model, "", "Mul", _normalize)
+    return rewrite_nodes(model, "", "Mul", _normalize)
 
 
 def _normalize(nodes: Nodes, node: ir.Node) -> ir.Value | None:

@@ -2,7 +2,7 @@
 
 import onnx_ir as ir
 
-from speccompile.compiler.lower.passes import Nodes, replace_each
+from speccompile.compiler.lower.passes import Nodes, rewrite_nodes
 
 # Ops whose result has the type of one of their inputs, and which. The trace gives their results no type of their own.
 _SAME_TYPE = {"Add": 0, "Div": 0, "Identity": 0, "Mod": 0, "Mul": 0, "Neg": 0, "Reshape": 0, "Sub": 0, "Where": 1}
@@ -19,7 +19,7 @@ def cast_like(model: ir.Model) -> int:
         wanted = _type(node.inputs[1])
         return None if wanted is None else nodes("Cast", node.inputs[0], to=int(wanted))
 
-    return replace_each(model, "", "CastLike", cast)
+    return rewrite_nodes(model, "", "CastLike", cast)
 
 
 def _type(value: ir.Value | None) -> ir.DataType | None:

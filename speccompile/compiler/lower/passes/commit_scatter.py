@@ -3,7 +3,7 @@
 import onnx_ir as ir
 
 from speccompile.compiler.lower import neutral
-from speccompile.compiler.lower.passes import Nodes, replace_each
+from speccompile.compiler.lower.passes import Nodes, rewrite_nodes
 
 
 def commit_scatter(model: ir.Model) -> int:
@@ -15,4 +15,4 @@ def commit_scatter(model: ir.Model) -> int:
     def scatter(nodes: Nodes, node: ir.Node) -> ir.Value:
         return nodes("TensorScatter", *node.inputs, axis=node.attributes["axis"].as_int(), mode="linear")
 
-    return replace_each(model, neutral.DOMAIN, "Commit", scatter)
+    return rewrite_nodes(model, neutral.DOMAIN, "Commit", scatter)

@@ -3,7 +3,7 @@
 import onnx_ir as ir
 
 from speccompile.compiler.lower import neutral
-from speccompile.compiler.lower.passes import Nodes, replace_each, static_size
+from speccompile.compiler.lower.passes import Nodes, rewrite_nodes, static_size
 
 _END = 2**63 - 1
 
@@ -32,4 +32,4 @@ def convolve_slices(model: ir.Model) -> int:
         assert result is not None
         return result
 
-    return replace_each(model, neutral.DOMAIN, "Convolve", slices)
+    return rewrite_nodes(model, neutral.DOMAIN, "Convolve", slices)

@@ -3,7 +3,7 @@
 import onnx_ir as ir
 
 from speccompile.compiler.lower.native import DOMAIN
-from speccompile.compiler.lower.passes import Nodes, stand_in
+from speccompile.compiler.lower.passes import Nodes, replace_value
 from speccompile.compiler.lower.passes.matching import made_by, number
 
 
@@ -36,7 +36,7 @@ def _join(graph: ir.Graph, node: ir.Node) -> bool:
     made = last.producer()
     assert made is not None
     graph.insert_before(made, nodes.nodes)
-    stand_in(last, result)
+    replace_value(last, result)
     return True
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from speccompile.compiler.lower import neutral
-from speccompile.compiler.lower.passes import Nodes, replace_each, static_size
+from speccompile.compiler.lower.passes import Nodes, rewrite_nodes, static_size
 from speccompile.compiler.lower.passes.blocks import in_blocks
 
 _SMALLEST = 2048  # a running sum of so many is no faster in two stages
@@ -25,7 +25,7 @@ def draw_blocks(model: ir.Model) -> int:
 
     In one stage where there are few tokens. A block's sum, and so the token, does not depend on the other rows.
     """
-    return replace_each(model, neutral.DOMAIN, "Draw", lambda nodes, node: _draw(nodes, node, _sums_of_all))
+    return rewrite_nodes(model, neutral.DOMAIN, "Draw", lambda nodes, node: _draw(nodes, node, _sums_of_all))
 
 
 def draw_hot_blocks(model: ir.Model) -> int:
@@ -42,7 +42,7 @@ def draw_hot_blocks(model: ir.Model) -> int:
         largest = node.inputs[3] if len(node.inputs) > 3 else None
         return _draw(nodes, node, lambda inner, blocks, limit: _sums_of_hot(inner, blocks, limit, largest))
 
-    return replace_each(model, neutral.DOMAIN, "Draw", rewrite)
+    return rewrite_nodes(model, neutral.DOMAIN, "Draw", rewrite)
 
 
 def _draw(nodes: Nodes, node: ir.Node, sums_of: Sums) -> ir.Value:
@@ -92,7 +92,7 @@ def _sums_of_hot(nodes: Nodes, blocks: ir.Value, limit: ir.Value, known: ir.Valu
         return [inner("ReduceSum", blocks, inner.integers(3), keepdims=0)]
 
     is_limited = nodes("Greater", nodes("ReduceMax", limit, keepdims=0), nodes.number(0.0))
-    return nodes.choose(is_limited, hot, every)[0]
+    return nodes.if_else(is_limited, hot, every)[0]
 
 
 def _first(nodes: Nodes, through: ir.Value, parts: ir.Value, share: ir.Value, count: int) -> ir.Value:

@@ -3,7 +3,7 @@
 import onnx_ir as ir
 
 from speccompile.compiler.lower.native import DOMAIN
-from speccompile.compiler.lower.passes import Nodes, replace_each
+from speccompile.compiler.lower.passes import Nodes, rewrite_nodes
 from speccompile.compiler.lower.passes.matching import made_by
 
 
@@ -13,7 +13,7 @@ def flat_products(model: ir.Model) -> int:
 
     torch multiplies matrices alone.
     """
-    return replace_each(model, "", "Reshape", _whole)
+    return rewrite_nodes(model, "", "Reshape", _whole)
 
 
 def _whole(nodes: Nodes, node: ir.Node) -> ir.Value | None:

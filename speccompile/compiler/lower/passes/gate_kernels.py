@@ -3,8 +3,8 @@
 import onnx_ir as ir
 
 from speccompile.compiler.lower.native import DOMAIN
-from speccompile.compiler.lower.passes import Nodes, replace_each
-from speccompile.compiler.lower.passes.matching import Op, cut, match
+from speccompile.compiler.lower.passes import Nodes, rewrite_nodes
+from speccompile.compiler.lower.passes.matching import Op, match, match_slice
 
 _SILU = Op("Mul", Op("Mul", "gate", Op("Sigmoid", "gate")), "up")
 _GELU = Op("Mul", Op("Gelu", "gate"), "up")
@@ -16,7 +16,7 @@ def gate_kernels(model: ir.Model) -> int:
     Before: y = Mul(Gelu<tanh>(gate), up). After: y = speccompile.native::GatedGelu(gate, up).
     Where gate and up were cut out of one projection, the kernel reads that.
     """
-    return replace_each(model, "", "Mul", _gate)
+    return rewrite_nodes(model, "", "Mul", _gate)
 
 
 def _gate(nodes: Nodes, node: ir.Node) -> ir.Value | None:
@@ -35,7 +35,7 @@ def _gate(nodes: Nodes, node: ir.Node) -> ir.Value | None:
 
 
 def _place(value: ir.Value) -> tuple[ir.Value, int]:
-    part = cut(value)
+    part = match_slice(value)
     return (value, 0) if part is None or part.step != 1 else (part.source, part.start)
 
 

@@ -2,7 +2,7 @@
 
 import onnx_ir as ir
 
-from speccompile.compiler.lower.passes import Nodes, replace_each
+from speccompile.compiler.lower.passes import Nodes, rewrite_nodes
 from speccompile.compiler.lower.passes.matching import made_by
 from speccompile.contract import BATCH
 
@@ -12,7 +12,7 @@ def gather_rows(model: ir.Model) -> int:
 
     After: y = GatherND<batch_dims = 1>(x, rows): a row is copied, where GatherElements reads an index for each number.
     """
-    return replace_each(model, "", "GatherElements", _gather)
+    return rewrite_nodes(model, "", "GatherElements", _gather)
 
 
 def _gather(nodes: Nodes, node: ir.Node) -> ir.Value | None:

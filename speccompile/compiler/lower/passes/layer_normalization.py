@@ -2,7 +2,7 @@
 
 import onnx_ir as ir
 
-from speccompile.compiler.lower.passes import Nodes, replace_each
+from speccompile.compiler.lower.passes import Nodes, rewrite_nodes
 from speccompile.compiler.lower.passes.matching import Op, match, numbers
 
 _CENTRED = Op("RMSNormalization", Op("Sub", "x", Op("ReduceMean", "x", "axes")), "weight")
@@ -18,4 +18,4 @@ def layer_normalization(model: ir.Model) -> int:
         epsilon = node.attributes["epsilon"].as_float()
         return nodes("LayerNormalization", found["x"], found["weight"], axis=-1, epsilon=epsilon)
 
-    return replace_each(model, "", "RMSNormalization", normalize)
+    return rewrite_nodes(model, "", "RMSNormalization", normalize)

@@ -82,7 +82,7 @@ def number(value: ir.Value | None) -> float | None:
     return found[0] if found is not None and len(found) == 1 else None
 
 
-class Cut(NamedTuple):
+class SliceMatch(NamedTuple):
     """Columns `start`, `start + step`, .. before `stop` of `source`, along its last axis."""
 
     source: ir.Value
@@ -99,7 +99,7 @@ class Cut(NamedTuple):
         return size
 
 
-def cut(value: ir.Value | None) -> Cut | None:
+def match_slice(value: ir.Value | None) -> SliceMatch | None:
     """Where a value was cut out of another one of known width, along the last axis alone; None when it was not."""
     node = made_by(value, "Slice")
     source = None if node is None else node.inputs[0]
@@ -112,4 +112,4 @@ def cut(value: ir.Value | None) -> Cut | None:
     start, stop, axis, step = (*single, 1)[:4]
     if axis not in (-1, len(source.shape) - 1) or min(start, stop, step) < 0:
         return None
-    return Cut(source, start, min(stop, source.shape[-1]), step)
+    return SliceMatch(source, start, min(stop, source.shape[-1]), step)

@@ -2,7 +2,7 @@
 
 import onnx_ir as ir
 
-from speccompile.compiler.lower.passes import Nodes, replace_each
+from speccompile.compiler.lower.passes import Nodes, rewrite_nodes
 from speccompile.compiler.lower.passes.matching import made_by, numbers
 
 
@@ -11,7 +11,7 @@ def merge_reshapes(model: ir.Model) -> int:
 
     A Transpose moves nothing where the axes that are longer than one keep their order: the heads of a single token.
     """
-    return replace_each(model, "", "Transpose", _still) + replace_each(model, "", "Reshape", _merged)
+    return rewrite_nodes(model, "", "Transpose", _still) + rewrite_nodes(model, "", "Reshape", _merged)
 
 
 def _still(nodes: Nodes, node: ir.Node) -> ir.Value | None:

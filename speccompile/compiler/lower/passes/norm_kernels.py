@@ -4,7 +4,7 @@ import numpy as np
 import onnx_ir as ir
 
 from speccompile.compiler.lower.native import DOMAIN
-from speccompile.compiler.lower.passes import Nodes, replace_each, static_size
+from speccompile.compiler.lower.passes import Nodes, rewrite_nodes, static_size
 from speccompile.compiler.lower.passes.matching import made_by
 
 
@@ -29,13 +29,13 @@ def norm_kernels(model: ir.Model) -> int:
         sums[added] = total
         return y
 
-    fired = replace_each(model, "", "RMSNormalization", normalize)
+    fired = rewrite_nodes(model, "", "RMSNormalization", normalize)
     for added, total in sums.items():
         old = added.outputs[0]
         total.shape, total.type, total.name = old.shape, old.type, old.name
         assert added.graph is not None
         ir.convenience.replace_nodes_and_values(added.graph, added, [added], [], [old], [total])
-    return fired + replace_each(model, "", "LayerNormalization", _layer)
+    return fired + rewrite_nodes(model, "", "LayerNormalization", _layer)
 
 
 def _layer(nodes: Nodes, node: ir.Node) -> ir.Value | None:

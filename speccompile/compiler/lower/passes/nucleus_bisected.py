@@ -3,7 +3,7 @@
 import onnx_ir as ir
 
 from speccompile.compiler.lower import neutral
-from speccompile.compiler.lower.passes import Nodes, replace_each, static_size
+from speccompile.compiler.lower.passes import Nodes, rewrite_nodes, static_size
 from speccompile.compiler.lower.passes.limits import Limits, among, is_limited, limits_of
 
 _STEPS = 30  # each halves the range on a logarithmic scale: 69 nats end up within the spacing of float32
@@ -26,7 +26,7 @@ def nucleus_bisected(model: ir.Model) -> int:
         size, limits = static_size(probs, 2), limits_of(nodes, *rows)
         return bisected(nodes, probs, limits) if size > _MOST_SORTED else in_order(nodes, probs, size, limits)
 
-    return replace_each(model, neutral.DOMAIN, "Nucleus", rewrite)
+    return rewrite_nodes(model, neutral.DOMAIN, "Nucleus", rewrite)
 
 
 def in_order(nodes: Nodes, probs: ir.Value, size: int, limits: Limits) -> list[ir.Value]:

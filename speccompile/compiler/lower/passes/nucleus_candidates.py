@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from speccompile.compiler.lower import neutral
-from speccompile.compiler.lower.passes import Nodes, replace_each, static_size
+from speccompile.compiler.lower.passes import Nodes, rewrite_nodes, static_size
 from speccompile.compiler.lower.passes.blocks import in_blocks
 from speccompile.compiler.lower.passes.limits import Limits, among, is_limited, limits_of
 from speccompile.compiler.lower.passes.nucleus_bisected import bisected, in_order
@@ -25,16 +25,16 @@ def nucleus_candidates(model: ir.Model) -> int:
     times as long as the 64 best. Where they are looked for in blocks, a Draw by that threshold is given the largest
     probability of each block, as its fourth input: `draw_hot_blocks`.
     """
-    return replace_each(model, neutral.DOMAIN, "Nucleus", _nucleus)
+    return rewrite_nodes(model, neutral.DOMAIN, "Nucleus", _nucleus)
 
 
 def _nucleus(nodes: Nodes, node: ir.Node) -> Sequence[ir.Value]:
     probs, *rows = node.inputs
     size, limits = static_size(probs, 2), limits_of(nodes, *rows)
     counts = [count for count in _CANDIDATES if count < size]
-    has_limit = nodes.any_of(is_limited(nodes, limits))
+    has_limit = nodes.reduce_any(is_limited(nodes, limits))
     if not counts or not pays(size, counts[0]):
-        return nodes.choose(
+        return nodes.if_else(
             has_limit, lambda inner: _found(inner, probs, size, limits, counts), lambda inner: _unlimited(inner, probs)
         )
     blocks, _, width = in_blocks(nodes, probs, size, 0.0)
@@ -48,7 +48,7 @@ def _nucleus(nodes: Nodes, node: ir.Node) -> Sequence[ir.Value]:
         threshold, mass = _unlimited(inner, probs)
         return [threshold, mass, inner("Unsqueeze", threshold, inner.integers(2))]
 
-    threshold, mass, largest = nodes.choose(has_limit, among_blocks, unlimited)
+    threshold, mass, largest = nodes.if_else(has_limit, among_blocks, unlimited)
     for draw in node.outputs[0].consumers():
         if (draw.domain, draw.op_type) == (neutral.DOMAIN, "Draw") and draw.inputs[0] is probs:
             draw.resize_inputs(4)
@@ -74,8 +74,8 @@ def _checked(
 ) -> Sequence[ir.Value]:
     """Those among the best, where they suffice."""
     threshold, mass, is_enough = among(nodes, best, counts[0], limits)
-    return nodes.choose(
-        nodes.any_of(nodes("Not", is_enough)),
+    return nodes.if_else(
+        nodes.reduce_any(nodes("Not", is_enough)),
         lambda inner: _found(inner, probs, size, limits, counts[1:]),
         lambda inner: [inner("Squeeze", value, inner.integers(2)) for value in (threshold, mass)],
     )

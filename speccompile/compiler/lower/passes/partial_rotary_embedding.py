@@ -2,8 +2,8 @@
 
 import onnx_ir as ir
 
-from speccompile.compiler.lower.passes import Nodes, replace_each
-from speccompile.compiler.lower.passes.matching import cut, made_by
+from speccompile.compiler.lower.passes import Nodes, rewrite_nodes
+from speccompile.compiler.lower.passes.matching import made_by, match_slice
 
 
 def partial_rotary_embedding(model: ir.Model) -> int:
@@ -11,14 +11,14 @@ def partial_rotary_embedding(model: ir.Model) -> int:
 
     After: y = RotaryEmbedding<rotary_embedding_dim = r>(x, cos, sin).
     """
-    return replace_each(model, "", "Concat", _widen)
+    return rewrite_nodes(model, "", "Concat", _widen)
 
 
 def _widen(nodes: Nodes, node: ir.Node) -> ir.Value | None:
     rotary = made_by(node.inputs[0], "RotaryEmbedding")
     if rotary is None or len(node.inputs) != 2:
         return None
-    turned, rest = cut(rotary.inputs[0]), cut(node.inputs[1])
+    turned, rest = match_slice(rotary.inputs[0]), match_slice(node.inputs[1])
     if turned is None or rest is None or (rest.source, rest.start) != (turned.source, turned.stop):
         return None
     if turned.start != 0 or rest.stop != rest.width or (turned.step, rest.step) != (1, 1):

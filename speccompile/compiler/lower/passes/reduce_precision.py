@@ -10,7 +10,7 @@ from onnx_ir.passes import common
 from speccompile.compiler.lower.neutral import ATTENDS, is_attend
 from speccompile.compiler.lower.passes.cast_like import cast_like
 from speccompile.compiler.lower.passes.fold_constants import fold_constants
-from speccompile.compiler.weights.graph import Made, identity
+from speccompile.compiler.weights.graph import ComputedTensor, identity
 
 _FLOAT32 = ir.DataType.FLOAT
 _LOW_OPS = {*ATTENDS, "Commit", "Conv", "Einsum", "Gemm", "MatMul", "MatMulNBits"}
@@ -205,7 +205,7 @@ def _is_cache(output: ir.Value) -> bool:
 def _converted(tensor: ir.TensorProtocol, dtype: ir.DataType) -> ir.LazyTensor:
     """Converted while it is written: the whole model is never held twice."""
     recipe = {"dtype": dtype.name, "of": identity(tensor)}
-    return Made(lambda: _convert(tensor, dtype), dtype, tensor.shape.numpy(), str(tensor.name), recipe)
+    return ComputedTensor(lambda: _convert(tensor, dtype), dtype, tensor.shape.numpy(), str(tensor.name), recipe)
 
 
 def _convert(tensor: ir.TensorProtocol, dtype: ir.DataType) -> ir.Tensor:

@@ -2,7 +2,7 @@
 
 import onnx_ir as ir
 
-from speccompile.compiler.lower.passes import Nodes, replace_each
+from speccompile.compiler.lower.passes import Nodes, rewrite_nodes
 from speccompile.compiler.lower.passes.matching import Op, match, numbers
 
 _MEAN = Op("ReduceMean", Op("Pow", "x", 2.0), "axes")
@@ -24,4 +24,4 @@ def rms_normalization(model: ir.Model) -> int:
             return None
         return nodes("RMSNormalization", found["x"], weight, axis=-1, epsilon=epsilon[0])
 
-    return replace_each(model, "", "Mul", normalize)
+    return rewrite_nodes(model, "", "Mul", normalize)

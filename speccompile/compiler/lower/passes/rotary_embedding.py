@@ -2,8 +2,8 @@
 
 import onnx_ir as ir
 
-from speccompile.compiler.lower.passes import Nodes, replace_each
-from speccompile.compiler.lower.passes.matching import Bound, Op, cut, made_by, match, numbers
+from speccompile.compiler.lower.passes import Nodes, rewrite_nodes
+from speccompile.compiler.lower.passes.matching import Bound, Op, made_by, match, match_slice, numbers
 
 # By the attribute `interleaved`: 0 where the halves of a row are turned into each other, 1 where its neighbours are.
 _TURNED = (
@@ -23,7 +23,7 @@ def rotary_embedding(model: ir.Model) -> int:
 
     Also where neighbours are turned instead of halves, and where Cos and Sin are scaled.
     """
-    return replace_each(model, "", "Add", _rotate)
+    return rewrite_nodes(model, "", "Add", _rotate)
 
 
 def _rotate(nodes: Nodes, node: ir.Node) -> ir.Value | None:
@@ -43,7 +43,7 @@ def _turns(found: Bound, interleaved: int) -> bool:
     if not isinstance(width, int):
         return False
     first, second = ((0, width, 2), (1, width, 2)) if interleaved else ((0, width // 2, 1), (width // 2, width, 1))
-    return cut(found["first"]) == (x, *first) and cut(found["second"]) == (x, *second)
+    return match_slice(found["first"]) == (x, *first) and match_slice(found["second"]) == (x, *second)
 
 
 def _table(nodes: Nodes, value: ir.Value, interleaved: int) -> ir.Value | None:

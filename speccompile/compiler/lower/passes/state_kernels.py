@@ -5,7 +5,7 @@ import onnx_ir as ir
 
 from speccompile.compiler.lower import neutral
 from speccompile.compiler.lower.native import DOMAIN
-from speccompile.compiler.lower.passes import Nodes, replace_each, static_size
+from speccompile.compiler.lower.passes import Nodes, rewrite_nodes, static_size
 
 MOVING = ("Shift", "Advance", "AdvanceDelta")
 """What makes the next state of a state, and may write it where that one is."""
@@ -17,9 +17,9 @@ def state_kernels(model: ir.Model) -> int:
     After: speccompile.native::Convolve<silu = 0>(rows, state, Transpose(weight), zeros), the others of the same inputs.
     Where a state may be read later than it is written: the count of what writes it is After(count, what is read).
     """
-    fired = replace_each(model, neutral.DOMAIN, "Convolve", _convolve)
+    fired = rewrite_nodes(model, neutral.DOMAIN, "Convolve", _convolve)
     for op in (*MOVING, "Recur", "RecurDelta"):
-        fired += replace_each(model, neutral.DOMAIN, op, _kernel)
+        fired += rewrite_nodes(model, neutral.DOMAIN, op, _kernel)
     for node in [node for node in model.graph if node.domain == DOMAIN and node.op_type in MOVING]:
         _order(model.graph, node)
     return fired

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from speccompile.compiler.lower.passes import Nodes, replace_each
+from speccompile.compiler.lower.passes import Nodes, rewrite_nodes
 from speccompile.compiler.lower.passes.blocks import SMALLEST, in_blocks
 from speccompile.compiler.lower.passes.matching import numbers
 
@@ -24,7 +24,7 @@ def topk_blocks(model: ir.Model) -> int:
     The k largest lie in the k blocks with the largest maxima. Of equal numbers the first are found, as before: blocks
     and numbers keep their order.
     """
-    return replace_each(model, "", "TopK", _in_blocks)
+    return rewrite_nodes(model, "", "TopK", _in_blocks)
 
 
 def pays(size: int, k: int) -> bool:

@@ -34,7 +34,7 @@ def transposed_weights(model: ir.Model, is_written: Callable[[ir.TensorProtocol]
 def _transposed(tensor: ir.TensorProtocol, order: list[int]) -> ir.LazyTensor:
     """Made while it is written, one weight at a time: the whole model is never held twice."""
     if isinstance(tensor, Weight):
-        return Weight(tensor.source.turned(order), tensor.name)
+        return Weight(tensor.source.transpose(order), tensor.name)
     shape = ir.Shape([tensor.shape[axis] for axis in order])
     return ir.LazyTensor(
         lambda: ir.Tensor(np.ascontiguousarray(tensor.numpy().transpose(order))),

@@ -30,12 +30,12 @@ from speccompile.compiler.lower.quantize.gemm import split_gemm
 from speccompile.compiler.lower.quantize.heads import split_heads
 from speccompile.compiler.lower.quantize.linear import ROUTER, find_linears, matrices, readers
 from speccompile.compiler.lower.quantize.matmul_nbits import matmul_nbits
-from speccompile.compiler.lower.quantize.native import join, native
+from speccompile.compiler.lower.quantize.native import fuse_linears, native
 from speccompile.compiler.lower.quantize.qdq import ACTIVATIONS, Ranges, qdq
 from speccompile.compiler.lower.quantize.report import QuantizeReport
 from speccompile.compiler.lower.quantize.shared import Shared
 
-__all__ = ["ACTIVATIONS", "QuantizeReport", "Ranges", "calibrate", "join", "quantize"]
+__all__ = ["ACTIVATIONS", "QuantizeReport", "Ranges", "calibrate", "fuse_linears", "quantize"]
 
 
 def quantize(

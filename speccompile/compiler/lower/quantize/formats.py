@@ -10,12 +10,12 @@ import onnx_ir as ir
 
 from speccompile.compiler.lower.native import layouts
 from speccompile.compiler.lower.native.layouts import Array, Floats
-from speccompile.compiler.lower.quantize import kernels
+from speccompile.compiler.lower.quantize import numpy_quantizers
 
 Read = Callable[[slice], Floats]
 """Some columns of a weight [K, N]: float32 [K, columns of the part]."""
 
-Quantize = Callable[[slice], kernels.Int4]
+Quantize = Callable[[slice], numpy_quantizers.Int4]
 """The same in 4 bits, for those who know more of a weight than its floats."""
 
 
@@ -64,17 +64,20 @@ class Int8(Format):
     def fields(
         self, read: Read, depth: int, columns: int, block_size: int, int4: Quantize | None = None
     ) -> list[Field]:
-        tiles, filled = -(-columns // layouts.TILE), layouts.round_up(depth, layouts.INT8_DEPTH)
+        tiles, filled = -(-columns // layouts.TILE), layouts.align_up(depth, layouts.INT8_DEPTH)
 
         def some(part: slice) -> Array:
-            return kernels.numbers(read(part), kernels.INT8, depth)
+            return numpy_quantizers.numbers(read(part), numpy_quantizers.INT8, depth)
 
         def numbers() -> Array:
             return layouts.packed_int8(some, depth, columns)
 
         def scales() -> Array:
-            found = [kernels.scales(read(part), kernels.INT8, depth) for part in layouts.column_parts(depth, columns)]
-            return layouts.filled_columns(np.concatenate(found, 1).reshape(columns))
+            found = [
+                numpy_quantizers.scales(read(part), numpy_quantizers.INT8, depth)
+                for part in layouts.column_blocks(depth, columns)
+            ]
+            return layouts.padded_columns(np.concatenate(found, 1).reshape(columns))
 
         return [
             Field("", ir.DataType.UINT8, (tiles, filled // 4, layouts.TILE, 4), numbers),
@@ -91,8 +94,10 @@ class Int4(Format):
     def fields(
         self, read: Read, depth: int, columns: int, block_size: int, int4: Quantize | None = None
     ) -> list[Field]:
-        made = _Int4Weight(int4 or (lambda part: kernels.int4(read(part), block_size)), depth, columns, block_size)
-        tiles, filled = -(-columns // layouts.TILE), layouts.round_up(depth, block_size)
+        made = _Int4Weight(
+            int4 or (lambda part: numpy_quantizers.int4(read(part), block_size)), depth, columns, block_size
+        )
+        tiles, filled = -(-columns // layouts.TILE), layouts.align_up(depth, block_size)
         blocks = (tiles, filled // block_size, layouts.TILE)
         return [
             Field("", ir.DataType.UINT8, (tiles, filled // 8, layouts.TILE, 4), made.numbers),
@@ -127,7 +132,7 @@ class _Int4Weight:
     @cached_property
     def _beside(self) -> tuple[Array, Array]:
         """Scales and zero points [blocks, N], where nobody has asked for the numbers."""
-        parts = layouts.column_parts(self._depth, self._columns)
+        parts = layouts.column_blocks(self._depth, self._columns)
         found = [self._quantize(part) for part in parts]
         return np.concatenate([each.scales for each in found], 1), np.concatenate(
             [each.zero_points for each in found], 1
@@ -135,7 +140,7 @@ class _Int4Weight:
 
     @cached_property
     def factors(self) -> Array:
-        return layouts.filled_columns(kernels.column_factors(self._beside[0]))
+        return layouts.padded_columns(numpy_quantizers.column_factors(self._beside[0]))
 
     @property
     def scales(self) -> Array:

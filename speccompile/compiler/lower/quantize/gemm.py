@@ -2,7 +2,7 @@
 
 import onnx_ir as ir
 
-from speccompile.compiler.lower.passes import Nodes, replace_each
+from speccompile.compiler.lower.passes import Nodes, rewrite_nodes
 
 
 def split_gemm(model: ir.Model) -> int:
@@ -10,7 +10,7 @@ def split_gemm(model: ir.Model) -> int:
 
     So the trace writes layers whose input has two axes: those of GPT-2, the routers of experts.
     """
-    return replace_each(model, "", "Gemm", _split)
+    return rewrite_nodes(model, "", "Gemm", _split)
 
 
 def _split(nodes: Nodes, node: ir.Node) -> ir.Value | None:

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import onnx_ir as ir
 
-from speccompile.compiler.lower.passes import Nodes, replace_each
+from speccompile.compiler.lower.passes import Nodes, rewrite_nodes
 from speccompile.compiler.lower.passes.matching import made_by, number
 from speccompile.compiler.lower.quantize.linear import FLOATS
 
@@ -29,7 +29,7 @@ def split_heads(model: ir.Model) -> int:
     After: y = Concat over heads(MatMul(x_n, Slice(weight, rows of head n))), x_n of Split(x): each is a layer as any
     other, which is quantized, and whose rows do not depend on the rows beside them.
     """
-    return replace_each(model, "", "MatMul", _split)
+    return rewrite_nodes(model, "", "MatMul", _split)
 
 
 def _split(nodes: Nodes, node: ir.Node) -> ir.Value | None:

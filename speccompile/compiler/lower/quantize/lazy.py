@@ -7,7 +7,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from speccompile.compiler.weights.graph import Made
+from speccompile.compiler.weights.graph import ComputedTensor
 
 
 def add_initializer(
@@ -30,7 +30,7 @@ def add_initializer(
     tensor: ir.LazyTensor = (
         ir.LazyTensor(tensor_of, dtype=dtype, shape=ir.Shape(shape), name=name)
         if recipe is None
-        else Made(tensor_of, dtype, shape, name, recipe)
+        else ComputedTensor(tensor_of, dtype, shape, name, recipe)
     )
     value = ir.Value(name=name, shape=tensor.shape, type=ir.TensorType(dtype), const_value=tensor)
     graph.register_initializer(value)

@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 
 from speccompile.compiler.lower.passes.matching import number
 from speccompile.compiler.weights.graph import source_of
-from speccompile.compiler.weights.source import Source
+from speccompile.compiler.weights.source import LazyWeight
 
 LAYER, HEAD, ROUTER = "layer", "head", "router"
 """What a linear layer does: any layer's work, the scores of tokens, or the scores of experts."""
 
-TURNED = ((1, 0),)
+TRANSPOSED = ((1, 0),)
 """The steps of a table of tokens that is read as a head."""
 
 FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
@@ -30,25 +30,25 @@ class Weight:
     source: ir.Value
     tensor: ir.TensorProtocol
     shape: tuple[int, ...]
-    steps: tuple[tuple[int, ...] | int | slice, ...] = ()
+    view_ops: tuple[tuple[int, ...] | int | slice, ...] = ()
 
     @property
     def name(self) -> str:
         """The initializer's name, with what was done to it: an expert's weight is "experts.3"."""
-        return ".".join([str(self.source.name), *(_suffix(step) for step in self.steps)])
+        return ".".join([str(self.source.name), *(_suffix(step) for step in self.view_ops)])
 
     @property
-    def stored(self) -> Source:
+    def source_weight(self) -> LazyWeight:
         """[K, N], wherever it lies."""
         found = source_of(self.tensor)
-        for step in self.steps:
+        for step in self.view_ops:
             match step:
                 case int():
-                    found = found.picked(step)
+                    found = found.select(step)
                 case slice():
-                    found = found.cut(step)
+                    found = found.narrow(step)
                 case _:
-                    found = found.turned(step)
+                    found = found.transpose(step)
         return found
 
     def numpy(self) -> NDArray[np.float32]:
@@ -57,7 +57,7 @@ class Weight:
 
     def columns(self, part: slice) -> NDArray[np.float32]:
         """float32 [K, columns of the part]: no others are read where the weight lies as torch has it, [N, K]."""
-        return self.stored.columns(part)
+        return self.source_weight.columns(part)
 
 
 def _suffix(step: tuple[int, ...] | int | slice) -> str:
@@ -115,16 +115,16 @@ def _constant(value: ir.Value | None) -> Weight | None:
         return None
     if node.op_type == "Transpose":
         axes = tuple(node.attributes["perm"].as_ints())
-        return replace(inner, shape=tuple(inner.shape[axis] for axis in axes), steps=(*inner.steps, axes))
+        return replace(inner, shape=tuple(inner.shape[axis] for axis in axes), view_ops=(*inner.view_ops, axes))
     if node.op_type == "Gather" and node.attributes.get_int("axis", 0) == 0:
         index = ir.convenience.get_const_tensor(node.inputs[1])
         if index is not None and index.shape.rank() == 0:
-            return replace(inner, shape=inner.shape[1:], steps=(*inner.steps, int(index.numpy())))
+            return replace(inner, shape=inner.shape[1:], view_ops=(*inner.view_ops, int(index.numpy())))
     if node.op_type == "Slice":
         start, stop, axis, *step = [number(bound) for bound in node.inputs[1:]]
         if None not in (start, stop) and axis == 0 and not step:
             part = slice(int(start or 0), int(stop or 0))
-            return replace(inner, shape=(part.stop - part.start, *inner.shape[1:]), steps=(*inner.steps, part))
+            return replace(inner, shape=(part.stop - part.start, *inner.shape[1:]), view_ops=(*inner.view_ops, part))
     return None
 
 

@@ -9,7 +9,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from speccompile.compiler.lower.passes import ONNXRUNTIME
-from speccompile.compiler.lower.quantize import taken
+from speccompile.compiler.lower.quantize import passthrough
 from speccompile.compiler.lower.quantize.lazy import add_initializer
 from speccompile.compiler.lower.quantize.linear import HEAD, Linear, Weight
 from speccompile.compiler.lower.quantize.report import QuantizeReport
@@ -49,10 +49,10 @@ def _store(graph: ir.Graph, weight: Weight, bits: int, block: int) -> _Stored:
     shape, name = (columns, -(-rows // block)), f"{weight.name}.{bits}bits"
 
     def made(field: str) -> NDArray[np.generic]:
-        found: NDArray[np.generic] = getattr(taken.nbits(weight, bits, block), field)
+        found: NDArray[np.generic] = getattr(passthrough.nbits_or_passthrough(weight, bits, block), field)
         return found
 
-    of = weight.stored.identity()
+    of = weight.source_weight.identity()
 
     def constant(suffix: str, field: str, dtype: ir.DataType, shape: tuple[int, ...]) -> ir.Value:
         recipe = {"bits": bits, "block_size": block, "field": field, "of": of}

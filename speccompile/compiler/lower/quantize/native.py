@@ -11,12 +11,12 @@ import onnx_ir as ir
 from speccompile.compiler.lower.native import DOMAIN
 from speccompile.compiler.lower.native.functions import add_functions
 from speccompile.compiler.lower.native.layouts import Floats
-from speccompile.compiler.lower.quantize import taken
+from speccompile.compiler.lower.quantize import passthrough
 from speccompile.compiler.lower.quantize.formats import FORMATS
 from speccompile.compiler.lower.quantize.gemm import split_gemm
-from speccompile.compiler.lower.quantize.kernels import Int4
 from speccompile.compiler.lower.quantize.lazy import add_initializer
-from speccompile.compiler.lower.quantize.linear import HEAD, LAYER, ROUTER, TURNED, Linear, Weight, find_linears
+from speccompile.compiler.lower.quantize.linear import HEAD, LAYER, ROUTER, TRANSPOSED, Linear, Weight, find_linears
+from speccompile.compiler.lower.quantize.numpy_quantizers import Int4
 from speccompile.compiler.lower.quantize.report import QuantizeReport
 from speccompile.compiler.lower.quantize.shared import Shared
 from speccompile.compiler.weights.graph import identity
@@ -38,7 +38,7 @@ _SUFFIXES = {"float32": "float32", "bfloat16": "bfloat16", "int8": "int8", "int4
 
 
 @dataclass(frozen=True)
-class Columns:
+class FusedColumns:
     """Weights [K, N] side by side, each with the bias that is added to it."""
 
     weights: tuple[Weight, ...]
@@ -59,12 +59,12 @@ class Columns:
 
     def int4(self, part: slice, block_size: int) -> Int4:
         """The same in 4 bits."""
-        found = [taken.int4(weight, own, block_size) for weight, own in self._reached(part)]
+        found = [passthrough.int4_or_passthrough(weight, own, block_size) for weight, own in self._reached(part)]
         return found[0] if len(found) == 1 else Int4(*(np.concatenate(each, 1) for each in zip(*found, strict=True)))
 
     def identity(self) -> list[Any]:
         """What decides their numbers, as JSON."""
-        return [weight.stored.identity() for weight in self.weights]
+        return [weight.source_weight.identity() for weight in self.weights]
 
     def _reached(self, part: slice) -> Iterator[tuple[Weight, slice]]:
         """Whose columns the part is, and which of them."""
@@ -112,7 +112,7 @@ def native(
     return writer.report
 
 
-def join(model: ir.Model) -> None:
+def fuse_linears(model: ir.Model) -> None:
     """The same nodes over the model's own weights, which stay where they are:
 
     y   = Add(Concat(MatMul(x, weight_1), .., MatMul(x, weight_n)), biases)
@@ -129,7 +129,7 @@ def join(model: ir.Model) -> None:
                 biases = ir.node("Constant", [], {"value": ir.tensor(columns.bias())})
                 nodes += [biases, ir.node("Add", [whole.outputs[0], biases.outputs[0]])]
             made = _cut(nodes, nodes[-1].outputs[0], columns, results[0])
-            _put(model.graph, group, results, nodes, made)
+            _replace_nodes(model.graph, group, results, nodes, made)
 
 
 def _groups(linears: Iterable[Linear]) -> list[list[Linear]]:
@@ -141,14 +141,14 @@ def _groups(linears: Iterable[Linear]) -> list[list[Linear]]:
     return list(groups.values())
 
 
-def _side_by_side(group: Sequence[Linear]) -> tuple[Columns, list[ir.Value]]:
+def _side_by_side(group: Sequence[Linear]) -> tuple[FusedColumns, list[ir.Value]]:
     """The weights of a group, and what its layers gave, biases added."""
     biases = [_bias(linear) for linear in group]
-    columns = Columns(tuple(linear.weight for linear in group), tuple(bias for bias, _ in biases))
+    columns = FusedColumns(tuple(linear.weight for linear in group), tuple(bias for bias, _ in biases))
     return columns, [result for _, result in biases]
 
 
-def _cut(nodes: list[ir.Node], whole: ir.Value, columns: Columns, like: ir.Value) -> list[ir.Value]:
+def _cut(nodes: list[ir.Node], whole: ir.Value, columns: FusedColumns, like: ir.Value) -> list[ir.Value]:
     whole.type = like.type
     whole.shape = None if like.shape is None else ir.Shape([*like.shape[:-1], columns.shape[1]])
     last = ir.node("Constant", [], {"value_ints": [-1]})
@@ -163,7 +163,7 @@ def _cut(nodes: list[ir.Node], whole: ir.Value, columns: Columns, like: ir.Value
     return cut
 
 
-def _put(
+def _replace_nodes(
     graph: ir.Graph, group: Sequence[Linear], results: list[ir.Value], nodes: list[ir.Node], made: list[ir.Value]
 ) -> None:
     """Nodes in the place of a group's, with what they made in the place of its results."""
@@ -199,14 +199,14 @@ class _Writer:
         made = list(nodes[0].outputs)
         if len(group) > 1:
             made = _cut(nodes, made[0], columns, results[0])
-        _put(self._graph, group, results, nodes, made)
+        _replace_nodes(self._graph, group, results, nodes, made)
         for linear in group:
             self.report.quantized[linear.weight.name] = FORMATS[form].text(block_size)
 
     def look_up(self, heads: Iterable[Linear]) -> None:
         """Read tables of tokens, which have as many rows as a head has columns, as the head is read."""
         tokens = {linear.weight.shape[1] for linear in heads}
-        tied = {linear.weight.source for linear in heads if linear.weight.steps == TURNED}
+        tied = {linear.weight.source for linear in heads if linear.weight.view_ops == TRANSPOSED}
         for table, gather in _lookups(self._graph):
             tensor = table.const_value
             assert tensor is not None
@@ -220,7 +220,7 @@ class _Writer:
             if form == "bfloat16" and not is_tied:
                 self._store_low(table, gather)
                 continue
-            columns = Columns((Weight(table, tensor, (depth, rows), TURNED),))
+            columns = FusedColumns((Weight(table, tensor, (depth, rows), TRANSPOSED),))
             values = self._constants(columns, form, block_size)
             ids, attributes = gather.inputs[1], _attributes(columns, form, block_size)
             node = ir.node(f"Embed{_OPERATORS[form]}", [ids, *values], attributes, domain=DOMAIN)
@@ -252,7 +252,7 @@ class _Writer:
         new.shape, new.type, new.name = result.shape, result.type, result.name
         ir.convenience.replace_nodes_and_values(self._graph, old, [old], nodes, [result], [new])
 
-    def _constants(self, columns: Columns, form: str, block_size: int) -> list[ir.Value]:
+    def _constants(self, columns: FusedColumns, form: str, block_size: int) -> list[ir.Value]:
         if (columns.name, form) not in self._stored:
             fields = FORMATS[form].fields(
                 columns.read, *columns.shape, block_size, lambda part: columns.int4(part, block_size)
@@ -267,7 +267,7 @@ class _Writer:
             ]  # fmt: skip
         return self._stored[columns.name, form]
 
-    def _bias(self, columns: Columns) -> ir.Value:
+    def _bias(self, columns: FusedColumns) -> ir.Value:
         """Of all columns; one zero serves all that have none."""
         bias = columns.bias()
         name = "no_bias" if len(bias) == 1 else f"{columns.name}.bias"
@@ -277,7 +277,7 @@ class _Writer:
         return self._stored[name, "bias"][0]
 
 
-def _attributes(columns: Columns, form: str, block_size: int) -> dict[str, int]:
+def _attributes(columns: FusedColumns, form: str, block_size: int) -> dict[str, int]:
     depth, width = columns.shape
     blocks = {"block_size": block_size} if form == "int4" else {}
     return {"columns": width, "depth": depth} | blocks

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from speccompile.compiler.lower.quantize import kernels, taken
-from speccompile.compiler.lower.quantize.kernels import FP8, INT4, INT8
+from speccompile.compiler.lower.quantize import numpy_quantizers, passthrough
 from speccompile.compiler.lower.quantize.lazy import add_initializer
 from speccompile.compiler.lower.quantize.linear import HEAD, Linear, Weight
+from speccompile.compiler.lower.quantize.numpy_quantizers import FP8, INT4, INT8
 from speccompile.compiler.lower.quantize.report import QuantizeReport
 
 Ranges = Mapping[str, tuple[float, float]]
@@ -43,7 +43,7 @@ def qdq(graph: ir.Graph, linears: Iterable[Linear], word: str, block_size: int, 
 
     A weight or an activation that several MatMuls read is quantized once.
     """
-    report, pairs = QuantizeReport(), _Pairs(graph)
+    report, pairs = QuantizeReport(), _QdqPairs(graph)
     for linear in linears:
         x, name = linear.node.inputs[0], linear.weight.name
         assert x is not None
@@ -69,25 +69,25 @@ def _weight_only(linear: Linear, word: str, block_size: int) -> Format:
 
 
 @dataclass(frozen=True)
-class _Known:
+class _PassThrough:
     """What a weight is in numbers of a kind: the checkpoint's own where it has them."""
 
     weight: Weight
     kind: ir.DataType
     block_size: int
 
-    def numbers(self) -> kernels.Numbers:
-        found = taken.symmetric(self.weight, self.block_size) if self.kind == INT4 else None
+    def numbers(self) -> numpy_quantizers.Numbers:
+        found = passthrough.symmetric(self.weight, self.block_size) if self.kind == INT4 else None
         if found is None:
-            return kernels.numbers(self.weight.numpy(), self.kind, self.block_size)
+            return numpy_quantizers.numbers(self.weight.numpy(), self.kind, self.block_size)
         return found[0].astype(self.kind.numpy())
 
-    def scales(self) -> kernels.Floats:
-        found = taken.symmetric(self.weight, self.block_size) if self.kind == INT4 else None
-        return kernels.scales(self.weight.numpy(), self.kind, self.block_size) if found is None else found[1]
+    def scales(self) -> numpy_quantizers.Floats:
+        found = passthrough.symmetric(self.weight, self.block_size) if self.kind == INT4 else None
+        return numpy_quantizers.scales(self.weight.numpy(), self.kind, self.block_size) if found is None else found[1]
 
 
-class _Pairs:
+class _QdqPairs:
     """What was quantized and back again, each thing once."""
 
     def __init__(self, graph: ir.Graph) -> None:
@@ -101,8 +101,8 @@ class _Pairs:
             rows, columns = weight.shape
             kind, block = form.kind, form.block_size or rows
             shape = (rows // block, columns) if form.block_size else (columns,)
-            known = _Known(weight, kind, block)
-            recipe = {"kind": kind.name, "block_size": block, "of": weight.stored.identity()}
+            known = _PassThrough(weight, kind, block)
+            recipe = {"kind": kind.name, "block_size": block, "of": weight.source_weight.identity()}
             numbers = add_initializer(
                 self._graph, name, kind, weight.shape, known.numbers, recipe | {"field": "numbers"}
             )
@@ -120,7 +120,11 @@ class _Pairs:
         name = f"{x.name}.{kind.name.lower()}"
         if name not in self._made:
             scale = add_initializer(
-                self._graph, f"{name}.scale", ir.DataType.FLOAT, (), lambda: kernels.activation_scale(kind, *bounds)
+                self._graph,
+                f"{name}.scale",
+                ir.DataType.FLOAT,
+                (),
+                lambda: numpy_quantizers.activation_scale(kind, *bounds),
             )
             zero = add_initializer(self._graph, f"{name}.zero", kind, (), lambda: np.zeros((), kind.numpy()))
             numbers = ir.node("QuantizeLinear", [x, scale, zero])

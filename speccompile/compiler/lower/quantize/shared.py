@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from speccompile.compiler.weights.graph import Spot, spot
+from speccompile.compiler.weights.graph import StorageKey, storage_key
 
 
 @dataclass(frozen=True)
@@ -12,15 +12,15 @@ class Shared:
     """Where the target's weights lie, and as what they are stored in its graphs. tied: tables that its head reads
     too."""
 
-    places: frozenset[Spot]
+    places: frozenset[StorageKey]
     word: str
     block_size: int
-    tied: frozenset[Spot]
+    tied: frozenset[StorageKey]
 
     def has(self, value: ir.Value) -> bool:
         """Whether an initializer is the target's."""
-        return spot(value.const_value) in self.places
+        return storage_key(value.const_value) in self.places
 
     def has_tied(self, value: ir.Value) -> bool:
         """Whether it is a table that the target's head reads too."""
-        return spot(value.const_value) in self.tied
+        return storage_key(value.const_value) in self.tied

@@ -45,7 +45,7 @@ class State(NamedTuple):
     name: str
     dtype: torch.dtype
     shape: tuple[int, ...]
-    by_row: bool = True
+    is_batched: bool = True
 
 
 class Accepted(NamedTuple):
@@ -88,13 +88,13 @@ class Drafter(nn.Module, ABC):
     """Base of all families; see the module's docstring."""
 
     tokens: int
-    extra_rows: int = 0
+    n_unaccepted_rows: int = 0
     catch_up: int = 0
     is_recurrent: bool = False
-    pairs: bool = False
+    pairs_next_token: bool = False
     taps: tuple[str, ...] = ()
-    successors: int = 0
-    reads_lines: bool = False
+    target_top_k: int = 0
+    reads_whole_batch: bool = False
     shape: Tree | None
     candidates: int = 0
 
@@ -102,7 +102,7 @@ class Drafter(nn.Module, ABC):
     def states(self) -> list[State]:
         """The buffers, in the order in which `forward` takes and returns them."""
 
-    def borrowed(self) -> list[State]:
+    def target_caches(self) -> list[State]:
         """Caches of the target that it reads and leaves as they are; they follow the states."""
         return []
 

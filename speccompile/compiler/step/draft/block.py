@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from speccompile.compiler.step.attention import Pass
+from speccompile.compiler.step.attention import CachedPass
 from speccompile.compiler.step.decoder import CacheShape
 from speccompile.compiler.step.draft import Accepted, State
 from speccompile.compiler.step.draft.layers import Layer, Rotary, layer_states, make_norm
-from speccompile.compiler.step.draft.reading import Reader, Reading
+from speccompile.compiler.step.draft.network import DraftNetwork, DraftRound
 from speccompile.plan.layers import LayerShape
 
 
@@ -37,13 +37,13 @@ class Block:
     causal_sliding: bool = False
     from_anchor: bool = False
 
-    def of_slots(self, blocks: Tensor) -> Tensor:
+    def expand_to_slots(self, blocks: Tensor) -> Tensor:
         """What is of each of A blocks, [B, A, ..], for each of their slots: [B, A * size, ..]."""
         if blocks.shape[1] == 1:
             return blocks.expand(-1, self.size, *[-1] * (blocks.dim() - 2))
         return blocks.repeat_interleave(self.size, 1)
 
-    def own(self, blocks: int, *, is_causal: bool, device: torch.device) -> Tensor:
+    def block_mask(self, blocks: int, *, is_causal: bool, device: torch.device) -> Tensor:
         """bool [A * size, A * size]: which rows of so many blocks beside each other each row sees."""
         places = torch.arange(self.size, device=device)
         visible = places[None, :] <= places[:, None] + (0 if is_causal else self.size)
@@ -53,7 +53,7 @@ class Block:
         return visible.repeat(blocks, blocks) & (number[:, None] == number)
 
 
-class BlockReader(Reader):
+class BlockReader(DraftNetwork):
     """The layers of such a drafter. Families say how a block is embedded and what its slots say; slots of theirs, what
     a draft changes in the slot behind it."""
 
@@ -87,27 +87,27 @@ class BlockReader(Reader):
     def begin(self, accepted: Accepted, states: list[Tensor]) -> "BlockReading":
         return BlockReading(self, accepted, states)
 
-    def add_context(self, features: Tensor, positions: Tensor, current: Pass) -> None:
+    def add_context(self, features: Tensor, positions: Tensor, current: CachedPass) -> None:
         """Put the rows of committed tokens into the pass: features float32 [B, C, F], positions int64 [B, C]."""
         context, turn = self.hidden_norm(self.fc(features)), self.rotary(positions)
         for layer in self.layers:
             layer.self_attn.add_rows(context, current, turn)
 
-    def run(self, x: Tensor, positions: Tensor, seen: Tensor, current: Pass, context_positions: Tensor) -> Tensor:
+    def run(self, x: Tensor, positions: Tensor, seen: Tensor, current: CachedPass, context_positions: Tensor) -> Tensor:
         """The rows [B, A * size, h] of blocks that do not see each other, one of which a round has, at positions int64
         [B, A * size], over context rows that are in the pass, of which each block sees those of `seen`, bool
         [B, A, C]."""
         block, turn = self.block, self.rotary(positions)
         row_positions = torch.cat([context_positions, positions], 1)
-        context = block.of_slots(seen)
-        counted = block.of_slots(positions[:, :: block.size]) if block.from_anchor else positions
+        context = block.expand_to_slots(seen)
+        counted = block.expand_to_slots(positions[:, :: block.size]) if block.from_anchor else positions
         looked: bool | None = None
         for layer, window in zip(self.layers, self.shape_of_layers.windows, strict=True):
             is_causal = block.causal_sliding if window else block.causal_full
             if looked != is_causal:
-                own = block.own(seen.shape[1], is_causal=is_causal, device=x.device)
+                own = block.block_mask(seen.shape[1], is_causal=is_causal, device=x.device)
                 visible = torch.cat([context, own.expand(x.shape[0], -1, -1)], 2)
-                current.look(counted, row_positions, visible)
+                current.set_positions(counted, row_positions, visible)
                 looked = is_causal
             x = layer(x, current, turn)
         return x
@@ -124,7 +124,7 @@ class Slots:
         return self.said[:, slot : slot + 1]
 
 
-class BlockReading(Reading):
+class BlockReading(DraftRound):
     """One round. Made, it has run the block behind everything that was committed, and read its first slot."""
 
     def __init__(self, reader: BlockReader, accepted: Accepted, states: list[Tensor]) -> None:
@@ -134,7 +134,7 @@ class BlockReading(Reading):
         self.reader, self.bonus = reader, path.gather(1, n_path[:, None])
         features = accepted.features.index_select(1, catch_up.clamp(max=accepted.features.shape[1] - 1))
 
-        self.current = Pass(states, length, list(reader.shape_of_layers.windows))
+        self.current = CachedPass(states, length, list(reader.shape_of_layers.windows))
         positions = length[:, None] + catch_up
         reader.add_context(features, positions, self.current)
         self.caught_up = self.current.rows()
@@ -145,7 +145,7 @@ class BlockReading(Reading):
         self.slots = reader.slots(reader.norm(x[:, block.first : block.first + block.drafts]))
         self.logits = self.slots.after(0, self.bonus)
 
-    def read(self, tokens: Tensor, depth: int, ancestors: Tensor, parents: Tensor) -> Tensor:
+    def forward_drafts(self, tokens: Tensor, depth: int, ancestors: Tensor, parents: Tensor) -> Tensor:
         """As `Reading.read`, in a chain: the pass has been run, the draft before the slot alone is new."""
         return self.slots.after(depth, tokens)
 

@@ -37,7 +37,7 @@ def certain_rows(tokens: Tensor, candidates: int, vocabulary: int) -> tuple[Tens
     return ids, (places == 0).float().expand(ids.shape)
 
 
-class Around(Drafter):
+class DrafterWrapper(Drafter):
     """A drafter in a window that others write to as well.
 
     The drafter reads all that may be accepted when it catches up, and not only what it drafted itself.
@@ -49,19 +49,23 @@ class Around(Drafter):
         """tree: of all drafts together."""
         super().__init__()
         self.drafter, self.shape, self.tokens = drafter, tree, tree.drafts
-        assert not drafter.extra_rows, "the plan refuses drafters with rows behind their drafts"
-        self.taps, self.pairs, self.successors = drafter.taps, drafter.pairs, drafter.successors
+        assert not drafter.n_unaccepted_rows, "the plan refuses drafters with rows behind their drafts"
+        self.taps, self.pairs_next_token, self.target_top_k = (
+            drafter.taps,
+            drafter.pairs_next_token,
+            drafter.target_top_k,
+        )
         self.candidates, self.is_recurrent = drafter.candidates, drafter.is_recurrent
-        self.reads_lines = drafter.reads_lines
+        self.reads_whole_batch = drafter.reads_whole_batch
 
     def states(self) -> list[State]:
         return self.drafter.states()
 
-    def borrowed(self) -> list[State]:
-        return self.drafter.borrowed()
+    def target_caches(self) -> list[State]:
+        return self.drafter.target_caches()
 
 
-class Wider(Around):
+class HostFillableDrafter(DrafterWrapper):
     """A chain, in a window that the host may fill in its place: with other tokens, and more of them."""
 
     def __init__(self, drafter: Drafter, tokens: int) -> None:
@@ -75,7 +79,7 @@ class Wider(Around):
         return drafted._replace(window=_padded(drafted.window, self.tokens + 1))
 
 
-class Looking(Around):
+class LookupWrapper(DrafterWrapper):
     """A drafter, and a lookup in the text. Where the drafter has the text among its states, there is one of them."""
 
     def __init__(self, drafter: Drafter, tree: Tree, text: tuple[int, int], vocabulary: int) -> None:
@@ -110,7 +114,7 @@ class Looking(Around):
         idle."""
 
 
-class Tail(Looking):
+class LookupTail(LookupWrapper):
     """A chain, and behind it what a lookup finds for the text and that chain together.
 
     Behind the drafts that there are: where the drafter stops early, the tail begins earlier. Without a match there is
@@ -145,7 +149,7 @@ def _spliced(first: Tensor, behind: Tensor, count: Tensor) -> Tensor:
     return both.gather(1, index) if both.dim() == 2 else both.gather(1, index[..., None].expand(both.shape))
 
 
-class Gate(Looking):
+class LookupGate(LookupWrapper):
     """What a lookup copies where its match is long, and the drafter's own drafts elsewhere.
 
     It may copy more than the drafter drafts, where both are chains, or fill the drafter's constant tree.

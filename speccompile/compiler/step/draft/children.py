@@ -8,12 +8,12 @@ from torch.nn.functional import pad
 
 from speccompile.compiler.step.draft import Accepted
 from speccompile.compiler.step.draft.vocabulary import Vocabulary
-from speccompile.compiler.step.sampling import candidates, draw_candidate, heat
+from speccompile.compiler.step.sampling import apply_temperature_and_penalty, candidates, draw_candidate
 from speccompile.tree import Tree
 
 
 @dataclass(frozen=True)
-class Level:
+class TreeLevel:
     """The nodes at one depth that have children. All their children together are the next depth's nodes, in order."""
 
     tree: Tree
@@ -37,20 +37,20 @@ class Level:
         return flat if len(kept) == len(self.nodes) * width else flat.index_select(1, torch.tensor(kept))
 
 
-def levels(tree: Tree) -> list[Level]:
+def levels(tree: Tree) -> list[TreeLevel]:
     """The nodes that have children, depth by depth, the root first."""
     inner = [node for node, children in enumerate(tree.children) if children]
-    return [Level(tree, tuple(n for n in inner if tree.depths[n] == depth)) for depth in range(tree.depth)]
+    return [TreeLevel(tree, tuple(n for n in inner if tree.depths[n] == depth)) for depth in range(tree.depth)]
 
 
-class Best:
+class GreedyChildren:
     """Children are the tokens with the highest logits: certain drafts."""
 
     def __init__(self, vocabulary: Vocabulary | None = None) -> None:
         """vocabulary: over which the logits are, None for the target's own."""
         self.vocabulary = vocabulary
 
-    def choose(self, logits: Tensor, level: Level, drafts: list[Tensor]) -> Tensor:
+    def choose(self, logits: Tensor, level: TreeLevel, drafts: list[Tensor]) -> Tensor:
         """logits float32 [B, T, V] after the level's nodes -> their children int64 [B, n], as the target's tokens.
         [B, 1, V] where they are the same after all of them.
 
@@ -64,7 +64,7 @@ class Best:
         return chosen if self.vocabulary is None else self.vocabulary.of_target(chosen)
 
 
-class Drawn:
+class SampledChildren:
     """Children are drawn without replacement among the `count` best tokens after a node, by the host's settings.
 
     Where temperature is 0 they are the best ones. Where nothing is left to draw, the best token stands again: it was
@@ -84,9 +84,9 @@ class Drawn:
         self.ids: list[Tensor] = []
         self.probs: list[Tensor] = []
 
-    def choose(self, logits: Tensor, level: Level, drafts: list[Tensor]) -> Tensor:
+    def choose(self, logits: Tensor, level: TreeLevel, drafts: list[Tensor]) -> Tensor:
         """As `Best.choose`."""
-        heated = self._heated(level.for_each(logits), self._seen(level, drafts))
+        heated = self._scaled_logits(level.for_each(logits), self._seen(level, drafts))
         ids, probs = candidates(heated, self.count, self.settings)
         if self.vocabulary is not None:
             ids = self.vocabulary.of_target(ids)
@@ -95,23 +95,25 @@ class Drawn:
         self.probs.append(probs)
         return level.pick(ids.gather(2, self._draw(probs, level)))
 
-    def _heated(self, logits: Tensor, seen: Tensor) -> Tensor:
+    def _scaled_logits(self, logits: Tensor, seen: Tensor) -> Tensor:
         """As `heat`, of logits over the drafter's vocabulary."""
         if self.vocabulary is None:
-            return heat(logits, self.settings, seen)
+            return apply_temperature_and_penalty(logits, self.settings, seen)
         # One column more takes the penalties of tokens that the drafter does not have.
-        return heat(pad(logits, (0, 1)), self.settings, self.vocabulary.of_drafts(seen))[:, :, :-1]
+        return apply_temperature_and_penalty(pad(logits, (0, 1)), self.settings, self.vocabulary.of_drafts(seen))[
+            :, :, :-1
+        ]
 
-    def _seen(self, level: Level, drafts: list[Tensor]) -> Tensor:
+    def _seen(self, level: TreeLevel, drafts: list[Tensor]) -> Tensor:
         """int64 [B, T, H]: the tokens before the children of each node."""
         seen = self.seen[:, None, :].expand(-1, len(level.nodes), -1)
         if not drafts:
             return seen
-        before = [node - 1 for parent in level.nodes for node in level.tree.lineages[parent][1:]]
+        before = [node - 1 for parent in level.nodes for node in level.tree.root_paths[parent][1:]]
         own = torch.cat(drafts, 1).index_select(1, torch.tensor(before))
         return torch.cat([seen, own.view(own.shape[0], len(level.nodes), -1)], 2)
 
-    def _draw(self, weights: Tensor, level: Level) -> Tensor:
+    def _draw(self, weights: Tensor, level: TreeLevel) -> Tensor:
         """weights float32 [B, T, C] -> int64 [B, T, branching]: which candidate each child is."""
         greedy = self.settings.temperature[:, None] <= 0
         chosen = []

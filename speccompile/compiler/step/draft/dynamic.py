@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from speccompile.compiler.step.draft import Accepted, Drafted, Drafter, State
-from speccompile.compiler.step.draft.reading import Reader, Reading
+from speccompile.compiler.step.draft.network import DraftNetwork, DraftRound
 from speccompile.tree import ROOT
 
 LEAST_LOSS = 1e-6
@@ -24,17 +24,17 @@ class DynamicDrafter(Drafter):
 
     shape = None
 
-    def __init__(self, reader: Reader, depth: int, top_k: int, tokens: int) -> None:
+    def __init__(self, reader: DraftNetwork, depth: int, top_k: int, tokens: int) -> None:
         super().__init__()
         self.reader, self.depth, self.top_k, self.tokens = reader, depth, top_k, tokens
-        self.taps, self.pairs = reader.taps, reader.pairs
-        self.catch_up = depth + 1 if reader.catches_up else 0
+        self.taps, self.pairs_next_token = reader.taps, reader.pairs_next_token
+        self.catch_up = depth + 1 if reader.has_cache else 0
 
     def states(self) -> list[State]:
         return self.reader.states()
 
-    def borrowed(self) -> list[State]:
-        return self.reader.borrowed()
+    def target_caches(self) -> list[State]:
+        return self.reader.target_caches()
 
     def forward(self, accepted: Accepted, states: list[Tensor]) -> Drafted:
         reading = self.reader.begin(accepted, states)
@@ -51,7 +51,7 @@ class DynamicDrafter(Drafter):
             parents=torch.cat([torch.full_like(reading.bonus, ROOT), below], 1),
         )
 
-    def _grow(self, reading: Reading) -> tuple[Tensor, Tensor, Tensor]:
+    def _grow(self, reading: DraftRound) -> tuple[Tensor, Tensor, Tensor]:
         """All nodes that were considered, in the order in which they came up, M = k + (depth - 1) k * k.
 
         tokens int64, scores float32 (joint logarithmic probability), parents int64 (among the M, -1 for the root),
@@ -76,5 +76,5 @@ class DynamicDrafter(Drafter):
                     ancestors = ancestors.gather(1, parent[:, :, None].expand(-1, -1, ancestors.shape[2]))
                 ancestors = torch.cat([ancestors, own], 2)
                 front, total = total + slots, total + tokens[-1].shape[1]
-                logits = reading.read(tokens[-1].gather(1, slots), depth, ancestors > 0, parent)
+                logits = reading.forward_drafts(tokens[-1].gather(1, slots), depth, ancestors > 0, parent)
         return torch.cat(tokens, 1), torch.cat(scores, 1), torch.cat(parents, 1)

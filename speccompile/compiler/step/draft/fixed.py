@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from speccompile.compiler.step.draft import Accepted, Drafted, Drafter, State
-from speccompile.compiler.step.draft.children import Best, Drawn, Level, levels
-from speccompile.compiler.step.draft.reading import Reader, Reading
-from speccompile.contract import CANDIDATES
+from speccompile.compiler.step.draft.children import GreedyChildren, SampledChildren, TreeLevel, levels
+from speccompile.compiler.step.draft.network import DraftNetwork, DraftRound
+from speccompile.contract import MAX_DRAFT_CANDIDATES
 from speccompile.tree import Tree
 
 
@@ -27,27 +27,35 @@ class FixedDrafter(Drafter):
     shape: Tree
 
     def __init__(
-        self, reader: Reader, tree: Tree, *, sample: bool = False, fallback: float | None = None, merged: bool = False
+        self,
+        reader: DraftNetwork,
+        tree: Tree,
+        *,
+        sample: bool = False,
+        fallback: float | None = None,
+        merged: bool = False,
     ) -> None:
         super().__init__()
         assert fallback is None or tree.is_chain, "the plan refuses trees that stop early"
         self.reader, self.shape, self.fallback = reader, tree, fallback
-        self.tokens, self.taps, self.pairs = tree.drafts, reader.taps, reader.pairs
-        self.keeps_drafts = reader.keeps_drafts and tree.is_chain and not merged
+        self.tokens, self.taps, self.pairs_next_token = tree.drafts, reader.taps, reader.pairs_next_token
+        self.can_commit_drafts = reader.can_commit_drafts and tree.is_chain and not merged
         self.is_recurrent = reader.is_recurrent
         whole = tree.depth + 1 + self.is_recurrent
-        self.catch_up = (2 if self.keeps_drafts else whole) if reader.catches_up else 0
-        self.candidates = min(CANDIDATES, reader.size) if sample else 0
+        self.catch_up = (2 if self.can_commit_drafts else whole) if reader.has_cache else 0
+        self.candidates = min(MAX_DRAFT_CANDIDATES, reader.size) if sample else 0
 
     def states(self) -> list[State]:
         return self.reader.states()
 
-    def borrowed(self) -> list[State]:
-        return self.reader.borrowed()
+    def target_caches(self) -> list[State]:
+        return self.reader.target_caches()
 
     def forward(self, accepted: Accepted, states: list[Tensor]) -> Drafted:
         reading, vocabulary = self.reader.begin(accepted, states), self.reader.vocabulary
-        children = Drawn(accepted, self.candidates, vocabulary) if self.candidates else Best(vocabulary)
+        children = (
+            SampledChildren(accepted, self.candidates, vocabulary) if self.candidates else GreedyChildren(vocabulary)
+        )
         drafts, confidence = list[Tensor](), list[Tensor]()
         for level in levels(self.shape):
             logits = self._read(reading, drafts[-1], level) if drafts else reading.logits
@@ -56,28 +64,28 @@ class FixedDrafter(Drafter):
             drafts.append(children.choose(logits, level, drafts))
 
         window = torch.cat([reading.bonus, *drafts], 1)
-        n_drafts = self._n_sure(torch.cat(confidence, 1)) if confidence else self.tokens
+        n_drafts = self._n_confident(torch.cat(confidence, 1)) if confidence else self.tokens
         n_total = torch.where(accepted.n_path > 0, 1 + n_drafts, 1)  # no constant: engines bind every output's memory
-        drafted = Drafted(window, n_total, reading.commit_drafts() if self.keeps_drafts else reading.commit())
-        if isinstance(children, Drawn):
+        drafted = Drafted(window, n_total, reading.commit_drafts() if self.can_commit_drafts else reading.commit())
+        if isinstance(children, SampledChildren):
             ids, probs = children.table(self.tokens)
             drafted = drafted._replace(ids=ids, probs=probs)
         return drafted
 
-    def _read(self, reading: Reading, drafts: Tensor, level: Level) -> Tensor:
+    def _read(self, reading: DraftRound, drafts: Tensor, level: TreeLevel) -> Tensor:
         """Logits float32 [B, T, V] after the level's nodes, which are some or all of the drafts int64 [B, n]."""
         tree = self.shape
         depth = tree.depths[level.nodes[0]]
         inner = [node for node, its in enumerate(tree.children) if its and 0 < tree.depths[node] <= depth]
-        ancestors = [[other in tree.lineages[node] for other in inner] for node in level.nodes]
+        ancestors = [[other in tree.root_paths[node] for other in inner] for node in level.nodes]
         if len(level.nodes) < drafts.shape[1]:
             first = tree.depths.index(depth)
             drafts = drafts.index_select(1, torch.tensor([node - first for node in level.nodes]))
         before = [node for node in inner if tree.depths[node] == depth - 1]
         parents = [before.index(tree.parents[node]) if depth > 1 else 0 for node in level.nodes]
-        return reading.read(drafts, depth, _of_each(ancestors, drafts), _of_each(parents, drafts))
+        return reading.forward_drafts(drafts, depth, _of_each(ancestors, drafts), _of_each(parents, drafts))
 
-    def _n_sure(self, confidence: Tensor) -> Tensor:
+    def _n_confident(self, confidence: Tensor) -> Tensor:
         """confidence float32 [B, N] of each draft -> int64 [B]: how many come before the first unsure one."""
         return ((confidence < self.fallback).long().cumsum(1) == 0).long().sum(1)
 

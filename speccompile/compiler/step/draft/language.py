@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor
 
-from speccompile.compiler.step.attention import Pass
+from speccompile.compiler.step.attention import CachedPass
 from speccompile.compiler.step.decoder import Decoder, no_tree
 from speccompile.compiler.step.draft import Accepted, State
-from speccompile.compiler.step.draft.reading import Reader, Reading
+from speccompile.compiler.step.draft.network import DraftNetwork, DraftRound
 from speccompile.compiler.step.draft.vocabulary import FirstTokens
 
 
@@ -19,7 +19,7 @@ def cache_states(decoder: Decoder, prefix: str, first: int = 0) -> list[State]:
     ]
 
 
-class DecoderReader(Reader):
+class DecoderReader(DraftNetwork):
     """A decoder with caches of its own, which lag the target's.
 
     After a round with a chain its caches hold every token but the last draft, where they keep drafts: rows that turn
@@ -36,7 +36,7 @@ class DecoderReader(Reader):
         super().__init__()
         self.decoder, self.prefix, self.rows = decoder, prefix, decoder.model.config.vocab_size
         self.is_recurrent = decoder.is_recurrent
-        self.keeps_drafts = not self.is_recurrent  # a state that has read a draft cannot go back
+        self.can_commit_drafts = not self.is_recurrent  # a state that has read a draft cannot go back
         self.size = min(self.rows, target_size or self.rows)
         self.vocabulary = FirstTokens(self.rows) if target_size and target_size > self.rows else None
 
@@ -46,14 +46,14 @@ class DecoderReader(Reader):
     def begin(self, accepted: Accepted, states: list[Tensor]) -> "DecoderReading":
         return DecoderReading(self, accepted, states)
 
-    def run(self, current: Pass, tokens: Tensor, logit_index: Tensor | None = None) -> Tensor:
+    def run(self, current: CachedPass, tokens: Tensor, logit_index: Tensor | None = None) -> Tensor:
         """As `Decoder.run`, of any token of the target; logits over the common tokens."""
         known = tokens if self.vocabulary is None else tokens.clamp(max=self.rows - 1)
         logits = self.decoder.run(current, known, logit_index)
         return logits if self.size == self.rows else logits[:, :, : self.size]
 
 
-class DecoderReading(Reading):
+class DecoderReading(DraftRound):
     """One round of a decoder that drafts. Made, it has read the path's last tokens, of which the last is the bonus."""
 
     def __init__(self, reader: DecoderReader, accepted: Accepted, states: list[Tensor]) -> None:
@@ -73,11 +73,11 @@ class DecoderReading(Reading):
 
     def _read_path(self, tokens: Tensor, causal: Tensor) -> None:
         """Read the path's last tokens int64 [B, C]; causal bool [B, C, C]."""
-        self.current.look(self.row_positions, self.row_positions, causal, self.last + 1)
+        self.current.set_positions(self.row_positions, self.row_positions, causal, self.last + 1)
         self.logits = self.reader.run(self.current, tokens, self.last[:, None])
         self.caught_up = self.current.rows()
 
-    def read(self, tokens: Tensor, depth: int, ancestors: Tensor, parents: Tensor) -> Tensor:
+    def forward_drafts(self, tokens: Tensor, depth: int, ancestors: Tensor, parents: Tensor) -> Tensor:
         """As `Reading.read`; a token's parent is among its ancestors, which is all that counts.
 
         Raises UnsupportedModelError where several tokens follow one of a model with states.
@@ -97,7 +97,7 @@ class DecoderReading(Reading):
         if tokens.shape[1] > 1:
             seen = seen.expand(-1, tokens.shape[1], -1)
         self.row_positions = torch.cat([self.row_positions, positions], 1)
-        self.current.look(positions, self.row_positions, torch.cat([seen, ancestors], 2))
+        self.current.set_positions(positions, self.row_positions, torch.cat([seen, ancestors], 2))
         return self.reader.run(self.current, tokens)
 
     def commit(self) -> list[Tensor]:

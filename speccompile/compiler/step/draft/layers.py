@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRMSNorm, LlamaRotaryEmbedding, apply_rotary_pos_emb
 
-from speccompile.compiler.step.attention import Asked, Pass
+from speccompile.compiler.step.attention import AttentionCall, CachedPass
 from speccompile.compiler.step.decoder import CacheShape
 from speccompile.compiler.step.draft import State
 from speccompile.compiler.step.frequencies import freeze_positions
@@ -52,20 +52,20 @@ class Attention(nn.Module):
             self.k_norm = LlamaRMSNorm(layers.head_dim, layers.eps)
         self.has_norms = layers.qk_norm
 
-    def add_rows(self, x: Tensor, current: Pass, turn: Turn) -> None:
+    def add_rows(self, x: Tensor, current: CachedPass, turn: Turn) -> None:
         """Put the keys and values of rows [B, T, ..] into the pass, without asking anything."""
         keys = self._heads(self.k_proj(x))
         keys = (self.k_norm(keys) if self.has_norms else keys).transpose(1, 2)
         _, keys = apply_rotary_pos_emb(keys, keys, *turn)
         current.update(keys, self._heads(self.v_proj(x)).transpose(1, 2), self.index)
 
-    def forward(self, x: Tensor, current: Pass, turn: Turn) -> Tensor:
+    def forward(self, x: Tensor, current: CachedPass, turn: Turn) -> Tensor:
         """[B, T, ..] -> [B, T, h]; its rows are put into the pass, which says what each of them sees."""
         self.add_rows(x, current, turn)
         queries = self._heads(self.q_proj(x))
         queries = (self.q_norm(queries) if self.has_norms else queries).transpose(1, 2)
         queries, _ = apply_rotary_pos_emb(queries, queries, *turn)
-        context = current.attend(queries, Asked(self.index, self.index, scale=self.head_dim**-0.5))
+        context = current.attend(queries, AttentionCall(self.index, self.index, scale=self.head_dim**-0.5))
         return self.o_proj(context.transpose(1, 2).flatten(2))
 
     def _heads(self, x: Tensor) -> Tensor:
@@ -82,7 +82,7 @@ class Layer(nn.Module):
         self.input_layernorm = make_norm(layers) if has_input_norm else nn.Identity()
         self.post_attention_layernorm = make_norm(layers)
 
-    def forward(self, x: Tensor, current: Pass, turn: Turn) -> Tensor:
+    def forward(self, x: Tensor, current: CachedPass, turn: Turn) -> Tensor:
         """The residual stream [B, T, h] before -> after."""
         x = x + self.self_attn(self.input_layernorm(x), current, turn)
         return x + self.mlp(self.post_attention_layernorm(x))

@@ -9,12 +9,12 @@ from torch.nn.functional import pad
 from speccompile.tree import Tree
 
 
-class Looked(NamedTuple):
+class LookupResult(NamedTuple):
     """tokens int64 [B, N]: a draft for every node of the tree, in their order; matched int64 [B]: how many tokens of
     the text's end the best match has, 0 where there is none and the drafts mean nothing."""
 
     tokens: Tensor
-    matched: Tensor
+    match_length: Tensor
 
 
 def match_lengths(text: Tensor, end: Tensor, most: int) -> Tensor:
@@ -26,17 +26,17 @@ def match_lengths(text: Tensor, end: Tensor, most: int) -> Tensor:
     for back in range(most):
         wanted = text.gather(1, (end - back).clamp(min=0))
         # A place before the text's beginning holds -1, which is no token; neither does the text have one there.
-        matched = matched & (moved(text, back, -1) == wanted) & (end >= back)
+        matched = matched & (shift_right(text, back, -1) == wanted) & (end >= back)
         lengths = lengths + matched.long()
     return torch.where(places < end, lengths, 0)
 
 
-def moved(rows: Tensor, by: int, before: int) -> Tensor:
+def shift_right(rows: Tensor, by: int, before: int) -> Tensor:
     """[.., S], each entry `by` places further back; `before` stands where none comes to."""
     return pad(rows[..., : rows.shape[-1] - by], (by, 0), value=before)
 
 
-def best_places(lengths: Tensor, age: Tensor, count: int) -> tuple[Tensor, Tensor]:
+def best_matches(lengths: Tensor, age: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """The longest matches, and of equals the latest: their lengths and places, int64 [B, count], 0 for both where there
     is none. lengths int64 [B, S]; age int64 [S]: numbers from 0 to S - 1, each once, the latest place's the largest."""
     size = lengths.shape[1]
@@ -49,7 +49,7 @@ def best_places(lengths: Tensor, age: Tensor, count: int) -> tuple[Tensor, Tenso
     return best.clamp(min=0) // size, torch.where(best >= 0, place, 0)
 
 
-def copied(text: Tensor, end: Tensor, place: Tensor, ahead: Tensor) -> Tensor:
+def gather_continuations(text: Tensor, end: Tensor, place: Tensor, ahead: Tensor) -> Tensor:
     """What follows places of a text, `ahead` tokens behind the first that does; beyond the end it goes round: what is
     copied is repeated. place, ahead int64 [B, N], or [N], or either 1 wide -> int64 [B, N]."""
     period = (end - place).clamp(min=1)
@@ -67,18 +67,18 @@ class Lookup(nn.Module):
     def __init__(self, tree: Tree, ngram: int) -> None:
         super().__init__()
         self.tree, self.ngram = tree, ngram
-        self.leaves = [lineage for lineage, its in zip(tree.lineages, tree.children, strict=True) if not its]
+        self.leaves = [lineage for lineage, its in zip(tree.root_paths, tree.children, strict=True) if not its]
 
-    def forward(self, text: Tensor, end: Tensor) -> Looked:
+    def forward(self, text: Tensor, end: Tensor) -> LookupResult:
         """text int64 [B, S]; end int64 [B, 1]: where its last token stands. What lies behind is never copied."""
         matched, place = self._matches(text, end)
         ahead, source = self._copied(place)
-        return Looked(copied(text, end, source, ahead), matched[:, 0])
+        return LookupResult(gather_continuations(text, end, source, ahead), matched[:, 0])
 
     def _matches(self, text: Tensor, end: Tensor) -> tuple[Tensor, Tensor]:
         """How many tokens match, and where the match ends, int64 [B, leaves]; paths without one have the best one."""
         places = torch.arange(text.shape[1], device=text.device)
-        matched, place = best_places(match_lengths(text, end, self.ngram), places, len(self.leaves))
+        matched, place = best_matches(match_lengths(text, end, self.ngram), places, len(self.leaves))
         if len(self.leaves) > 1:
             place = torch.where(matched > 0, place, place[:, :1])
         return matched, place

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 
-def with_masks(causal: Tensor, seen: Tensor, masks: int) -> Tensor:
+def mask_token_attention(causal: Tensor, seen: Tensor, masks: int) -> Tensor:
     """What the rows of a catch-up and mask rows behind them see, bool [B, C + M, C + M].
 
     causal bool [B, C, C] of the catch-up; seen bool [B, C]: its rows without the padding, of which each mask row sees
@@ -34,11 +34,11 @@ def places_of(last: Tensor, width: Tensor | int, masks: int) -> Tensor:
     return torch.cat([last, behind.expand(last.shape[0], -1)], 1)
 
 
-class OnePass:
+class ParallelDraftRound:
     """What a reading does that has made the logits of every depth, `depths` float32 [B, 1 + M, V], when it is made."""
 
     depths: Tensor
 
-    def read(self, tokens: Tensor, depth: int, ancestors: Tensor, parents: Tensor) -> Tensor:
+    def forward_drafts(self, tokens: Tensor, depth: int, ancestors: Tensor, parents: Tensor) -> Tensor:
         """As `Reading.read`: what was drafted before makes no difference."""
         return self.depths[:, depth : depth + 1].expand(-1, tokens.shape[1], -1)

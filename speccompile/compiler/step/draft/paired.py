@@ -11,11 +11,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from speccompile.compiler.step.attention import Pass
+from speccompile.compiler.step.attention import CachedPass
 from speccompile.compiler.step.decoder import CacheShape
 from speccompile.compiler.step.draft import Accepted, State
 from speccompile.compiler.step.draft.layers import Rotary, Turn, layer_states
-from speccompile.compiler.step.draft.reading import Reader, Reading
+from speccompile.compiler.step.draft.network import DraftNetwork, DraftRound
 from speccompile.plan.layers import LayerShape
 
 
@@ -27,10 +27,10 @@ class Output(NamedTuple):
     feedback: Tensor
 
 
-class PairedReader(Reader):
+class PairedReader(DraftNetwork):
     """A network over such rows. Families say how features become rows, what the layers compute, and the head."""
 
-    pairs = True
+    pairs_next_token = True
 
     def __init__(self, layers: LayerShape, shape: CacheShape) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class PairedReader(Reader):
         """Features float32 [B, T, F] -> [B, T, h], once for every true row."""
 
     @abstractmethod
-    def run(self, x: Tensor, tokens: Tensor, current: Pass, turn: Turn) -> Output:
+    def run(self, x: Tensor, tokens: Tensor, current: CachedPass, turn: Turn) -> Output:
         """The layers over rows of x [B, T, h] and the tokens int64 [B, T] after them, in a pass that has looked."""
 
     @abstractmethod
@@ -60,7 +60,7 @@ class PairedReader(Reader):
         return positions.clamp(max=self.shape.max_length - 1)
 
 
-class PairedReading(Reading):
+class PairedReading(DraftRound):
     """One round. Made, it has read a row for every token that was committed."""
 
     def __init__(self, reader: PairedReader, accepted: Accepted, states: list[Tensor]) -> None:
@@ -72,7 +72,7 @@ class PairedReading(Reading):
         tokens = path.index_select(1, (catch_up + 1).clamp(max=path.shape[1] - 1))  # [B, C]
         features = accepted.features.index_select(1, catch_up.clamp(max=accepted.features.shape[1] - 1))
 
-        self.current = Pass(states, length, list(reader.shape_of_layers.windows))
+        self.current = CachedPass(states, length, list(reader.shape_of_layers.windows))
         self.row_positions = reader.clamp(length[:, None] + catch_up)
         self.seen = catch_up < n_path[:, None]  # [B, C]: without the padding
         self.last = (n_path - 1).clamp(min=0)[:, None]  # [B, 1]: the row of the bonus token
@@ -81,21 +81,21 @@ class PairedReading(Reading):
 
     def _read_path(self, x: Tensor, tokens: Tensor, causal: Tensor) -> None:
         """Read the true rows x [B, C, h], with the tokens int64 [B, C] after them; causal bool [B, C, C]."""
-        self.current.look(self.row_positions, self.row_positions, causal)
+        self.current.set_positions(self.row_positions, self.row_positions, causal)
         output = self.reader.run(x, tokens, self.current, self.reader.rotary(self.row_positions))
         last = self.last[:, :, None].expand(-1, -1, output.hidden.shape[2])
         self.logits = self.reader.logits(output.hidden.gather(1, last))
         self.feedback = output.feedback.gather(1, last)  # [B, 1, h]
         self.caught_up = self.current.rows()
 
-    def read(self, tokens: Tensor, depth: int, ancestors: Tensor, parents: Tensor) -> Tensor:
+    def forward_drafts(self, tokens: Tensor, depth: int, ancestors: Tensor, parents: Tensor) -> Tensor:
         """As `Reading.read`. A draft's row holds its parent's output, at the position behind its parent's row."""
         x = self.feedback.gather(1, parents[:, :, None].expand(-1, -1, self.feedback.shape[2]))
         positions, seen = self.reader.clamp((self.end + depth - 1)[:, None]), self.seen[:, None, :]
         if tokens.shape[1] > 1:
             positions, seen = positions.expand(tokens.shape), seen.expand(-1, tokens.shape[1], -1)
         self.row_positions = torch.cat([self.row_positions, positions], 1)
-        self.current.look(positions, self.row_positions, torch.cat([seen, ancestors], 2))
+        self.current.set_positions(positions, self.row_positions, torch.cat([seen, ancestors], 2))
         output = self.reader.run(x, tokens, self.current, self.reader.rotary(positions))
         self.feedback = output.feedback
         return self.reader.logits(output.hidden)

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from speccompile.compiler.step import ops
 from speccompile.compiler.step.draft import Accepted, State
-from speccompile.contract import KEPT
+from speccompile.contract import PERSISTENT_PREFIX
 
-RING, PLACE = f"{KEPT}ring", f"{KEPT}ring.place"
+RING, PLACE = f"{PERSISTENT_PREFIX}ring", f"{PERSISTENT_PREFIX}ring.place"
 
 
 class _Change(NamedTuple):
@@ -27,7 +27,7 @@ class _Change(NamedTuple):
     following: Tensor
 
 
-class Ring:
+class AnswerRing:
     """kept.ring int64 [B, L + slack]: tokens, each one more than it is, and 0 where there is none: behind what was
     written last, and between answers. A lane begins anew once L tokens are written, and a window may reach beyond them.
 
@@ -41,8 +41,8 @@ class Ring:
 
     def states(self) -> list[State]:
         return [
-            State(RING, torch.int64, (self.batch_size, self.size), by_row=False),
-            State(PLACE, torch.int64, (self.batch_size, 3), by_row=False),
+            State(RING, torch.int64, (self.batch_size, self.size), is_batched=False),
+            State(PLACE, torch.int64, (self.batch_size, 3), is_batched=False),
         ]
 
     def append(self, states: list[Tensor], accepted: Accepted) -> tuple[list[Tensor], Tensor]:

@@ -13,14 +13,14 @@ from torch import Tensor
 from speccompile.compiler.step.decoder import Decoder
 from speccompile.compiler.step.draft import Accepted, State
 from speccompile.compiler.step.draft.language import cache_states
-from speccompile.compiler.step.draft.reading import Reader, Reading
+from speccompile.compiler.step.draft.network import DraftNetwork, DraftRound
 from speccompile.compiler.step.taps import Taps
-from speccompile.contract import PARTS
+from speccompile.contract import COMPONENTS
 
 
 def borrowed_states(decoder: Decoder) -> list[State]:
     """The target's caches of the layers that attend in the decoder."""
-    return cache_states(decoder, PARTS[0])
+    return cache_states(decoder, COMPONENTS[0])
 
 
 class TargetLayers:
@@ -43,15 +43,15 @@ class TargetLayers:
         """
         self.positions = self.decoder.clamp((self.end + depth)[:, None]).expand(tokens.shape)
         self.row_positions = torch.cat([self.row_positions, self.positions], 1)
-        self.current.look(self.positions, self.row_positions, visible)
+        self.current.set_positions(self.positions, self.row_positions, visible)
         logits = self.decoder.run(self.current, tokens, taps=self.taps)
         return logits if self.taps is None else self.taps.features()
 
 
-class LayersReader(Reader):
+class LayersReader(DraftNetwork):
     """Some of the target's layers and its head."""
 
-    catches_up = False
+    has_cache = False
 
     def __init__(self, decoder: Decoder) -> None:
         """decoder: of these layers alone."""
@@ -61,14 +61,14 @@ class LayersReader(Reader):
     def states(self) -> list[State]:
         return []
 
-    def borrowed(self) -> list[State]:
+    def target_caches(self) -> list[State]:
         return borrowed_states(self.decoder)
 
     def begin(self, accepted: Accepted, states: list[Tensor]) -> "LayersReading":
         return LayersReading(self.decoder, accepted, states)
 
 
-class LayersReading(Reading):
+class LayersReading(DraftRound):
     """One round. Made, it has read the bonus token."""
 
     def __init__(self, decoder: Decoder, accepted: Accepted, caches: list[Tensor]) -> None:
@@ -77,7 +77,7 @@ class LayersReading(Reading):
         self.seen = torch.ones_like(self.bonus, dtype=torch.bool)[:, None]  # [B, 1, 1]
         self.logits = self.layers.run(self.bonus, 0, self.seen)
 
-    def read(self, tokens: Tensor, depth: int, ancestors: Tensor, parents: Tensor) -> Tensor:
+    def forward_drafts(self, tokens: Tensor, depth: int, ancestors: Tensor, parents: Tensor) -> Tensor:
         """As `Reading.read`; a token's parent is among its ancestors, which is all that counts."""
         seen = self.seen.expand(-1, tokens.shape[1], -1)
         return self.layers.run(tokens, depth, torch.cat([seen, ancestors], 2))

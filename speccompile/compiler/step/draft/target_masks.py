@@ -9,18 +9,18 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from speccompile.compiler.step.attention import Pass
+from speccompile.compiler.step.attention import CachedPass
 from speccompile.compiler.step.decoder import Decoder
 from speccompile.compiler.step.draft import Accepted, State
-from speccompile.compiler.step.draft.masked import OnePass
-from speccompile.compiler.step.draft.reading import Reader, Reading
+from speccompile.compiler.step.draft.masked import ParallelDraftRound
+from speccompile.compiler.step.draft.network import DraftNetwork, DraftRound
 from speccompile.compiler.step.draft.target_layers import borrowed_states
 
 
-class MaskReader(Reader):
+class MaskReader(DraftNetwork):
     """The whole target, with mask rows whose embeddings were trained, and rows that these alone see."""
 
-    catches_up = False
+    has_cache = False
 
     def __init__(self, decoder: Decoder, masks: Tensor, prefix: Sequence[Tensor] = ()) -> None:
         """masks float32 [L, H]: what stands in the place of embeddings; prefix float32 [G, P, D]: keys and values of P
@@ -35,10 +35,10 @@ class MaskReader(Reader):
     def states(self) -> list[State]:
         return []
 
-    def borrowed(self) -> list[State]:
+    def target_caches(self) -> list[State]:
         return borrowed_states(self.decoder)
 
-    def begin(self, accepted: Accepted, states: list[Tensor]) -> Reading:
+    def begin(self, accepted: Accepted, states: list[Tensor]) -> DraftRound:
         return MaskReading(self, accepted, states)
 
     @property
@@ -47,7 +47,7 @@ class MaskReader(Reader):
         return [getattr(self, f"prefix_{index}") for index in range(self.n_prefix)]
 
 
-def put_prefix(current: Pass, prefix: Sequence[Tensor], batch: int) -> int:
+def put_prefix(current: CachedPass, prefix: Sequence[Tensor], batch: int) -> int:
     """Put a prefix, as of `MaskReader`, behind the rows of a pass, in every layer. Returns how many rows it has."""
     rows = [each.expand(batch, -1, -1, -1) for each in prefix]
     for layer, keys, values in zip(current.layers, rows[::2], rows[1::2], strict=False):
@@ -55,7 +55,7 @@ def put_prefix(current: Pass, prefix: Sequence[Tensor], batch: int) -> int:
     return int(rows[0].shape[2]) if rows else 0
 
 
-class MaskReading(OnePass, Reading):
+class MaskReading(ParallelDraftRound, DraftRound):
     """One round. Made, it has read the bonus token and all mask rows."""
 
     def __init__(self, reader: MaskReader, accepted: Accepted, caches: list[Tensor]) -> None:
@@ -70,7 +70,7 @@ class MaskReading(OnePass, Reading):
         if before:
             row_positions = torch.cat([positions[:, :1].expand(-1, before), positions], 1)
             visible = torch.cat([(places > 0)[:, None].expand(-1, before), visible], 1)
-        current.look(positions, row_positions, visible.expand(batch, -1, -1))
+        current.set_positions(positions, row_positions, visible.expand(batch, -1, -1))
         tokens = self.bonus.expand(-1, width)  # the mask rows' embeddings are replaced
         with embedded(decoder.model, masks, 1):
             self.depths = decoder.run(current, tokens)

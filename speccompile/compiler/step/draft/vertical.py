@@ -13,7 +13,7 @@ from speccompile.compiler.step.draft.lookup import Lookup
 from speccompile.tree import chain
 
 
-class DraftedFor(Drafter):
+class VerticalCascade(Drafter):
     """A language model that drafts a chain in a constant number of passes, each over its own next token and what a
     lookup finds behind that. What it would have said itself stays, up to the first difference.
 

@@ -17,7 +17,7 @@ ONE = 1 << 16
 
 
 @dataclass(frozen=True)
-class Policy:
+class SuffixPolicy:
     """match: the longest suffix that is looked for. A suffix of m tokens drafts factor * m + offset tokens, and none
     whose probability lies below the threshold. top_k: the most tokens that are drafted behind one; 1 for a chain."""
 
@@ -33,7 +33,7 @@ class Policy:
         return [max(0, min(most, math.floor(each + 1e-6))) for each in least]
 
 
-class Followed(NamedTuple):
+class Continuations(NamedTuple):
     """Occurrences in one place, the best first. matched int64 [B, R]: tokens of the suffix, 0 where there is none;
     tokens int64 [B, R, K]: what followed, -1 where nothing did, and behind that anything."""
 
@@ -41,7 +41,7 @@ class Followed(NamedTuple):
     tokens: Tensor
 
 
-class Voted(NamedTuple):
+class VotedTrie(NamedTuple):
     """Nodes of a trie, each behind its parent, the most probable first. tokens int64 [B, N], 0 behind the last;
     parents int64 [B, N]: the number of each node's parent, from 1 on, 0 for the suffix itself; count int64 [B]: how
     many nodes there are; matched int64 [B]: tokens of the suffix; shares int64 [B, N]: probabilities, of ONE."""
@@ -53,7 +53,7 @@ class Voted(NamedTuple):
     shares: Tensor
 
 
-class Votes(nn.Module):
+class SuffixVote(nn.Module):
     """From what followed to drafts.
 
     The suffixes that are considered are those with at least 1, 2, 4, .. occurrences, the longest of each (as suffix-gpu
@@ -61,13 +61,13 @@ class Votes(nn.Module):
     best occurrence comes first; of equal scores, the first place's, and there the longest suffix's.
     """
 
-    def __init__(self, policy: Policy, nodes: int, depth: int) -> None:
+    def __init__(self, policy: SuffixPolicy, nodes: int, depth: int) -> None:
         """nodes: the most drafts, N; depth: how far they lie behind the suffix at most, K."""
         super().__init__()
         self.policy, self.nodes, self.depth = policy, nodes, depth
         self.budgets = policy.budgets(nodes)
 
-    def forward(self, found: list[Followed]) -> Voted:
+    def forward(self, found: list[Continuations]) -> VotedTrie:
         """found: in several places, of which the first has the advantage."""
         matched = torch.stack([each.matched for each in found], 1)  # [B, G, R]
         tokens = torch.stack([each.tokens for each in found], 1)  # [B, G, R, K]
@@ -90,7 +90,7 @@ class Votes(nn.Module):
 
         group = best // least.shape[2]
         code, wanted, shares = chosen(torch.where(wanted, code, 0)), chosen(wanted), chosen(shares)
-        return Voted(
+        return VotedTrie(
             torch.where(wanted, self._tokens_of(code, tokens, group), 0),
             torch.where(wanted, self._parents_of(code, wanted, first, group), 0),
             wanted.long().sum(1),

@@ -16,12 +16,12 @@ from speccompile.compiler.step.decoder import Decoder, no_tree
 from speccompile.compiler.step.sampling import Settings
 from speccompile.compiler.step.taps import Taps
 from speccompile.compiler.step.verify.rules import Drafts, Exact, Rule
-from speccompile.compiler.step.verify.sampled import Proposals, Speculative
+from speccompile.compiler.step.verify.sampled import DraftDistribution, Speculative
 from speccompile.compiler.step.verify.target import Target, choices, greedy_target, sampling_target
-from speccompile.compiler.step.window import Branches, Chain, Nodes, Shape, Walk
+from speccompile.compiler.step.window import AcceptedPath, ChainLayout, Shape, TreeLayout, TreeNodes
 
 
-class Round(NamedTuple):
+class RoundInputs(NamedTuple):
     """What a round is given; see `contract`. window int64 [B, W]; n_given, n_total, length int64 [B]; logit_rows int64
     [R] = 0, 1, ..; in sampling graphs settings and uniforms float32 [B, R]; where drafts are drawn, ids and probs
     [B, N, C], and accept_uniforms float32 [B, N]; parents int64 [B, N + 1] where the drafter makes the tree; in graphs
@@ -70,9 +70,9 @@ class Verify(nn.Module):
         """shape: how a window's tokens follow each other, a chain by default; acceptance: exact by default; taps: what
         the drafter reads of the target, see `step.taps`; successors: and of its best tokens behind every row."""
         super().__init__()
-        if isinstance(shape, Branches) and decoder.is_recurrent:
+        if isinstance(shape, TreeLayout) and decoder.is_recurrent:
             raise no_tree(decoder, "the target")
-        self.decoder, self.shape, self.taps, self.successors = decoder, shape or Chain(), tuple(taps), successors
+        self.decoder, self.shape, self.taps, self.successors = decoder, shape or ChainLayout(), tuple(taps), successors
         self.acceptance = acceptance or Acceptance(Exact())
 
     @property
@@ -80,29 +80,29 @@ class Verify(nn.Module):
         """F: the width of all taps together."""
         return len(self.taps) * int(self.decoder.model.config.hidden_size)
 
-    def forward(self, given: Round, caches: list[Tensor]) -> Verified:
+    def forward(self, given: RoundInputs, caches: list[Tensor]) -> Verified:
         window, n_given, n_rows = given.window, given.n_given, given.logit_rows
         nodes = self.shape.nodes(given.parents, window.shape[0])
         layout = self.shape.layout(window, n_given, given.length, nodes)
         positions = self.decoder.clamp(layout.positions)
         current = self.decoder.begin(caches, given.length)
-        current.look(positions, positions, layout.visible)
+        current.set_positions(positions, positions, layout.visible)
         rows = (n_given[:, None] - 1 + n_rows).clamp(min=0, max=window.shape[1] - 1)  # [B, R]: where the nodes stand
         taps = Taps(self.decoder.model, self.taps) if self.taps else None
         logits = self.decoder.run(current, window, rows, taps)
 
-        walk, bonus = self.acceptance(given, logits, _seen(given, rows, layout.visible), self.shape, nodes)
+        walk, bonus = self.acceptance(given, logits, _preceding_tokens(given, rows, layout.visible), self.shape, nodes)
         n_path = torch.where(n_given > 0, n_given + walk.n_accepted, 0)
         accepted = window if walk.order is None else window.gather(1, walk.order)
         padded = torch.cat([accepted, bonus], 1)  # [B, W + 1]
         after = torch.arange(padded.shape[1], device=window.device)
         path = torch.where(after == n_path[:, None], bonus, padded)
-        committed = current.commit([_along(rows, walk.order) for rows in current.rows()], n_path)
+        committed = current.commit([_gather_path(rows, walk.order) for rows in current.rows()], n_path)
         best, tokens = self._successors(given, rows, logits)
         features = _features(taps, walk.order)
         return Verified(path, n_path, logits, committed, _nodes(walk, n_rows), features, best, tokens)
 
-    def _successors(self, given: Round, rows: Tensor, logits: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    def _successors(self, given: RoundInputs, rows: Tensor, logits: Tensor) -> tuple[Tensor | None, Tensor | None]:
         """The best tokens behind the rows int64 [B, R], and the tokens there."""
         if not self.successors:
             return None, None
@@ -121,8 +121,8 @@ class Acceptance(nn.Module):
         self.rule, self.speculative = rule, speculative
 
     def forward(
-        self, given: Round, logits: Tensor, seen: Tensor | None, shape: Shape, nodes: Nodes | None
-    ) -> tuple[Walk, Tensor]:
+        self, given: RoundInputs, logits: Tensor, seen: Tensor | None, shape: Shape, nodes: TreeNodes | None
+    ) -> tuple[AcceptedPath, Tensor]:
         """logits float32 [B, R, V] of node 0 .. R - 1. Returns the walk and the bonus token, int64 [B, 1]."""
         if given.settings is None:
             target = greedy_target(logits, given.allowed)
@@ -140,16 +140,16 @@ class Acceptance(nn.Module):
         return walk, chosen.gather(1, walk.last.clamp(max=chosen.shape[1] - 1)[:, None])
 
     def _drawn(
-        self, speculative: Speculative, given: Round, target: Target, shape: Shape, nodes: Nodes | None
-    ) -> tuple[Walk, Tensor]:
+        self, speculative: Speculative, given: RoundInputs, target: Target, shape: Shape, nodes: TreeNodes | None
+    ) -> tuple[AcceptedPath, Tensor]:
         own = torch.arange(speculative.drafts + 1, device=target.best.device).expand(target.best.shape[0], -1)
-        drafts, is_draft = _at_nodes(given, own, own - 1 if nodes is None else nodes.parents)
+        drafts, is_draft = _gather_nodes(given, own, own - 1 if nodes is None else nodes.parents)
         assert given.accept_uniforms is not None
         ids, probs = given.ids, given.probs
         if ids is None or probs is None:  # one certain child a node
             ids = drafts.tokens[:, 1:, None]
             probs = torch.ones_like(ids, dtype=torch.float32)
-        trial = speculative(target, drafts.tokens, is_draft, Proposals(ids, probs, given.accept_uniforms))
+        trial = speculative(target, drafts.tokens, is_draft, DraftDistribution(ids, probs, given.accept_uniforms))
         greedy = self.rule(target, target.best, drafts) & is_draft
         # not `where`, which ONNX Runtime does not have for bool
         assert target.is_sampled is not None
@@ -158,24 +158,24 @@ class Acceptance(nn.Module):
         return walk, speculative.bonus(target, trial, ids, walk.last, walk.n_accepted)
 
 
-def _drafts(given: Round, nodes: Nodes | None) -> tuple[Drafts, Tensor]:
+def _drafts(given: RoundInputs, nodes: TreeNodes | None) -> tuple[Drafts, Tensor]:
     """The drafts, each with the row of what it follows, and which of them are no padding: those behind every row in a
     chain, all nodes of a tree."""
     if nodes is not None:
         own = torch.arange(nodes.parents.shape[1], device=given.window.device)
-        return _at_nodes(given, own.expand(nodes.parents.shape[0], -1), nodes.parents)
+        return _gather_nodes(given, own.expand(nodes.parents.shape[0], -1), nodes.parents)
     own = (given.logit_rows + 1).expand(given.window.shape[0], -1)
-    return _at_nodes(given, own, own - 1)
+    return _gather_nodes(given, own, own - 1)
 
 
-def _at_nodes(given: Round, own: Tensor, parents: Tensor) -> tuple[Drafts, Tensor]:
+def _gather_nodes(given: RoundInputs, own: Tensor, parents: Tensor) -> tuple[Drafts, Tensor]:
     """own, parents int64 [B, P]: numbers of nodes."""
     places = given.n_given[:, None] - 1 + own
     tokens = given.window.gather(1, places.clamp(min=0, max=given.window.shape[1] - 1))
     return Drafts(tokens, parents.clamp(min=0)), (own > 0) & (places < given.n_total[:, None])
 
 
-def _seen(given: Round, rows: Tensor, visible: Tensor) -> Tensor | None:
+def _preceding_tokens(given: RoundInputs, rows: Tensor, visible: Tensor) -> Tensor | None:
     """int64 [B, R, H + W]: the tokens before each row, its own included, in place of hidden ones too."""
     if given.settings is None:
         return None
@@ -186,7 +186,7 @@ def _seen(given: Round, rows: Tensor, visible: Tensor) -> Tensor | None:
     return torch.cat([history, torch.where(before, window[:, None, :], own)], 2)
 
 
-def _nodes(walk: Walk, rows: Tensor) -> Tensor | None:
+def _nodes(walk: AcceptedPath, rows: Tensor) -> Tensor | None:
     """int64 [B, R]: the node before each new token, the last of the path behind it."""
     if walk.nodes is None:
         return None
@@ -202,7 +202,7 @@ def _features(taps: Taps | None, order: Tensor | None) -> Tensor | None:
     return features if order is None else features.gather(1, order[..., None].expand(-1, -1, features.shape[2]))
 
 
-def _along(rows: Tensor, order: Tensor | None) -> Tensor:
+def _gather_path(rows: Tensor, order: Tensor | None) -> Tensor:
     """Rows [B, G, W, D] in the order of the path; an accepted chain is a prefix of the window as it is."""
     if order is None:
         return rows

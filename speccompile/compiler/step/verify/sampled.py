@@ -18,7 +18,7 @@ from speccompile.compiler.step.verify.target import Target, at_row, at_token
 from speccompile.tree import Tree
 
 
-class Proposals(NamedTuple):
+class DraftDistribution(NamedTuple):
     """ids int64 and probs float32 [B, N, C]: what the children of node 0 .. N - 1 were drawn from.
 
     uniforms float32 [B, N]: one for each draft.
@@ -29,7 +29,7 @@ class Proposals(NamedTuple):
     uniforms: Tensor
 
 
-class Trial(NamedTuple):
+class AcceptanceTest(NamedTuple):
     """accepted bool [B, M]: each node against its parent, the root among them.
 
     left float32 [B, N, C]: what is left of the target's probabilities at the candidates of every node, none of whose
@@ -37,7 +37,7 @@ class Trial(NamedTuple):
     """
 
     accepted: Tensor
-    left: Tensor
+    residual: Tensor
 
 
 class Speculative(nn.Module):
@@ -51,7 +51,7 @@ class Speculative(nn.Module):
         places = [0] + [tree.parents[node] * tree.branching + tree.ranks[node] for node in range(1, tree.drafts + 1)]
         self.register_buffer("places", torch.tensor(places), persistent=False)  # [M]: of a node among the children
 
-    def forward(self, target: Target, tokens: Tensor, is_draft: Tensor, proposals: Proposals) -> Trial:
+    def forward(self, target: Target, tokens: Tensor, is_draft: Tensor, proposals: DraftDistribution) -> AcceptanceTest:
         """tokens int64 [B, M] of the nodes; is_draft bool [B, M]: false for the root and for padding."""
         batch, rows = tokens.shape[0], torch.arange(self.drafts, device=tokens.device).expand(tokens.shape[0], -1)
         p = at_token(target.probs, rows, proposals.ids)  # [B, N, C]
@@ -73,9 +73,9 @@ class Speculative(nn.Module):
             p = torch.where(tried[..., None], rest, p)
             q = torch.where(tried[..., None], q * (1 - chosen), q)
         flat = torch.stack(accepted, 2).flatten(1)
-        return Trial(flat.gather(1, self.places.expand(batch, -1)), p)
+        return AcceptanceTest(flat.gather(1, self.places.expand(batch, -1)), p)
 
-    def bonus(self, target: Target, trial: Trial, ids: Tensor, last: Tensor, depth: Tensor) -> Tensor:
+    def bonus(self, target: Target, trial: AcceptanceTest, ids: Tensor, last: Tensor, depth: Tensor) -> Tensor:
         """int64 [B, 1]: the token behind the path. ids int64 [B, N, C]; last, depth int64 [B]: its last node."""
         assert target.probs is not None
         assert target.threshold is not None
@@ -86,7 +86,7 @@ class Speculative(nn.Module):
         p = torch.where(p >= target.threshold.gather(1, row), p, 0.0)
         node = last.clamp(max=self.drafts - 1)[:, None, None].expand(-1, 1, ids.shape[2])
         candidates = ids.gather(1, node).squeeze(1)
-        left, whole = trial.left.gather(1, node).squeeze(1), p.gather(1, candidates)
+        left, whole = trial.residual.gather(1, node).squeeze(1), p.gather(1, candidates)
         residual = p.scatter(1, candidates, torch.where((last < self.drafts)[:, None], left, whole))
         # Nothing is left only where p is q but for rounding.
         weights = torch.where(residual.sum(1, keepdim=True) > 0, residual, p)[:, None]

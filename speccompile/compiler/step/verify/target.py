@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from speccompile.compiler.step import ops
-from speccompile.compiler.step.sampling import Settings, heat
+from speccompile.compiler.step.sampling import Settings, apply_temperature_and_penalty
 
 
 class Target(NamedTuple):
@@ -39,7 +39,7 @@ def sampling_target(
     logits: Tensor, settings: Settings, seen: Tensor, uniforms: Tensor, allowed: Tensor | None = None
 ) -> Target:
     """seen int64 [B, R, H]: the tokens before each row; uniforms float32 [B, R]; allowed: see `ops.allow`."""
-    heated = heat(logits, settings, seen)
+    heated = apply_temperature_and_penalty(logits, settings, seen)
     if allowed is not None:  # behind the temperature, which might raise what is hidden to the others
         heated = ops.allow(heated, allowed)
     probs = torch.softmax(heated, -1)

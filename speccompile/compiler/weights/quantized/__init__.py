@@ -7,13 +7,13 @@ outputs that are asked for. Those of 4 bits say what they are in 4 bits too: `So
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from speccompile.compiler.checkpoints.quantization import Quantization, lacking
+from speccompile.compiler.checkpoints.quantization import Quantization, missing_tensors_error
 from speccompile.compiler.weights.quantized import awq, compressed, fp8, gptq, mxfp4
 from speccompile.compiler.weights.quantized.packed import Packed
-from speccompile.compiler.weights.quantized.stock import Stock
-from speccompile.compiler.weights.source import Source
+from speccompile.compiler.weights.quantized.tensor_pool import CheckpointTensors
+from speccompile.compiler.weights.source import LazyWeight
 
-_FORMATS: dict[str, Callable[[Stock], dict[str, Source]]] = {
+_FORMATS: dict[str, Callable[[CheckpointTensors], dict[str, LazyWeight]]] = {
     "gptq": gptq.find,
     "awq": awq.find,
     "compressed-tensors": compressed.find,
@@ -24,15 +24,15 @@ _FORMATS: dict[str, Callable[[Stock], dict[str, Source]]] = {
 
 
 def dequantized(
-    folder: Path, said: Quantization, weights: Mapping[str, Source], others: Mapping[str, Packed]
-) -> tuple[dict[str, Source], set[str]]:
+    folder: Path, said: Quantization, weights: Mapping[str, LazyWeight], others: Mapping[str, Packed]
+) -> tuple[dict[str, LazyWeight], set[str]]:
     """The weights that are made of several tensors of a checkpoint, and the names of those tensors.
 
     weights and others: all of its tensors, those of floats and the rest. Raises CheckpointError, naming tensor and
     shape, where they are not what the config says.
     """
-    stock = Stock(folder, said, weights, others)
+    stock = CheckpointTensors(folder, said, weights, others)
     found = _FORMATS[said.method](stock)
     if not found:
-        raise lacking(folder, said, "no tensor of that kind", f"weights as {said.text}")
-    return found, stock.taken
+        raise missing_tensors_error(folder, said, "no tensor of that kind", f"weights as {said.text}")
+    return found, stock.used

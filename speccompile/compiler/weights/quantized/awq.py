@@ -10,19 +10,19 @@ from typing import Any
 import numpy as np
 
 from speccompile.compiler.weights.quantized.packed import Packed, pieces
-from speccompile.compiler.weights.quantized.scaled import Codes, Groups, Integers
-from speccompile.compiler.weights.quantized.stock import Stock
-from speccompile.compiler.weights.source import Source
+from speccompile.compiler.weights.quantized.scaled import Groups, Integers, QuantizedRows
+from speccompile.compiler.weights.quantized.tensor_pool import CheckpointTensors
+from speccompile.compiler.weights.source import LazyWeight
 
 ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 _MARK = ".qweight"
 
 
-def find(stock: Stock) -> dict[str, Source]:
-    return {f"{name}.weight": _weight(stock, name) for name in stock.ending(_MARK)}
+def find(stock: CheckpointTensors) -> dict[str, LazyWeight]:
+    return {f"{name}.weight": _weight(stock, name) for name in stock.names_with_suffix(_MARK)}
 
 
-def _weight(stock: Stock, name: str) -> Source:
+def _weight(stock: CheckpointTensors, name: str) -> LazyWeight:
     numbers, zeros = stock.packed(f"{name}{_MARK}", "I32"), stock.packed(f"{name}.qzeros", "I32")
     scales = stock.weight(f"{name}.scales")
     (depth, words), groups = numbers.shape, scales.shape[0]
@@ -35,9 +35,9 @@ def _weight(stock: Stock, name: str) -> Source:
 class _Awq(Integers):
     bits = 4
 
-    def codes(self, part: slice) -> Codes:
+    def codes(self, part: slice) -> QuantizedRows:
         tensors = self._made_of
-        return Codes(
+        return QuantizedRows(
             _columns(tensors["numbers"], part), tensors["scales"].columns(part), _columns(tensors["zeros"], part)
         )
 

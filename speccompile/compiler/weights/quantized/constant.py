@@ -15,8 +15,8 @@ import onnx_ir as ir
 from blake3 import blake3
 
 from speccompile.compiler.weights.quantized.packed import nibbles
-from speccompile.compiler.weights.quantized.scaled import Codes, Groups, Integers, Scaled
-from speccompile.compiler.weights.source import Joined, Source, Stacked, opened
+from speccompile.compiler.weights.quantized.scaled import Groups, Integers, QuantizedRows, Scaled
+from speccompile.compiler.weights.source import Concatenated, LazyWeight, Stacked, opened
 
 SCALES, ZERO_POINTS = ".scales", ".zero_points"
 
@@ -29,7 +29,7 @@ Make = Callable[[Callable[[], ir.TensorProtocol], ir.DataType, Sequence[int], st
 """A constant that is made when it is written: how, its dtype, shape and name, and what decides its numbers."""
 
 
-def dequantize(source: Source, name: str, made: Make) -> ir.Node | None:
+def dequantize(source: LazyWeight, name: str, made: Make) -> ir.Node | None:
     """The node that makes the weight of its numbers, which are read when they are written: of one that is quantized,
     or of several one behind the other or stacked. None for others, and for numbers that no such node takes: those in
     the order of activations, and those of four bits that are floats."""
@@ -57,9 +57,9 @@ def dequantize(source: Source, name: str, made: Make) -> ir.Node | None:
     return ir.node("DequantizeLinear", inputs, {"axis": len(groups) - 1, "block_size": size})
 
 
-def _leaves(source: Source) -> Iterator[Scaled | None]:
+def _leaves(source: LazyWeight) -> Iterator[Scaled | None]:
     """The quantized weights whose rows, one behind the other, are those of a weight; None for what is none."""
-    if isinstance(source, Joined | Stacked):
+    if isinstance(source, Concatenated | Stacked):
         for each in source.sources:
             yield from _leaves(each)
     else:
@@ -74,7 +74,7 @@ def _form(source: Scaled) -> tuple[int | None, ir.DataType | None, bool]:
     return source.group_size, kind, first.zero_points is not None
 
 
-def read_back(node: ir.Node) -> "Copy | CopiedStack":
+def weight_of_node(node: ir.Node) -> "Copy | CopiedStack":
     """The weight of such a node."""
     tensors = [value.const_value for value in node.inputs if value is not None]
     shape, size = tuple(tensors[0].shape.numpy()), node.attributes["block_size"].as_int()
@@ -94,11 +94,11 @@ class Copy(Integers):
         self._index, self.tensor = index, self._numbers.tensor
         self.bits = 4 if self.tensor.dtype == ir.DataType.UINT4 else 8
 
-    def codes(self, part: slice) -> Codes:
+    def codes(self, part: slice) -> QuantizedRows:
         start = self._index * self.shape[0]
         own = slice(start + part.start, start + part.stop)
         zero_points = [each.rows(own) for each in self._zero_points]
-        return Codes(self._numbers.rows(own), self._scales.rows(own), zero_points[0] if zero_points else None)
+        return QuantizedRows(self._numbers.rows(own), self._scales.rows(own), zero_points[0] if zero_points else None)
 
     def identity(self) -> Any:
         made_of = [each.digest for each in (self._numbers, self._scales, *self._zero_points)]
@@ -140,7 +140,7 @@ class _Lying:
         return blake3(self.tensor.tobytes()).hexdigest()
 
 
-def put(graph: ir.Graph, value: ir.Value, node: ir.Node) -> None:
+def insert(graph: ir.Graph, value: ir.Value, node: ir.Node) -> None:
     """The node in the place of a weight."""
     weight = node.outputs[0]
     weight.shape, weight.type = value.shape, ir.TensorType(ir.DataType.FLOAT)
@@ -153,7 +153,7 @@ def put(graph: ir.Graph, value: ir.Value, node: ir.Node) -> None:
         graph.register_initializer(each)
 
 
-def take(graph: ir.Graph, stored: str) -> Iterator[tuple[ir.Node, Copy | CopiedStack]]:
+def extract(graph: ir.Graph, stored: str) -> Iterator[tuple[ir.Node, Copy | CopiedStack]]:
     """Each such node, and its weight. stored: how the names of numbers end. The caller puts the weight in its place;
     what the node alone has read goes with it."""
     for node in list(graph):
@@ -161,7 +161,7 @@ def take(graph: ir.Graph, stored: str) -> Iterator[tuple[ir.Node, Copy | CopiedS
         if numbers is None or not numbers.is_initializer() or not str(numbers.name).endswith(stored):
             continue
         inputs = list(node.inputs)
-        yield node, read_back(node)
+        yield node, weight_of_node(node)
         graph.remove(node, safe=True)
         for each in inputs:
             if each is not None and not each.uses():

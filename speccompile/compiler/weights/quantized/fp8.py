@@ -5,9 +5,9 @@ transformers' FineGrainedFP8HfQuantizer renames to the first.
 """
 
 from speccompile.compiler.weights.quantized.packed import Packed
-from speccompile.compiler.weights.quantized.stock import FLOATS8, Stock
+from speccompile.compiler.weights.quantized.tensor_pool import FLOATS8, CheckpointTensors
 from speccompile.compiler.weights.quantized.tiled import tiled
-from speccompile.compiler.weights.source import Source
+from speccompile.compiler.weights.source import LazyWeight
 
 ACTIVATIONS = (
     "activation_scale", "input_scale", "output_scale", "qscale_act", "k_scale", "v_scale", "q_scale",
@@ -15,25 +15,25 @@ ACTIVATIONS = (
 """Of activations and caches, which stay floats."""
 
 
-def find(stock: Stock) -> dict[str, Source]:
+def find(stock: CheckpointTensors) -> dict[str, LazyWeight]:
     found = {name: _weight(stock, name) for name in stock.floats8()}
     for name in ACTIVATIONS:
         for joint in (".", "_"):
-            for before in stock.ending(f"{joint}{name}"):
-                stock.take(f"{before}{joint}{name}")
+            for before in stock.names_with_suffix(f"{joint}{name}"):
+                stock.pop(f"{before}{joint}{name}")
     return found
 
 
-def _weight(stock: Stock, name: str) -> Source:
+def _weight(stock: CheckpointTensors, name: str) -> LazyWeight:
     numbers, module = stock.packed(name, *FLOATS8), name.removesuffix(".weight")
     names = (f"{name}_scale_inv", f"{name}_scale", f"{module}.scale", f"{module}.qscale_weight")
     scales, chosen = _first(stock, names)
     return tiled(stock, chosen, numbers, scales)
 
 
-def _first(stock: Stock, names: tuple[str, ...]) -> tuple[Source | Packed | None, str]:
+def _first(stock: CheckpointTensors, names: tuple[str, ...]) -> tuple[LazyWeight | Packed | None, str]:
     for name in names:
-        tensor = stock.take(name)
+        tensor = stock.pop(name)
         if tensor is not None:
             return tensor, name
     return None, names[0]

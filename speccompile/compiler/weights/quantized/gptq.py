@@ -11,20 +11,20 @@ from typing import Any
 import numpy as np
 
 from speccompile.compiler.weights.quantized.packed import Packed, pieces, unpacked
-from speccompile.compiler.weights.quantized.scaled import Codes, Groups, Integers
-from speccompile.compiler.weights.quantized.stock import Stock
-from speccompile.compiler.weights.source import Source
+from speccompile.compiler.weights.quantized.scaled import Groups, Integers, QuantizedRows
+from speccompile.compiler.weights.quantized.tensor_pool import CheckpointTensors
+from speccompile.compiler.weights.source import LazyWeight
 
 _MARK = ".qweight"
 
 
-def find(stock: Stock) -> dict[str, Source]:
-    return {f"{name}.weight": _weight(stock, name) for name in stock.ending(_MARK)}
+def find(stock: CheckpointTensors) -> dict[str, LazyWeight]:
+    return {f"{name}.weight": _weight(stock, name) for name in stock.names_with_suffix(_MARK)}
 
 
-def _weight(stock: Stock, name: str) -> Source:
+def _weight(stock: CheckpointTensors, name: str) -> LazyWeight:
     numbers, zeros = stock.packed(f"{name}{_MARK}", "I32"), stock.packed(f"{name}.qzeros", "I32")
-    scales, order = stock.weight(f"{name}.scales"), stock.take(f"{name}.g_idx")
+    scales, order = stock.weight(f"{name}.scales"), stock.pop(f"{name}.g_idx")
     columns, groups = numbers.shape[1], scales.shape[0]
     said = stock.said.bits
     bits = next((bits for bits in (said, 4, 8) if bits and -(-columns * bits // 32) == zeros.shape[-1]), 0)
@@ -40,7 +40,7 @@ def _weight(stock: Stock, name: str) -> Source:
     def group_of_inputs() -> Any:
         if order is None:
             return None
-        found = order.whole()
+        found = order.read_all()
         if found.min() < 0 or found.max() >= groups:
             raise stock.wrong(f"{name}.g_idx", order, f"groups from 0 to {groups - 1}")
         return found
@@ -56,9 +56,9 @@ class _Gptq(Integers):
         super().__init__(shape, groups, made_of)
         self.bits, self._less_one = bits, less_one
 
-    def codes(self, part: slice) -> Codes:
+    def codes(self, part: slice) -> QuantizedRows:
         tensors = self._made_of
-        return Codes(
+        return QuantizedRows(
             _unpacked_rows(tensors["numbers"].columns(part), self.bits),
             tensors["scales"].columns(part),
             self._zero_points(part),

@@ -9,25 +9,25 @@ Microscaling Formats, section 5.3.3.
 from math import prod
 
 from speccompile.compiler.weights.quantized.packed import E2M1, Packed, nibbles
-from speccompile.compiler.weights.quantized.scaled import Codes, Groups, Scaled
-from speccompile.compiler.weights.quantized.stock import Stock, scales_of
-from speccompile.compiler.weights.source import Source, Stacked
+from speccompile.compiler.weights.quantized.scaled import Groups, QuantizedRows, Scaled
+from speccompile.compiler.weights.quantized.tensor_pool import CheckpointTensors, scales_of
+from speccompile.compiler.weights.source import LazyWeight, Stacked
 
 _MARK, _SCALES = "_blocks", "_scales"
 _GROUP, _AXES = 32, 4
 
 
-def find(stock: Stock) -> dict[str, Source]:
-    return {name: _weight(stock, name) for name in stock.ending(_MARK)}
+def find(stock: CheckpointTensors) -> dict[str, LazyWeight]:
+    return {name: _weight(stock, name) for name in stock.names_with_suffix(_MARK)}
 
 
-def _weight(stock: Stock, name: str) -> Source:
+def _weight(stock: CheckpointTensors, name: str) -> LazyWeight:
     blocks, scales = stock.packed(f"{name}{_MARK}", "U8"), stock.packed(f"{name}{_SCALES}", "U8", "F8_E8M0")
     if len(blocks.shape) != _AXES or blocks.shape[-1] * 2 != _GROUP:
         raise stock.wrong(f"{name}{_MARK}", blocks, "U8 [experts, outputs, groups, 16]")
     stock.check(f"{name}{_SCALES}", scales, blocks.shape[:-1])
-    experts = [_Mxfp4(blocks.picked(index), scales.picked(index)) for index in range(blocks.shape[0])]
-    return Stacked([expert.turned((1, 0)) for expert in experts])
+    experts = [_Mxfp4(blocks.select(index), scales.select(index)) for index in range(blocks.shape[0])]
+    return Stacked([expert.transpose((1, 0)) for expert in experts])
 
 
 class _Mxfp4(Scaled):
@@ -37,7 +37,7 @@ class _Mxfp4(Scaled):
         shape = (blocks.shape[0], prod(blocks.shape[1:]) * 2)
         super().__init__(shape, Groups(_GROUP), {"blocks": blocks, "scales": scales}, "bfloat16")
 
-    def codes(self, part: slice) -> Codes:
+    def codes(self, part: slice) -> QuantizedRows:
         blocks = self._made_of["blocks"].rows(part)
         numbers = E2M1[nibbles(blocks.reshape(len(blocks), -1))]
-        return Codes(numbers.T, scales_of(self._made_of["scales"], part).T, None)
+        return QuantizedRows(numbers.T, scales_of(self._made_of["scales"], part).T, None)

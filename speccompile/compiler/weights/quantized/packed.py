@@ -55,10 +55,10 @@ class Packed:
             found[row] = np.frombuffer(data, self._dtype)
         return found
 
-    def whole(self) -> Integers:
+    def read_all(self) -> Integers:
         return self.rows(slice(0, self.shape[0])) if self.shape else self.rows(slice(0, 1)).reshape(())
 
-    def picked(self, index: int) -> "Packed":
+    def select(self, index: int) -> "Packed":
         inner = self.shape[1:]
         return replace(self, offset=self.offset + index * prod(inner) * self._dtype.itemsize, shape=inner)
 

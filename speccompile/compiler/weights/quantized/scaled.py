@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from speccompile.compiler.weights.quantized.packed import widened
-from speccompile.compiler.weights.source import Floats, Int4, Source
+from speccompile.compiler.weights.source import Floats, Int4, LazyWeight
 
 
-class Codes(NamedTuple):
+class QuantizedRows(NamedTuple):
     """n outputs of a weight as they are stored: a number q stands for (q - zero_point) * scale.
 
     numbers: [K, n], integers, float8, or float32 that nobody else has. scales: float32 [groups, n]. zero_points:
@@ -33,7 +33,7 @@ class Groups:
     order: Callable[[], NDArray[Any] | None] = lambda: None
 
 
-class Scaled(Source):
+class Scaled(LazyWeight):
     """Reads the packed numbers of the outputs that are asked for."""
 
     def __init__(self, shape: tuple[int, int], groups: Groups, made_of: dict[str, Any], dtype: str = "float32") -> None:
@@ -41,7 +41,7 @@ class Scaled(Source):
         self.shape, self.dtype, self._groups, self._made_of = shape, dtype, groups, made_of
 
     @abstractmethod
-    def codes(self, part: slice) -> Codes:
+    def codes(self, part: slice) -> QuantizedRows:
         """Some outputs."""
 
     def rows(self, part: slice) -> Floats:

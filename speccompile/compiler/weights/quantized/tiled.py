@@ -8,12 +8,14 @@ transformers.integrations.finegrained_fp8, `Fp8Dequantize`. Scales are floats, o
 from typing import Any
 
 from speccompile.compiler.weights.quantized.packed import FLOATS, Packed
-from speccompile.compiler.weights.quantized.scaled import Codes, Grid, Groups, Scaled
-from speccompile.compiler.weights.quantized.stock import Stock, scales_of
-from speccompile.compiler.weights.source import Source, Stacked
+from speccompile.compiler.weights.quantized.scaled import Grid, Groups, QuantizedRows, Scaled
+from speccompile.compiler.weights.quantized.tensor_pool import CheckpointTensors, scales_of
+from speccompile.compiler.weights.source import LazyWeight, Stacked
 
 
-def tiled(stock: Stock, name: str, numbers: Packed, scales: Source | Packed | None, zeros: Any = None) -> Source:
+def tiled(
+    stock: CheckpointTensors, name: str, numbers: Packed, scales: LazyWeight | Packed | None, zeros: Any = None
+) -> LazyWeight:
     """The weight [N, K] of numbers, or a stack [E, N, K] of them. name: of the scales. zeros: integers as scales."""
     if scales is None:
         raise stock.wrong(name, None, "the scales of a weight")
@@ -21,7 +23,7 @@ def tiled(stock: Stock, name: str, numbers: Packed, scales: Source | Packed | No
         if scales.shape[:1] != numbers.shape[:1]:
             raise stock.wrong(name, scales, f"scales for each of {numbers.shape[0]} matrices")
         each = range(numbers.shape[0])
-        return Stacked([tiled(stock, name, numbers.picked(index), scales.picked(index)) for index in each])
+        return Stacked([tiled(stock, name, numbers.select(index), scales.select(index)) for index in each])
     if len(numbers.shape) != 2:
         raise stock.wrong(name.removesuffix("_scale"), numbers, "a matrix")
     rows, depth = numbers.shape
@@ -34,7 +36,7 @@ def tiled(stock: Stock, name: str, numbers: Packed, scales: Source | Packed | No
     return _Tiled((rows, depth), Groups(width), made_of, grid, offsets)
 
 
-def grid_of(stock: Stock, name: str, scales: Source | Packed, rows: int) -> tuple[Grid, int]:
+def grid_of(stock: CheckpointTensors, name: str, scales: LazyWeight | Packed, rows: int) -> tuple[Grid, int]:
     """The scales of `rows` outputs, whatever their shape says of them; and how many an output has."""
     shape = scales.shape
     many = shape[0] if shape else 1
@@ -60,9 +62,9 @@ class _Tiled(Scaled):
     def identity(self) -> Any:
         return super().identity() | {"height": self._scales.height}
 
-    def codes(self, part: slice) -> Codes:
+    def codes(self, part: slice) -> QuantizedRows:
         numbers = self._made_of["numbers"]
         read = numbers.rows(part)
         found = read.view(FLOATS[numbers.dtype]) if numbers.dtype in FLOATS else read
         zeros = None if self._zeros is None else self._zeros.columns(part)
-        return Codes(found.T, self._scales.columns(part), zeros)
+        return QuantizedRows(found.T, self._scales.columns(part), zeros)

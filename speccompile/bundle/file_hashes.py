@@ -1,0 +1,87 @@
+"""What is in a file, as a hash: computed once a file, and kept in the user's folder for caches.
+
+A record says what the file was when it was hashed: its size, its time of change and its inode. A file that is still
+that is not read again.
+"""
+
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from speccompile.bundle.cache import cache_folder, default_limit
+from speccompile.bundle.hashes import new_hasher
+from speccompile.bundle.result_cache import ResultCache
+from speccompile.errors import BundleError
+
+MIN_STAMP_AGE = 2.0
+"""Seconds. A file that was changed so lately may change again within the same time: FAT counts in two seconds, and
+other filesystems in the kernel's ticks of some milliseconds. Its hash is not kept."""
+
+_AT_A_TIME = 1 << 24  # bytes: enough for all cores
+
+Advance = Callable[[int], object]
+"""Told how many bytes are done."""
+
+
+def default_folder() -> Path:
+    """Of this module's records."""
+    return cache_folder("hashes")
+
+
+@dataclass(frozen=True)
+class FileHashCache(ResultCache):
+    """The hashes of files, by path."""
+
+    folder: Path = field(default_factory=default_folder)
+    limit: float = field(default_factory=default_limit)
+
+    def hash_of(self, path: Path, advance: Advance = int) -> str:
+        """As `content_hash`."""
+        try:
+            return self._hash_of(path.resolve(strict=True), advance)
+        except OSError as error:
+            raise BundleError(
+                f"{path}: cannot be read: {error.strerror}", hint="check that the file is there and may be read"
+            ) from error
+
+    def _hash_of(self, path: Path, advance: Advance) -> str:
+        begin, before = time.time(), _stamp(path)
+        key = {"path": str(path)}
+        match self.read(key):
+            case {"file": dict(known), "blake3": str(digest)} if known == before and _DIGEST.fullmatch(digest):
+                advance(before["size"])
+                return digest
+        found = _hash(path, advance)
+        if before["modified"] < (begin - MIN_STAMP_AGE) * 1e9 and _stamp(path) == before:
+            self.store(key, {"file": before, "blake3": found})
+        return found
+
+
+def cached_file_hash(path: Path, advance: Advance = int) -> str:
+    """BLAKE3 of a file's content in hexadecimal digits, on all cores; a known file is not read. advance: is told how
+    many bytes are done, for `progress.counted`.
+
+    Raises BundleError for a file that cannot be read, UsageError for a limit of the caches that is no number.
+    """
+    return FileHashCache().hash_of(path, advance)
+
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+def _hash(path: Path, advance: Advance) -> str:
+    """Read, not mapped: what is mapped ends the process when somebody truncates the file."""
+    hasher, block = new_hasher(), memoryview(bytearray(_AT_A_TIME))
+    with path.open("rb", buffering=0) as file:
+        while count := file.readinto(block):
+            hasher.update(block[:count])
+            advance(count)
+    return hasher.hexdigest()
+
+
+def _stamp(path: Path) -> dict[str, int]:
+    """modified: in nanoseconds since 1970."""
+    stat = path.stat()
+    return {"size": stat.st_size, "modified": stat.st_mtime_ns, "inode": stat.st_ino}

@@ -1,0 +1,96 @@
+"""What was found out for long about something, kept: a small file for each, named by the digest of its key.
+
+A file is replaced at one stroke, so that any number of processes may write it; a damaged one counts as none.
+"""
+
+import hashlib
+import os
+import re
+import secrets
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from speccompile.bundle.cache import Entry
+from speccompile.bundle.hashes import read_json
+from speccompile.bundle.manifest import canonical_json
+from speccompile.errors import BundleError
+
+_NAME = re.compile(r"[0-9a-f]{64}\.(json|\d+(-[0-9a-f]{8})?\.part)")
+"""Files of ours. Whatever else lies there is left alone."""
+
+
+@dataclass(frozen=True)
+class CachedResult(Entry):
+    """found: what `keep` was given; None when the file is unreadable."""
+
+    found: dict[str, Any] | None
+
+
+@dataclass(frozen=True)
+class ResultCache:
+    """The files in `folder`. Nothing is kept where the caches' `limit` is 0; no other counts, as they are so small."""
+
+    folder: Path
+    limit: float
+
+    def read(self, key: dict[str, Any]) -> dict[str, Any] | None:
+        """What was kept for a key; None when nothing was, or its file is damaged."""
+        if not self.limit:
+            return None
+        path = self._path(key)
+        with suppress(OSError):  # a cache that may only be read serves as well
+            os.utime(path)
+        record = _read(path)
+        return record.found if record else None
+
+    def store(self, key: dict[str, Any], found: dict[str, Any]) -> None:
+        """Keep what was found for a key. A cache that cannot be written is done without."""
+        if not self.limit:
+            return
+        path = self._path(key)
+        part = path.with_suffix(f".{os.getpid()}-{secrets.token_hex(4)}.part")
+        with suppress(OSError):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            try:
+                part.write_bytes(canonical_json({"key": key, "found": found}))
+                part.replace(path)
+            finally:
+                part.unlink(missing_ok=True)  # of a full disk
+
+    def entries(self) -> list[CachedResult]:
+        """All of them, the last used first."""
+        found = [_read(path) for path in self._paths() if path.suffix == ".json"]
+        return sorted((record for record in found if record), key=lambda record: record.last_used, reverse=True)
+
+    def clear(self) -> list[CachedResult]:
+        """Remove all of them, and what processes that were killed have left. Returns what is gone."""
+        removed = self.entries()
+        for path in self._paths():
+            path.unlink(missing_ok=True)
+        return removed
+
+    def _path(self, key: dict[str, Any]) -> Path:
+        return self.folder / f"{hashlib.sha256(canonical_json(key)).hexdigest()}.json"
+
+    def _paths(self) -> list[Path]:
+        paths = self.folder.iterdir() if self.folder.exists() else ()
+        return [path for path in paths if _NAME.fullmatch(path.name) and path.is_file()]
+
+
+def _read(path: Path) -> CachedResult | None:
+    """None for a file that is not there, or goes while it is looked at."""
+    try:
+        stat = path.stat()
+        content: Any = read_json(path)
+    except OSError:
+        return None
+    except BundleError:
+        content = None
+    match content:
+        case {"key": dict(), "found": dict()}:
+            key, found = content["key"], content["found"]
+        case _:
+            key = found = None
+    return CachedResult(path.name.partition(".")[0], stat.st_size, stat.st_mtime, key, found)

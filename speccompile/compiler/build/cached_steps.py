@@ -1,0 +1,145 @@
+"""Builds remember: a step whose key was met before is taken from a cache instead of done.
+
+A key is made of all that a step depends on: the content of checkpoints and of the graphs that it reads, the part of the
+plan that it looks at, the versions of what works on it, our own code and the processor. So whatever changes, what does
+not depend on it is not done again, and a bundle is the same with and without the cache.
+"""
+
+import hashlib
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, TypeVar
+
+import onnx_ir as ir
+
+import speccompile
+from speccompile import native
+from speccompile.bundle.build_cache import BuildCache
+from speccompile.bundle.file_hashes import cached_file_hash
+from speccompile.bundle.hashes import new_hasher
+from speccompile.bundle.manifest import canonical_json
+from speccompile.compiler.lower.files import weights_of, write_tensors
+from speccompile.compiler.weights.graph import LINK_SUFFIX, identity
+from speccompile.drafters import folders_elsewhere
+from speccompile.machine.system import processor
+from speccompile.progress import LOGGER
+
+PACKAGES = ("torch", "transformers", "onnx", "onnx-ir", "onnxscript", "onnxruntime", "tokenizers", "numpy")
+"""What takes part in a build."""
+
+_FORMAT = 1
+"""Version of the entries."""
+
+T = TypeVar("T")
+
+
+class CachedSteps:
+    """The steps of one build."""
+
+    def __init__(self, kept: BuildCache | None = None) -> None:
+        """kept: where results are looked for and kept; None to do everything, and keep nothing."""
+        self._cache = kept if kept is not None and kept.limit else None
+
+    def result(self, title: str, key: Mapping[str, Any], make: Callable[[], T]) -> T:
+        """What `make` returns, as JSON, or what it returned for the same key. title: says what it is, for people."""
+        return self.files(title, key, Path(), [], make)
+
+    def files(self, title: str, key: Mapping[str, Any], folder: Path, names: Iterable[str], make: Callable[[], T]) -> T:
+        """The same for a step that writes files as well: those of `names` that there are then in `folder`."""
+        if self._cache is None:
+            return make()
+        whole = {"format": _FORMAT, "step": title, "made by": toolchain_key(), **key}
+        digest = hashlib.sha256(canonical_json(whole)).hexdigest()
+        try:
+            with self._cache.open_entry(digest, f"result of '{title}'") as found:
+                if found is not None:
+                    entry, content = found
+                    for name in content["names"]:
+                        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                        shutil.copyfile(entry / _flat(name), folder / name)
+                    LOGGER.info("%s: from the cache", title)
+                    known: T = content["result"]
+                    return known
+        except OSError as error:
+            if error.filename is None or not str(error.filename).startswith(str(self._cache.folder)):
+                raise  # it is the disk of the build that is full
+            self._give_up(error)
+            return make()
+        result = make()
+        self._keep(digest, title, folder, [name for name in names if (folder / name).is_file()], result)
+        return result
+
+    def write(self, tensors: Sequence[ir.TensorProtocol], folder: Path, name: str) -> Sequence[ir.ExternalTensor]:
+        """As `lower.files.write_tensors`: a file of the same tensors is copied, whatever graph they were made for."""
+        kinds = [[tensor.dtype.name, list(tensor.shape.numpy())] for tensor in tensors]
+
+        def make() -> list[list[int]]:
+            return [[tensor.offset or 0, tensor.length or 0] for tensor in write_tensors(tensors, folder, name)]
+
+        key = {"kinds": kinds, "made of": [identity(tensor) for tensor in tensors] if self._cache else []}
+        places = self.files(f"writing {name}", key, folder, [name], make)
+        return [
+            ir.ExternalTensor(
+                name, offset, length, tensor.dtype, shape=ir.Shape(tensor.shape), name=str(tensor.name), base_dir=folder
+            )
+            for tensor, (offset, length) in zip(tensors, places, strict=True)
+        ]
+
+    def _keep(self, digest: str, title: str, folder: Path, names: list[str], result: Any) -> None:
+        """Keep a result, where there is room for it."""
+        if self._cache is None:
+            return
+        size = sum((folder / name).stat().st_size for name in names)
+        try:
+            self._cache.folder.mkdir(parents=True, exist_ok=True)
+            if size > self._cache.limit or 2 * size > shutil.disk_usage(self._cache.folder).free:
+                LOGGER.info("%s: not kept, its %.1f GB have no room in the cache", title, size / 1e9)
+                return
+            content = {"key": {"step": title}, "names": names, "result": result}
+            with self._cache.add_entry(digest, content) as part:
+                for name in names:
+                    shutil.copyfile(folder / name, part / _flat(name))
+        except OSError as error:
+            self._give_up(error)
+
+    def _give_up(self, error: OSError) -> None:
+        assert self._cache is not None
+        LOGGER.warning("note: steps of this build are not kept in %s: %s", self._cache.folder, error.strerror or error)
+        self._cache = None
+
+
+def _flat(name: str) -> str:
+    """Entries have no folders."""
+    return name.replace("/", "|")
+
+
+@cache
+def toolchain_key() -> dict[str, Any]:
+    """What decides what any step gives: versions, our own code and that of methods from elsewhere, the kernels, and the
+    processor."""
+    hasher = new_hasher()
+    for folder in (Path(speccompile.__file__).parent, *folders_elsewhere()):
+        for path in sorted(folder.rglob("*.py")):
+            hasher.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes())
+    library = native.library()
+    return {
+        "code": hasher.hexdigest(),
+        "kernels": [native.kernels(), cached_file_hash(library) if library else ""],
+        "versions": {name: version(name) for name in PACKAGES},
+        "processor": processor(),
+    }
+
+
+def file_hashes(folder: Path, files: Iterable[Path | str]) -> dict[str, str]:
+    """File -> BLAKE3 of its content, for keys. files: relative to `folder`; those that there are."""
+    paths = {str(file): folder / file for file in files}
+    return {name: cached_file_hash(path) for name, path in paths.items() if path.is_file()}
+
+
+def graph_hashes(folder: Path, *files: str) -> dict[str, str]:
+    """Of graphs in `folder` and of the weight files that they read there; a checkpoint's are named by their content."""
+    read = {f"{Path(file).parent.as_posix()}/{name}" for file in files for name in weights_of(folder / file)}
+    return file_hashes(folder, sorted({*files, *(name for name in read if not name.endswith(LINK_SUFFIX))}))

@@ -1,0 +1,71 @@
+"""What a bundle says of itself: the manifest, and the lock of what went into it."""
+
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from speccompile import __version__, contract
+from speccompile.bundle.file_hashes import cached_file_hash
+from speccompile.bundle.manifest import FORMAT, TOKENIZER, Manifest
+from speccompile.compiler.build.cached_steps import PACKAGES
+from speccompile.compiler.build.lowered import round_graphs
+from speccompile.compiler.build.modules import tree_kind
+from speccompile.compiler.build.traced_graphs import TracedGraph
+from speccompile.index.files import HEADER, read_header
+from speccompile.plan.head import HeadPlan
+from speccompile.plan.plan import RetrievalPlan
+from speccompile.recipe import ModelPlan, Plan
+
+
+def make_manifest(plan: Plan, parts: list[TracedGraph], folder: Path) -> Manifest:
+    """The manifest of the bundle in `folder`, before its engines are built."""
+    return Manifest(
+        format=FORMAT,
+        contract=contract.VERSION,
+        speccompile=__version__,
+        name=plan.name,
+        exact=plan.verify.exact,
+        decoding=plan.decoding,
+        method=plan.verify.method,
+        batch_size=plan.batch_size,
+        max_length=plan.max_length,
+        prefill_chunk=plan.prefill_chunk,
+        tokens=plan.drafter.tokens,
+        tree=tree_kind(plan),
+        depth=plan.drafter.tree.depth if plan.drafter.tokens else 0,
+        sample=plan.drafter.sample,
+        catch_up=max(part.catch_up for part in parts),
+        vocabulary_size=plan.target.facts.vocabulary_size,
+        eos_token_ids=plan.target.facts.eos_token_ids,
+        tokenizer=(folder / TOKENIZER).exists(),
+        graphs=round_graphs(plan, parts),
+        engines=(),
+        plan=plan.to_json(),
+    )
+
+
+def make_lock(plan: Plan) -> dict[str, Any]:
+    """What went in: the hash of every input file and the version of every package that took part."""
+    drafters = plan.drafter.models
+    head = plan.drafter.head
+    names = ["drafter"] if len(drafters) == 1 else [f"drafter {number}" for number in range(1, len(drafters) + 1)]
+    models: dict[str, ModelPlan | HeadPlan] = {"target": plan.target, **dict(zip(names, drafters, strict=True))}
+    models |= {"drafter": head} if head else {}
+    inputs = {
+        role: {
+            "reference": model.reference,
+            "commit": model.commit,
+            "files": {file.as_posix(): cached_file_hash(model.folder / file) for file in model.files},
+        }
+        for role, model in models.items()
+    }
+    inputs |= _index_lock(plan.drafter.retrieval)
+    return {"inputs": inputs, "versions": {"speccompile": __version__} | {name: version(name) for name in PACKAGES}}
+
+
+def _index_lock(retrieval: RetrievalPlan | None) -> dict[str, Any]:
+    if retrieval is None or retrieval.folder is None:
+        return {}
+    names = [HEADER, *read_header(retrieval.folder).files]
+    files = {name: cached_file_hash(retrieval.folder / name) for name in names}
+    return {"index": {"reference": retrieval.reference, "commit": None, "files": files}}

@@ -1,0 +1,39 @@
+"""Neutral ONNX -> ONNX for TensorRT and for CUDA. The whole lowering, in order, with its reasons."""
+
+import onnx_ir as ir
+
+from speccompile.compiler.lower.pass_list import TIDY, Pass, run_passes
+from speccompile.compiler.lower.passes.allow_expanded import allow_expanded
+from speccompile.compiler.lower.passes.attend_masked import attend_masked
+from speccompile.compiler.lower.passes.cast_like import cast_like
+from speccompile.compiler.lower.passes.commit_integers import commit_integers
+from speccompile.compiler.lower.passes.commit_persistent import commit_persistent
+from speccompile.compiler.lower.passes.commit_scatter import commit_scatter
+from speccompile.compiler.lower.passes.convolve_slices import convolve_slices
+from speccompile.compiler.lower.passes.draw_blocks import draw_blocks
+from speccompile.compiler.lower.passes.fold_constants import fold_constants
+from speccompile.compiler.lower.passes.inline_states import inline_states
+from speccompile.compiler.lower.passes.nucleus_bisected import nucleus_bisected
+from speccompile.compiler.lower.passes.remove_noop_slices import remove_noop_slices
+
+PASSES: tuple[Pass, ...] = (
+    ("whole_slices", remove_noop_slices, "TensorRT would lose the sizes of all that is computed from them"),
+    ("attend_masked", attend_masked, "no size comes from data; TensorRT fuses it into one flash attention a layer"),
+    ("allow_expanded", allow_expanded, "TensorRT would compile a Where for an axis of 1 or of V, and not for both"),
+    ("convolve_slices", convolve_slices, "TensorRT slices nothing inside a Scan, and a convolution has few taps"),
+    ("inline_states", inline_states, "a recurrence token by token, in one order whatever the window"),
+    ("commit_kept", commit_persistent, "what outlives a generation is written beside what was read"),
+    ("commit_integers", commit_integers, "tokens are updated in place too, which TensorRT does for floats alone"),
+    ("commit_scatter", commit_scatter, "the one form that TensorRT updates in place"),
+    ("cast_like", cast_like, "TensorRT wants to know the type"),
+    ("fold_constants", fold_constants, "TensorRT takes sequences and shapes for nothing but constants"),
+    ("nucleus_bisected", nucleus_bisected, "TensorRT finds the 3840 largest at most, and branches are no fusions"),
+    ("draw_blocks", draw_blocks, "a running sum over the vocabulary is no work for many cores"),
+    *TIDY,
+)
+"""Norms and rotary embeddings stay in pieces: TensorRT finds them, and puts them into the kernels beside them."""
+
+
+def lower(model: ir.Model) -> dict[str, int]:
+    """Lower in place. Returns how often each pass fired."""
+    return run_passes(model, PASSES)

@@ -1,0 +1,58 @@
+"""How far two right computations of the same logits may lie apart."""
+
+from speccompile.bundle.manifest import EngineEntry
+
+TOLERANCE = {
+    "float32": 2e-4,
+    "float16": 2e-2,
+    "bfloat16": 0.2,
+    "int8": 5e-2,
+    "int4": 5e-2,
+    "w8a8": 0.5,
+    "fp8": 0.5,
+}
+"""Precision -> largest difference of two numbers computed in it from the same weights, relative to the largest one.
+
+Measured over the test zoo, random models whose tokens move every logit. float32: 2e-6 to 5e-5, from the order of
+summation alone. float16: up to 5e-3, 8e-3 where tokens choose experts; bfloat16: up to 5e-2, 0.11 where a token near
+the border between two experts changes sides. int8 and int4: up to 1.7e-2 in float16. Where activations are quantized,
+a difference of float16 decides which step a number is rounded to: up to 9e-2 between two graphs, 0.28 between two
+windows. A wrong mask may hide in the larger ones, so every lowering is compared in float32 as well.
+"""
+
+CARRIED_NOISE = 2e-3
+"""The same of float32 graphs with states, moved on token by token, against transformers' recurrences in chunks: random
+Qwen 3.5 measures 2.5e-4."""
+
+_LAYERS = 4
+"""Layers of a model up to which NOISE holds as it is."""
+
+
+def tolerance(precision: str, layers: int) -> float:
+    """NOISE of a model with so many layers. Beyond a few, differences of rounding add up as independent ones do, with
+    the root of the layers: where activations are quantized, any difference moves numbers over the border between two
+    steps, and behind some layers all roundings are others. Measured on a random Llama of 32 layers (8 B) in int4: two
+    graphs of it lie 8.5e-2 apart, and 2e-4 or less over the same weights in float32, whose tolerance stays as it is."""
+    return TOLERANCE[precision] * (1.0 if precision == "float32" else max(1.0, (layers / _LAYERS) ** 0.5))
+
+
+QUANTIZATION_TOLERANCE = {"float32": 2e-4, "float16": 5e-2}
+"""Precision -> largest margin, relative to the largest logit, at which its token may not be that of transformers.
+
+What other precisions lose is counted and not bounded: their tokens are those of other weights, or rounded too coarsely.
+Measured, root mean square over the test zoo: float16 up to 1.6e-2, bfloat16 up to 0.1, with experts 0.4.
+"""
+
+
+def rounding(entry: EngineEntry) -> str:
+    """The precision that decides how far logits of an engine's target lie apart.
+
+    ONNX Runtime on the CPU has no arithmetic in bfloat16: there it is what weights are stored as.
+    """
+    word = entry.precision["target"]
+    return "float32" if word == "bfloat16" and (entry.backend, entry.provider) == ("onnxruntime", "cpu") else word
+
+
+def within_noise(difference: float, largest: float, precision: str) -> bool:
+    """Whether a difference of logits can come from rounding. NaN cannot."""
+    return difference <= TOLERANCE[precision] * max(largest, 1.0)

@@ -1,0 +1,65 @@
+"""A pass over whole texts, without caches, which gradients go through: what is trained attends here.
+
+The modules are those that are compiled; their rows see each other as `look` says, whatever a round would have put into
+a cache. Differentiable torch stands where a round has neutral ops.
+"""
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from transformers.cache_utils import Cache
+
+from speccompile.compiler.step import ops
+from speccompile.compiler.step.attention import AttentionCall, CachedPass, InStepKV, window_reference
+
+
+class TrainingPass(CachedPass):
+    """In-step rows alone. Layers put theirs in one run after the other, as in a round's pass."""
+
+    def __init__(self, windows: list[int]) -> None:
+        """windows: attention window of every layer, as in `Pass`."""
+        Cache.__init__(self, layers=[InStepKV() for _ in windows])
+        self.windows, self.skipped, self.named = windows, frozenset(), {}
+        self.visible: Tensor | None = None
+        self.biases: dict[int, Tensor] = {}
+        self.n_own = 0
+
+    def set_positions(
+        self, positions: Tensor, row_positions: Tensor, visible: Tensor, count: Tensor | None = None, n_own: int = 0
+    ) -> None:
+        """As `Pass.look`. n_own: how many runs of T rows, the last ones, are such that query t sees row t of each:
+        `visible` and `row_positions` are of the rows before them. Scores then have one column for a run, not T."""
+        super().set_positions(positions, row_positions, visible, count)
+        self.n_own = n_own
+
+    def attend(self, query: Tensor, asked: AttentionCall) -> Tensor:
+        """[B, N, T, D] -> [B, N, T, E], as `ops.attend` where nothing is committed."""
+        rows = self.layers[asked.source]
+        keys, values = rows.keys, rows.values
+        if asked.shift:
+            values = values.roll(asked.shift, 1)
+        if asked.is_latent:
+            keys, values = torch.cat([keys, values], 3), keys
+        groups = query.shape[1] // keys.shape[1]
+        keys, values = keys.repeat_interleave(groups, 1), values.repeat_interleave(groups, 1)
+        bias = self.bias(self.windows[asked.layer]).to(query.dtype)
+        if not self.n_own and asked.softcap == 0 and asked.sinks is None:
+            return functional.scaled_dot_product_attention(query, keys, values, attn_mask=bias, scale=asked.scale)
+        size = query.shape[2]
+        plain = keys.shape[2] - self.n_own * size
+        runs = range(plain, keys.shape[2], size)
+        own = [(query * keys[:, :, run : run + size]).sum(-1, keepdim=True) for run in runs]
+        scores = torch.cat([query @ keys[:, :, :plain].transpose(-1, -2), *own], 3) * asked.scale
+        bias = torch.cat([bias, self._own_bias(self.windows[asked.layer]).to(query.dtype)], 3)
+        weights = ops.shares(scores, bias, asked.softcap, asked.sinks)
+        context = weights[..., :plain] @ values[:, :, :plain]
+        for index, run in enumerate(runs):
+            context = context + weights[..., plain + index, None] * values[:, :, run : run + size]
+        return context
+
+    def _own_bias(self, window: int) -> Tensor:
+        """[B, 1, T, n_own], as `bias`: the last run is of the queries' own rows, each before it one position behind."""
+        behind = torch.arange(self.n_own - 1, -1, -1, device=self.positions.device)
+        reached = window_reference(self.positions, window)[:, :, None] - (self.positions[:, :, None] - behind)
+        seen = reached < abs(window) if window else torch.ones_like(reached, dtype=torch.bool)
+        return torch.where(seen, 0.0, ops.HIDDEN)[:, None]

@@ -1,0 +1,78 @@
+"""The tensors of a checkpoint, from which those are taken that a weight is made of."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from speccompile.compiler.checkpoints.quantization import Quantization, missing_tensors_error
+from speccompile.compiler.weights.quantized.packed import FLOATS, Packed, widened
+from speccompile.compiler.weights.source import Floats, LazyWeight
+from speccompile.errors import CheckpointError
+
+FLOATS8 = ("F8_E4M3", "F8_E5M2")
+
+
+class CheckpointTensors:
+    """weights and others: floats, and what holds none. taken: the names of those that are part of a weight."""
+
+    def __init__(
+        self, folder: Path, said: Quantization, weights: Mapping[str, LazyWeight], others: Mapping[str, Packed]
+    ) -> None:
+        self.folder, self.said, self._weights, self._others = folder, said, weights, others
+        self.used: set[str] = set()
+
+    def names_with_suffix(self, *suffixes: str) -> list[str]:
+        """Names that end so, without the end."""
+        names = (*self._weights, *self._others)
+        return [name.removesuffix(end) for end in suffixes for name in names if name.endswith(end)]
+
+    def floats8(self) -> list[str]:
+        """Names of matrices, or stacks of them, of floats of 8 bits that have a sign."""
+        return [name for name, each in self._others.items() if len(each.shape) > 1 and each.dtype in FLOATS8]
+
+    def pop(self, name: str) -> LazyWeight | Packed | None:
+        tensor = self._weights.get(name) or self._others.get(name)
+        if tensor is not None:
+            self.used.add(name)
+        return tensor
+
+    def weight(self, name: str) -> LazyWeight:
+        """A tensor of floats. Raises CheckpointError."""
+        tensor = self.pop(name)
+        if isinstance(tensor, LazyWeight):
+            return tensor
+        raise self.wrong(name, tensor, "a tensor of floats")
+
+    def packed(self, name: str, *dtypes: str) -> Packed:
+        """A tensor that holds no floats, of one of some dtypes. Raises CheckpointError."""
+        tensor = self.pop(name)
+        if isinstance(tensor, Packed) and tensor.dtype in dtypes:
+            return tensor
+        raise self.wrong(name, tensor, f"a tensor of {' or '.join(dtypes)}")
+
+    def check(self, name: str, tensor: LazyWeight | Packed, shape: tuple[int, ...]) -> None:
+        if tensor.shape != shape:
+            raise self.wrong(name, tensor, f"shape {list(shape)}")
+
+    def wrong(self, name: str, received: LazyWeight | Packed | None, expected: str) -> CheckpointError:
+        found = "nothing" if received is None else f"{received.dtype} {list(received.shape)}"
+        return missing_tensors_error(self.folder, self.said, f"{found} as '{name}'", expected)
+
+    def group_size(self, name: str, depth: int, groups: int) -> int:
+        """Inputs that share a scale, of which a weight has `groups`. A config may say it for most weights alone."""
+        said = self.said.group_size or -1
+        for size in (said, depth if groups == 1 else 0, depth // max(groups, 1)):
+            if size > 0 and -(-depth // size) == groups:
+                return size
+        raise missing_tensors_error(
+            self.folder, self.said, f"{groups} groups of '{name}'", f"groups of its {depth} inputs"
+        )
+
+
+def scales_of(tensor: LazyWeight | Packed, part: slice) -> Floats:
+    """Rows of scales, which may be powers of two in a byte, or of zero points."""
+    if isinstance(tensor, LazyWeight):
+        return tensor.rows(part)
+    found = tensor.rows(part)
+    if tensor.dtype == "I8":
+        return widened(found)
+    return widened(found.view(FLOATS.get(tensor.dtype, FLOATS["F8_E8M0"])))

@@ -1,0 +1,32 @@
+"""Learners whose rows pair a feature with the next token: the training-time test (section 3 of Li et al. 2025)."""
+
+import torch
+from torch import Tensor
+
+from speccompile.compiler.step.draft.paired import PairedReader
+from speccompile.compiler.step.training_pass import TrainingPass
+from speccompile.drafters.trainable import TeacherBatch, TrainableHead
+
+
+class TrainablePairedHead(TrainableHead):
+    """Row p holds the features of token p and the token p + 1; a row of the next step holds its output and the token
+    behind. Each sees the true rows up to its own, and the rows before it that were made of its own output."""
+
+    network: PairedReader
+
+    def forward(self, seen: TeacherBatch, anchors: Tensor, depth: int) -> list[Tensor]:
+        """As `Learner.forward`."""
+        reader, (batch, length) = self.network, seen.tokens.shape
+        places = torch.arange(length - 1, device=seen.tokens.device)
+        current = TrainingPass(list(reader.shape_of_layers.windows))
+        causal = (places[None, :] <= places[:, None]).expand(batch, -1, -1)
+        x, rows, found = reader.fuse(seen.features[:, :-1]), places.expand(batch, -1), []
+        for step in range(depth):
+            tokens = seen.tokens[:, (places + 1 + step).clamp(max=length - 1)]
+            positions = reader.clamp(rows + step)
+            current.set_positions(positions, rows, causal, n_own=step)
+            output = reader.run(x, tokens, current, reader.rotary(positions))
+            x = output.feedback
+            hidden = output.hidden.gather(1, (anchors - 1)[..., None].expand(-1, -1, output.hidden.shape[2]))
+            found.append(reader.logits(hidden))
+        return found

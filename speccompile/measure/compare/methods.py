@@ -1,0 +1,177 @@
+"""The ways of drafting that are compared: by default one table of them, or a file that the user writes."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+from speccompile.drafters import DRAFTING_METHODS, KINDS_WITH_WEIGHTS
+from speccompile.drafters.method import CompareVariant, FirstLayers, GivenIndex
+from speccompile.errors import RecipeError, UsageError
+from speccompile.measure.tune.space import TunedRecipe
+from speccompile.progress import LOGGER
+from speccompile.recipe import DrafterPlan, Plan
+from speccompile.recipe.load import parse_yaml
+from speccompile.recipe.schema import NAME, NAME_EXPECTED, Drafter
+
+AUTOREGRESSIVE = "autoregressive"
+EXAMPLE = "lookup-8: {kind: prompt_lookup, tokens: 8}"
+
+
+@dataclass(frozen=True)
+class Method:
+    """A name, and what makes the recipe draft so: KEY=VALUE, as --set takes them."""
+
+    name: str
+    settings: tuple[str, ...]
+
+
+LOOKUP = next(kind for kind, family in DRAFTING_METHODS.items() if family.looks_up)
+OWN = (
+    CompareVariant("{own}"),
+    CompareVariant("{own}-tokens-2", {"tree": None, "tokens": 2}),
+    CompareVariant("{own}-tokens-4", {"tree": None, "tokens": 4}),
+    CompareVariant("{own}-tokens-8", {"tree": None, "tokens": 8}),
+    CompareVariant("{own}-tree-2.2.1", {"tokens": None, "tree": [2, 2, 1]}),
+    CompareVariant("{own}-tree-12", {"tokens": None, "tree": {"depth": 5, "top_k": 4, "nodes": 12}}),
+    CompareVariant("{own}-then-lookup", {"then": LOOKUP}),
+    CompareVariant("{own}-or-lookup", {"gate": {"kind": LOOKUP, "match": 5}}),
+    CompareVariant("{own}-by-lookup", {"drafter": {"kind": LOOKUP, "tokens": 4}}),
+)
+"""Of the recipe's own drafter, {own}, whose keys change. One that the recipe cannot have is passed over; one of those
+that each kind names for itself says in its row why it cannot be."""
+
+
+def default_methods(source: TunedRecipe, index: Path | None = None) -> list[Method]:
+    """The ways of the recipe's own drafter and of all kinds, each drafter once. index: of `speccompile index`."""
+    found: list[Method] = []
+    plans: list[DrafterPlan] = []
+    others = [(kind, each) for kind, family in DRAFTING_METHODS.items() for each in family.compare_variants]
+    for kind, tried in [*((None, each) for each in OWN), *others]:
+        way = _own(source, tried) if kind is None else _other(source, kind, tried, index)
+        if way is None or way.name in [each.name for each in found]:
+            continue
+        try:
+            drafter = source.planned(*way.settings).drafter
+        except RecipeError as error:
+            if kind is None:
+                LOGGER.info("%s is passed over: %s", way.name, error)
+                continue
+        else:
+            if drafter in plans:
+                continue
+            plans.append(drafter)
+        found.append(way)
+    return found
+
+
+def replaced(source: TunedRecipe, section: Mapping[str, Any]) -> tuple[str, ...]:
+    """What puts another section `drafter` into a recipe."""
+    kind = section.get("kind")
+    weighted = kind in KINDS_WITH_WEIGHTS or (kind is None and section.get("model") is not None)
+    return (f"drafter={json.dumps(section)}", *(() if weighted else source.unweighted_settings()))
+
+
+def _own(source: TunedRecipe, tried: CompareVariant) -> Method | None:
+    """None without a drafter in the recipe, or one that does not know these keys."""
+    if not source.plan.drafter.tokens:
+        return None
+    written = source.recipe.drafter or Drafter()
+    changed = {key: value for key, value in tried.keys.items() if value is not None or _is_set(written, key)}
+    settings = tuple(f"drafter.{key}={json.dumps(value)}" for key, value in changed.items())
+    return Method(tried.name.format(own=source.plan.drafter.kind), settings)
+
+
+def _is_set(written: Drafter, key: str) -> bool:
+    return getattr(written, key, None) is not None
+
+
+def _other(source: TunedRecipe, kind: str, tried: CompareVariant, index: Path | None) -> Method | None:
+    """None where a key cannot be filled in."""
+    section: dict[str, Any] = {"kind": kind}
+    for key, value in tried.keys.items():
+        filled = _filled(value, source, index)
+        if filled is None:
+            return None
+        section[key] = filled
+    return Method(tried.name, replaced(source, section))
+
+
+def _filled(value: Any, source: TunedRecipe, index: Path | None) -> Any:
+    match value:
+        case FirstLayers(share):
+            layers = source.plan.target.facts.layers
+            return list(range(ceil(share * layers))) if layers else None
+        case GivenIndex():
+            return None if index is None else str(index.resolve())
+    return value
+
+
+def read_ways(path: Path, source: TunedRecipe) -> list[Method]:
+    """The ways of a file, in YAML: a name, and a section `drafter` or a list of settings. Raises UsageError for a file
+    that is missing or in another form; whether the recipe can have them, the plan says."""
+    try:
+        data = parse_yaml(path.read_bytes().decode("utf-8-sig"), str(path))
+    except FileNotFoundError:
+        raise UsageError(
+            f"--ways: received '{path}', expected a file: nothing lies there", hint=f"write lines such as `{EXAMPLE}`"
+        ) from None
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"--ways {path}: received bytes that are not UTF-8 (at byte {error.start}), expected a text file",
+            hint="save the file as UTF-8",
+        ) from None
+    if not isinstance(data, dict) or not data:
+        raise UsageError(
+            f"--ways {path}: received {_shown(data)}, expected a mapping of names to sections `drafter`",
+            hint=f"write lines such as `{EXAMPLE}`",
+        )
+    return [_way(path, name, value, source) for name, value in data.items()]
+
+
+def _way(path: Path, name: Any, value: Any, source: TunedRecipe) -> Method:
+    if not isinstance(name, str) or not re.fullmatch(NAME, name) or name == AUTOREGRESSIVE:
+        raise UsageError(
+            f"--ways {path}: received the name {name!r}, expected {NAME_EXPECTED}, and not {AUTOREGRESSIVE}",
+            hint="autoregression is always there; call others by other names",
+        )
+    match value:
+        case {"kind": str(kind)} if kind in DRAFTING_METHODS and not DRAFTING_METHODS[kind].drafts:
+            raise UsageError(
+                f"--ways {path}, {name}: received kind {kind}, expected a way of drafting",
+                hint=f"{AUTOREGRESSIVE} is always there: remove the line",
+            )
+        case dict() if value and all(isinstance(key, str) for key in value):
+            return Method(name, replaced(source, value))
+        case [*settings] if settings and all(isinstance(each, str) for each in settings):
+            return Method(name, tuple(settings))
+    raise UsageError(
+        f"--ways {path}, {name}: received {_shown(value)}, expected a section `drafter` or a list of KEY=VALUE",
+        hint=f"for example `{EXAMPLE}`, or `{name}: [drafter.tokens=8]`",
+    )
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value, default=str)
+    return text if len(text) <= 80 else f"{text[:80]}..."
+
+
+def check_comparable(source: TunedRecipe, plan: Plan) -> None:
+    """Raise RecipeError for a way that changes more than how is drafted: its tokens could not be compared."""
+    ours, theirs = source.plan, plan
+    for key in ("target", "decoding", "max_length", "batch_size"):
+        if getattr(ours, key) != getattr(theirs, key):
+            raise RecipeError(
+                f"received a way that changes the recipe's {key}, expected one that changes how it drafts",
+                hint="change it for all ways with --set",
+            )
+    if [each.precision.target for each in ours.engines if each.name == source.engine.name] != [
+        each.precision.target for each in theirs.engines
+    ]:
+        raise RecipeError(
+            "received a way that changes the engine or the target's precision, expected one that changes how it drafts",
+            hint="change it for all ways with --set",
+        )

@@ -1,0 +1,116 @@
+#include "adaptive_length.h"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "../contract_table.h"
+
+namespace spc {
+
+AdaptiveDraftLength::AdaptiveDraftLength(std::map<int, int> accepts, bool fused)
+    : model_(std::move(accepts), fused), width_(model_.full), gap_(kFirstGap), waited_(kFirstGap) {}
+
+void AdaptiveDraftLength::expect(const MeasuredAcceptance& measured) { model_.acceptance.expect(measured); }
+
+int AdaptiveDraftLength::begin(int64_t prompt, int64_t room) {
+  trial_loss_ -= kTrialShare * model_.autoregressive.typical * new_tokens_;
+  max_new_tokens_ = static_cast<double>(room);
+  new_tokens_ = 0;
+  model_.acceptance.limit_weight(kPriorRounds);
+  gap_ = waited_ = kFirstGap;
+  width_ = model_.full;
+  tried_ = false;
+  paused_ = model_.is_known();
+  recent_loss_ = 0;
+  if (!paused_) return width_;
+  trial_loss_ = std::max(trial_loss_, -std::max(most_saved(), model_.trial_cost(prompt)));
+  return next_width(prompt);
+}
+
+int AdaptiveDraftLength::next_width(int64_t lag) {
+  if (paused_) return waited_ >= gap_ && resumes(lag) ? width_ : 1;
+  if (!model_.is_based() || since_autoregressive_ >= (speedup_ > kClearSpeedup ? kRareRefresh : kRefresh)) return 1;
+  if (tried_ && model_.is_known()) {
+    std::tie(speedup_, width_) = model_.best(width_);
+    on_trial_ = on_trial_ && recent_loss_ > 0;
+    if (recent_loss_ >= patience() && (on_trial_ || speedup_ < 1 - kTrialShare)) {
+      gap_ = loss_since_resume_ < 0 ? kFirstGap : std::min(2 * gap_, kLongestGap);
+      paused_ = true;
+      waited_ = 0;
+      return 1;
+    }
+  }
+  return width_;
+}
+
+bool AdaptiveDraftLength::resumes(int64_t lag) {
+  const double gain = model_.best(width_).first, price = model_.trial_cost(lag), left = expected_tokens() - new_tokens_;
+  const bool pays = gain > 1 + kTrialShare && price <= (1 - 1 / gain) * model_.autoregressive.typical * left;
+  if (!pays && trial_loss_ + price > budget()) {
+    gap_ = std::min(2 * gap_, kLongestGap);
+    waited_ = 0;
+    return false;
+  }
+  recent_loss_ = 0;
+  on_trial_ = !pays;
+  if (!pays) {
+    model_.acceptance.limit_weight(1);
+    recent_loss_ = patience();
+  }
+  width_ = model_.full;
+  tried_ = paused_ = false;
+  loss_since_resume_ = 0;
+  return true;
+}
+
+double AdaptiveDraftLength::expected_tokens() const { return std::min(max_new_tokens_, std::max(static_cast<double>(kExpectedNewTokens), 1.5 * new_tokens_)); }
+
+double AdaptiveDraftLength::patience() const {
+  const double single = model_.autoregressive.typical;
+  return kLossPatienceRounds * single + std::min(std::max(0.0, -trial_loss_), kMaxSavedRounds * single) / 2;
+}
+
+double AdaptiveDraftLength::most_saved() const {
+  return std::max(kMaxSavedRounds * model_.autoregressive.typical, model_.trial_cost(0));  // at least one trial
+}
+
+double AdaptiveDraftLength::budget() const { return kTrialShare * model_.autoregressive.typical * expected_tokens(); }
+
+void AdaptiveDraftLength::record_autoregressive(double seconds) {
+  model_.autoregressive.add(seconds);
+  new_tokens_ += 1;
+  waited_ += 1;
+  since_autoregressive_ = 0;
+}
+
+void AdaptiveDraftLength::record_verify(int width, double seconds, const std::vector<int>& accepted, int without) {
+  int drafts = 0;
+  for (const int count : accepted) drafts += count;
+  const double tokens = 1 + drafts / (static_cast<double>(accepted.size()) + without);
+  Times& times = model_.windows.at(width);
+  times.add(seconds);
+  model_.acceptance.add(accepted, model_.accepts.at(width), without);
+  add_loss(times.typical - tokens * model_.autoregressive.typical);
+  new_tokens_ += tokens;
+  since_autoregressive_ += 1;
+  tried_ = true;
+}
+
+void AdaptiveDraftLength::record_draft(double seconds) {
+  model_.drafting.add(seconds);
+  add_loss(model_.drafting.typical);
+}
+
+void AdaptiveDraftLength::record_catch_up(int64_t tokens, double seconds, double lost) {
+  model_.add_reading(tokens, seconds);
+  add_loss(lost);
+}
+
+void AdaptiveDraftLength::add_loss(double seconds) {
+  trial_loss_ = std::max(trial_loss_ + seconds, -most_saved());
+  loss_since_resume_ += seconds;
+  recent_loss_ = std::max(0.0, recent_loss_ + seconds);
+}
+
+}  // namespace spc

@@ -1,0 +1,152 @@
+#include "speedup_model.h"
+
+#include <algorithm>
+
+#include "../contract_table.h"
+
+namespace spc {
+
+void Times::add(double seconds) {
+  last_[static_cast<size_t>(count++) % kLast] = seconds;
+  const size_t known = std::min(static_cast<size_t>(count), kLast);
+  double sorted[kLast];
+  std::copy(last_, last_ + known, sorted);
+  std::sort(sorted, sorted + known);
+  typical = sorted[(known - 1) / 4];
+}
+
+AcceptanceCounts::AcceptanceCounts(int depth, double memory)
+    : tried(static_cast<size_t>(depth)), accepted(static_cast<size_t>(depth)), memory_(memory) {}
+
+void AcceptanceCounts::add(const std::vector<int>& drafts, int limit, int without) {
+  scale(1 - 1 / memory_);
+  for (const int count : drafts) {
+    for (size_t depth = 0; depth < static_cast<size_t>(count); ++depth) {
+      tried[depth] += 1;
+      accepted[depth] += 1;
+    }
+    if (count < limit) tried[static_cast<size_t>(count)] += 1;
+  }
+  rows += static_cast<double>(drafts.size()) + without;
+  rows_with += static_cast<double>(drafts.size());
+  rounds += 1;
+  rounds_with += !drafts.empty();
+}
+
+void AcceptanceCounts::scale(double factor) {
+  for (double& count : tried) count *= factor;
+  for (double& count : accepted) count *= factor;
+  rows *= factor;
+  rows_with *= factor;
+  rounds *= factor;
+  rounds_with *= factor;
+}
+
+Acceptance::Acceptance(int depth) : here_(depth, kMemory), everywhere_(depth, kLongMemory) {}
+
+void Acceptance::add(const std::vector<int>& accepted, int limit, int without) {
+  here_.add(accepted, limit, without);
+  everywhere_.add(accepted, limit, without);
+}
+
+void Acceptance::expect(const MeasuredAcceptance& measured) {
+  const double factor = std::min(1.0, static_cast<double>(kLongMemory) / static_cast<double>(measured.rounds));
+  for (size_t depth = 0; depth < measured.tried.size(); ++depth) {
+    everywhere_.tried[depth] = factor * static_cast<double>(measured.tried[depth]);
+    everywhere_.accepted[depth] = factor * static_cast<double>(measured.accepted[depth]);
+  }
+  everywhere_.rows = everywhere_.rounds = factor * static_cast<double>(measured.rounds);
+  everywhere_.rows_with = everywhere_.rounds_with = factor * static_cast<double>(measured.drafted);
+}
+
+void Acceptance::limit_weight(double rounds) {
+  if (here_.rounds > rounds) here_.scale(rounds / here_.rounds);
+}
+
+double Acceptance::weight() const {
+  if (everywhere_.rounds == 0) return 0;
+  return std::min(1.0, kPriorWeight / (1 + here_.rounds / kPriorWeight) / everywhere_.rounds);
+}
+
+std::vector<double> Acceptance::tokens() const {
+  const double weight = this->weight();
+  double chance = kPriorAcceptance, reached = 1, total = 1;
+  std::vector<double> found{total};
+  for (size_t depth = 0; depth < here_.tried.size(); ++depth) {
+    const double kept = here_.accepted[depth] + weight * everywhere_.accepted[depth];
+    chance = (kept + chance) / (here_.tried[depth] + weight * everywhere_.tried[depth] + 1);
+    reached *= chance;
+    total += reached;
+    found.push_back(total);
+  }
+  return found;
+}
+
+double Acceptance::rows() const {
+  const double weight = this->weight();
+  return (here_.rows_with + weight * everywhere_.rows_with + 1) / (here_.rows + weight * everywhere_.rows + 1);
+}
+
+double Acceptance::rounds() const {
+  const double weight = this->weight();
+  return (here_.rounds_with + weight * everywhere_.rounds_with + 1) / (here_.rounds + weight * everywhere_.rounds + 1);
+}
+
+SpeedupModel::SpeedupModel(std::map<int, int> drafts, bool fused)
+    : accepts(std::move(drafts)), full(accepts.rbegin()->first), acceptance(accepts.at(full)), fused_(fused) {
+  for (const auto& each : accepts) windows[each.first];
+}
+
+void SpeedupModel::add_reading(int64_t tokens, double seconds) {
+  if (tokens >= kMinTimedCatchUp) reading_.add(seconds / static_cast<double>(tokens));
+}
+
+bool SpeedupModel::is_based() const { return autoregressive.count >= kWarmUpRounds; }
+
+bool SpeedupModel::is_known() const { return is_based() && windows.at(full).count > 0 && (fused_ || drafting.count > 0); }
+
+std::pair<double, int> SpeedupModel::best(int current) const {
+  const std::vector<double> tokens = acceptance.tokens();
+  const std::map<int, double> seconds = this->seconds();
+  const double rows = acceptance.rows(), rounds = acceptance.rounds(), without = (1 - rounds) * seconds.at(1);
+  double best = 0;
+  int found = current;
+  for (const auto& [width, limit] : accepts) {
+    if (!limit) continue;
+    const double speed = (1 + rows * (tokens[static_cast<size_t>(limit)] - 1)) / (rounds * seconds.at(width) + without);
+    if (speed > best * (width == current ? 1 : 1 + kWidthMargin)) {
+      best = speed;
+      found = width;
+    }
+  }
+  return {best * autoregressive.typical, found};
+}
+
+double SpeedupModel::trial_cost(int64_t lag) const {
+  return static_cast<double>(lag) * reading_.typical + seconds().at(full) - autoregressive.typical;
+}
+
+std::map<int, double> SpeedupModel::seconds() const {
+  std::map<int, double> found;
+  if (fused_) {
+    for (const auto& [width, times] : windows) found[width] = (times.count ? times : windows.at(full)).typical;
+    return found;
+  }
+  int before = 1;
+  double seconds = autoregressive.typical;
+  std::vector<int> between;
+  for (const auto& [width, times] : windows) {
+    between.push_back(width);
+    if (width > 1 && times.count) {
+      const double slope = (times.typical - seconds) / (width - before);
+      for (const int other : between) found[other] = drafting.typical + seconds + slope * (other - before);
+      before = width;
+      seconds = times.typical;
+      between.clear();
+    }
+  }
+  for (const int width : between) found[width] = drafting.typical + seconds;
+  return found;
+}
+
+}  // namespace spc

@@ -1,0 +1,58 @@
+// Answers what the pace decides, for tests/native/test_native_pace.py to compare with Python's. Reads one JSON object a line:
+// {"new": {width: drafts, ..}, "fused": bool}, perhaps {"expect": {rounds, drafted, tried, accepted}}, then
+// {"begin": [prompt, room]}, {"choose": lag}, {"single": seconds},
+// {"verified": [width, seconds, [accepted, ..], without]}, {"drafted": seconds}, {"caught_up": [tokens, seconds, lost]}.
+#include "../runtime/adaptive_length.h"
+
+#include <cstdio>
+#include <iostream>
+#include <memory>
+#include <string>
+
+#include "../json.h"
+
+namespace {
+
+using spc::Json;
+
+std::unique_ptr<spc::AdaptiveDraftLength> make(const Json& event) {
+  std::map<int, int> accepts;
+  for (const auto& [width, drafts] : event["new"].object()) accepts[std::stoi(width)] = static_cast<int>(drafts.integer());
+  return std::make_unique<spc::AdaptiveDraftLength>(std::move(accepts), event["fused"].boolean());
+}
+
+void tell(spc::DraftLengthPolicy& pace, const std::string& name, const Json& value) {
+  const Json::List& list = value.list();
+  if (name == "begin") {
+    std::printf("%d\n", pace.begin(list[0].integer(), list[1].integer()));
+  } else if (name == "expect") {
+    pace.expect(spc::MeasuredAcceptance::from_json(value));
+  } else if (name == "next_width") {
+    std::printf("%d\n", pace.next_width(value.integer()));
+  } else if (name == "record_autoregressive") {
+    pace.record_autoregressive(value.number());
+  } else if (name == "record_verify") {
+    std::vector<int> accepted;
+    for (const Json& count : list[2].list()) accepted.push_back(static_cast<int>(count.integer()));
+    pace.record_verify(static_cast<int>(list[0].integer()), list[1].number(), accepted, static_cast<int>(list[3].integer()));
+  } else if (name == "record_draft") {
+    pace.record_draft(value.number());
+  } else if (name == "record_catch_up") {
+    pace.record_catch_up(list[0].integer(), list[1].number(), list[2].number());
+  }
+}
+
+}  // namespace
+
+int main() {
+  std::unique_ptr<spc::AdaptiveDraftLength> pace;
+  for (std::string line; std::getline(std::cin, line);) {
+    const Json event = Json::parse(line);
+    const auto& [name, value] = event.object().front();
+    if (name == "new") {
+      pace = make(event);
+    } else {
+      tell(*pace, name, value);
+    }
+  }
+}

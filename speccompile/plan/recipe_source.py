@@ -1,0 +1,77 @@
+"""The one form that every complaint about a recipe takes: where, received, expected, hint."""
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+
+from speccompile.errors import RecipeError
+
+LONGEST_VALUE = 80
+
+
+@dataclass(frozen=True)
+class RecipeSource:
+    """Where a recipe's values stand: its file, and the key paths that the command line set."""
+
+    path: Path
+    overridden: tuple[str, ...] = ()
+
+    def is_overridden(self, key: str) -> bool:
+        """Whether `key`, or a section that it lies in, was set on the command line."""
+        return any(key == path or key.startswith(f"{path}.") for path in self.overridden)
+
+    def resolve(self, reference: str) -> Path:
+        """The path that a recipe's text names: relative to the recipe's folder, `~` expanded."""
+        return self.path.parent / os.path.expanduser(reference)  # noqa: PTH111 (pathlib's raises for unknown users)
+
+    def refusal(self, key: str, received: str, expected: str, hint: str) -> RecipeError:
+        """The error for the value at `key`. The caller raises it."""
+        return self.error(key, f"received {received}, expected {expected}", hint)
+
+    def error(self, key: str, problem: str, hint: str) -> RecipeError:
+        """The same, for a problem that already says what was received and expected."""
+        where = f"--set {key}" if self.is_overridden(key) else f"{self.path}: {key}"
+        return RecipeError(f"{where}: {problem}", hint=hint)
+
+
+def format_value(value: object) -> str:
+    """A value of a recipe as a message shows it: text in quotes, YAML's own words for the rest."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return str(value).lower()
+        case str() if len(value) > LONGEST_VALUE:
+            return f"'{value[:LONGEST_VALUE]}...'"
+        case str():
+            return f"'{value}'"
+        case dict():
+            return "a mapping"
+        case list() if value:
+            return "a list"
+        case _:
+            return str(value)
+
+
+def inapplicable_key(
+    key: str, thing: str, word_key: str, word: str, words: Sequence[str], origin: RecipeSource
+) -> RecipeError:
+    """The refusal of `key`, which means something only with some `words` at `word_key`, where `word` stands."""
+    return origin.refusal(
+        key,
+        f"a key that means nothing for this {thing}",
+        f"it only with {word_key} {one_of(words)}, not {word}",
+        f"remove {key} (or set it to null), or change {word_key}",
+    )
+
+
+def one_of(words: Sequence[str]) -> str:
+    """ "a", "a or b", "a, b or c"."""
+    return " or ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The known word that `word` most likely stands for, or None when none is near."""
+    return next(iter(get_close_matches(word, list(known), n=1)), None)

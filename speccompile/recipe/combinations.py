@@ -1,0 +1,76 @@
+"""Which drafters, trees, decodings and methods go together, as data: one row for some, and in it all that may be mixed.
+
+Each family says what goes with it. What engines can do is in `capabilities`; here stands what can be done at all.
+"""
+
+from collections.abc import Mapping
+
+from speccompile.drafters import DRAFTING_METHODS
+from speccompile.errors import RecipeError
+from speccompile.plan.recipe_source import RecipeSource, one_of
+from speccompile.recipe.capabilities import SupportRow
+
+KEYS = {
+    "drafter": "drafter.kind",
+    "decoding": "decoding",
+    "method": "verify.method",
+    "tree": "drafter.tree",
+    "sample": "drafter.sample",
+}
+"""Dimension of the table -> key of the recipe, in the order in which they are asked."""
+
+TREES = {"chain": "a chain", "static": "a static tree", "dynamic": "a dynamic tree"}
+
+
+def _rows() -> tuple[SupportRow, ...]:
+    """The rows of all families, those of several families that are the same as one."""
+    kinds: dict[tuple[tuple[str, ...], ...], list[str]] = {}
+    for kind, family in DRAFTING_METHODS.items():
+        for row in family.rows:
+            kinds.setdefault(tuple(row[name] for name in _ROW), []).append(kind)
+    rows = [{"drafter": tuple(its)} | dict(zip(_ROW, row, strict=True)) for row, its in kinds.items()]
+    return tuple(sorted(rows, key=lambda row: _METHODS.index(row["method"])))
+
+
+_METHODS = [("exact",), ("typical", "top_k"), ("lenience",), ("bild",)]
+"""Methods that go with the same drafters, the exact one first."""
+_ROW = ("decoding", "method", "tree", "sample")
+
+COMBINATIONS: tuple[SupportRow, ...] = _rows()
+
+
+def matching_rows(words: Mapping[str, str]) -> tuple[SupportRow, ...]:
+    """The rows that can do all of some words, by dimension."""
+    return tuple(row for row in COMBINATIONS if all(word in row[dimension] for dimension, word in words.items()))
+
+
+def check_combination(words: Mapping[str, str], origin: RecipeSource) -> None:
+    """`words`: by dimension, in the order of KEYS. Raises RecipeError where the first word stands that does not go with
+    those before it; the hint names what can be changed."""
+    before: dict[str, str] = {}
+    for dimension, word in words.items():
+        if not matching_rows(before | {dimension: word}):
+            raise _refuse(before, dimension, word, origin)
+        before[dimension] = word
+
+
+def _refuse(before: dict[str, str], dimension: str, word: str, origin: RecipeSource) -> RecipeError:
+    possible = _words(before, dimension)
+    changes: dict[str, list[str]] = {}  # of another word alone, which would do
+    for other in before:
+        words = _words({name: each for name, each in before.items() if name != other} | {dimension: word}, other)
+        changes |= {other: words} if words else {}
+    blamed = ", ".join(f"{KEYS[other]} {before[other]}" for other in changes or before)
+    hint = ", or ".join(f"{KEYS[name]} to {one_of(words)}" for name, words in (changes | {dimension: possible}).items())
+    received = f"'{word}'" if dimension == "method" else _shown(dimension, word)
+    return origin.refusal(KEYS[dimension], f"{received}, which {blamed} cannot do", one_of(possible), f"set {hint}")
+
+
+def _words(others: dict[str, str], dimension: str) -> list[str]:
+    """The words that go with some of the other dimensions."""
+    words = dict.fromkeys(word for row in matching_rows(others) for word in row[dimension])
+    return [_shown(dimension, word) for word in words]
+
+
+def _shown(dimension: str, word: str) -> str:
+    return TREES[word] if dimension == "tree" else word

@@ -1,0 +1,72 @@
+"""A head at `train.begin`: refused where what is learnt could not be written down as it was published."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from speccompile.drafters.eagle3.taps import boundary, says_ids
+from speccompile.drafters.find import read_head
+from speccompile.drafters.folder import read_folder
+from speccompile.drafters.method import Training
+from speccompile.errors import SpeccompileError
+from speccompile.plan.head import HeadPlan, HeadRequest
+from speccompile.plan.plan import ModelPlan
+from speccompile.plan.recipe_source import RecipeSource
+
+
+@dataclass(frozen=True)
+class BeginSource(RecipeSource):
+    """Where `train.begin` stands, for readers of drafters that complain of `drafter.model`."""
+
+    @classmethod
+    def of(cls, origin: RecipeSource) -> "BeginSource":
+        return cls(origin.path, origin.overridden)
+
+    def error(self, key: str, problem: str, hint: str) -> Any:
+        renamed = "train.begin" if key in ("drafter.model", "train.begin.model") else key
+        return super().error(renamed, problem, hint.replace("train.begin.model", "train.begin"))
+
+
+def check_initial_drafter(head: HeadPlan, training: Training, request: HeadRequest, origin: RecipeSource) -> None:
+    """Raises RecipeError. request: by which the head was read, with what the recipe says in the place of its files."""
+    why = training.read_only_dialects.get(head.dialect)
+    if why is not None:
+        raise origin.refusal(
+            "train.begin", f"{head.folder}, heads in the dialect {head.dialect}", f"others: {why}",
+            "train new heads: remove train.begin",
+        )  # fmt: skip
+    if not request.taps and not request.switches:
+        return
+    try:
+        plain = read_head(head.folder, replace(request, taps=(), switches={}))
+    except SpeccompileError:
+        plain = None  # it says too little by itself
+    said = head if plain is None else plain
+    if request.switches and (plain is None or said.switches != head.switches):
+        names = ", ".join(name for name, value in head.switches.items() if said.switches.get(name) != value)
+        _refuse("drafter.switches", names or "switches", head, origin)
+    is_open = training.says_taps and not says_ids(read_folder(head.folder).config)
+    if request.taps and list(map(_place, said.taps)) != list(map(_place, head.taps)) and not is_open:
+        _refuse("drafter.taps", ", ".join(head.taps), head, origin)
+
+
+def check_begin_model(model: ModelPlan, origin: RecipeSource) -> None:
+    """Raises RecipeError for a language model whose weights are no floats."""
+    if model.facts.quantization is not None:
+        raise origin.refusal(
+            "train.begin", f"'{model.reference}', whose weights are quantized ({model.facts.quantization})",
+            "weights in floats, which can be trained", "begin with the checkpoint that it was quantized from",
+        )  # fmt: skip
+
+
+def _place(tap: str) -> int | str:
+    """The same for both names of a place between layers."""
+    found = boundary(tap)
+    return tap if found is None else found
+
+
+def _refuse(key: str, received: str, head: HeadPlan, origin: RecipeSource) -> None:
+    raise origin.refusal(
+        key, f"{received} in the place of what {head.folder / 'config.json'} says", "what it says: a trained head is "
+        "saved with the config that it came with, which other engines read",
+        f"correct config.json in a copy of the folder, and remove {key}",
+    )  # fmt: skip

@@ -1,0 +1,222 @@
+"""What a build needs of disk and memory, estimated from the headers of checkpoints before any work.
+
+Weights stream, so what is held does not grow with the model: of its own, a build holds the libraries, the largest
+weight, the caches of the proof and a window's scores. What it maps beside that, the system can take away again.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, NamedTuple, Self
+
+from speccompile.compiler.checkpoints.facts import TOKENIZER
+from speccompile.compiler.checkpoints.json_files import CONFIG, read_json_object
+from speccompile.compiler.checkpoints.multimodal import TEXT, decoder_tensors
+from speccompile.compiler.checkpoints.quantization import read_quantization
+from speccompile.compiler.checkpoints.weights import stored_tensors
+from speccompile.drafters import KINDS_SHARING_TARGET_WEIGHTS
+from speccompile.index.files import read_header
+from speccompile.machine.system import available_cores
+from speccompile.plan.plan import EnginePlan, ModelPlan, Plan
+from speccompile.recipe.sizes import HEAD, LAYER, NATIVE, OTHER, TABLE, Weight, find_weights, layout_of, stored_bytes
+
+TENSORRT = ("tensorrt_rtx", "tensorrt")
+"""Backends that hold the weights of every graph in a file of its own."""
+
+GRAPH_BYTES = 150_000
+"""Bytes of a graph without its weights: 55 to 213 thousand for the demo's, of five layers and two."""
+
+TENSORRT_KERNEL_BYTES = 7_000_000
+"""Bytes of the compiled kernels in a TensorRT engine: 3.6 million in the demo's verify, 9.8 in its draft."""
+
+LIBRARIES, RESERVED, THREAD = 500_000_000, 1_200_000_000, 72 << 20
+"""Bytes that Python, torch, transformers and ONNX Runtime hold while they trace, what they map and reserve beside it
+(the demo with its proof: 0.57 GB held, 2.1 GB of address space), and what each of their threads reserves: a stack of
+8 MiB and an arena of the C library of 64 MiB."""
+
+CHUNK_ELEMENTS, CHUNK_COPIES = 1 << 22, 4
+"""Numbers of a weight that are read at once, and how often they are there: as they are stored, in float32, and on their
+way to fewer bits."""
+
+CACHE_COPIES = 2
+"""How many copies of the caches and the scores the proof holds: an engine's, and those that it gives. So a random Llama
+of 8 B, in int4 with its proof, should hold 3.9 GB; it held 3.5."""
+
+
+@dataclass(frozen=True)
+class ResourceEstimate:
+    """In bytes. bundle: its files. temporary: files beside them until the build ends. memory: the most that a process
+    holds of its own. mapped: files that it maps at once. reserved: of address space, for libraries and threads.
+
+    TensorRT's builder, a process of its own, is not counted: it has a limit of its own.
+    """
+
+    bundle: int
+    temporary: int
+    memory: int
+    mapped: int
+    reserved: int
+
+    @property
+    def disk(self) -> int:
+        return self.bundle + self.temporary
+
+    @property
+    def address_space(self) -> int:
+        return self.memory + self.mapped + self.reserved
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self) | {"disk": self.disk, "address_space": self.address_space}
+
+
+def estimate_resources(plan: Plan) -> ResourceEstimate:
+    """An estimate for the whole build, its proof included. Raises CheckpointError as `read_checkpoint` does."""
+    models = _Models.of(plan)
+    built = [engine for engine in plan.engines if engine.backend in TENSORRT and not engine.defer]
+    opened = [engine for engine in plan.engines if engine not in built]
+    kept = _all_files(plan, models, opened)
+    graphs = 2 * GRAPH_BYTES * len({(engine.backend, engine.provider, engine.precision) for engine in opened})
+    engines = sum(_plan_bytes(plan, models, engine) + 2 * TENSORRT_KERNEL_BYTES for engine in built)
+    sources = {file: size for file, size in _all_files(plan, models, built).items() if file not in kept}
+    return ResourceEstimate(
+        bundle=round(_tokenizer_bytes(plan) + _index_bytes(plan) + graphs + sum(kept.values()) + engines),
+        temporary=round(sum(sources.values()) + _left_out_bytes(plan, models)),
+        memory=LIBRARIES + _weight_bytes(models.largest) + CACHE_COPIES * (_cache_bytes(plan) + _score_bytes(plan)),
+        mapped=round(max(plan.target.facts.weight_bytes, *(_plan_bytes(plan, models, each) for each in plan.engines))),
+        reserved=RESERVED + 2 * available_cores() * THREAD,  # threads of torch and of ONNX Runtime
+    )
+
+
+def _weight_bytes(largest: int) -> int:
+    """Of numbers that are read of the largest weight at once: all of it in float32 where ONNX Runtime runs the graph
+    that was traced, else some on their way to fewer bits."""
+    return max(4 * largest, CHUNK_COPIES * 4 * min(CHUNK_ELEMENTS, largest))
+
+
+def largest_graph_bytes(plan: Plan, engine: EnginePlan) -> float:
+    """Bytes of the weights of an engine's largest graph: of `step`, else of `verify` or `draft`, whichever has more."""
+    parts = [size for _, size in _files(plan, _Models.of(plan), engine)]
+    return sum(parts) if plan.graphs == "fused" else max(parts)
+
+
+class _Model(NamedTuple):
+    """The weights of a model, and whether its head is its table of tokens."""
+
+    weights: list[Weight]
+    tied: bool
+
+    def bytes_in(self, engine: EnginePlan, word: str) -> float:
+        return stored_bytes(self.weights, layout_of(engine), word, engine.precision.block_size or 0, tied=self.tied)
+
+
+class _Models(NamedTuple):
+    """target; drafters: those with weights of their own; borrowed: what a drafter reads of the target's."""
+
+    target: _Model
+    drafters: list[_Model]
+    borrowed: _Model
+
+    @property
+    def largest(self) -> int:
+        """Numbers in the largest weight."""
+        return max(weight.size for model in (self.target, *self.drafters) for weight in model.weights)
+
+    @classmethod
+    def of(cls, plan: Plan) -> Self:
+        target, drafter = _read(plan.target), plan.drafter
+        drafters = [_read(model) for model in drafter.models]
+        roles: set[str] = set()
+        if head := drafter.head:
+            tensors = ((each.name, each.dtype, each.shape) for each in head.tensors.values())
+            drafters.append(_Model(find_weights(tensors, plan.target.facts.vocabulary_size), tied=False))
+            roles = {TABLE, HEAD} - {weight.role for weight in drafters[0].weights}
+        if drafter.kind in KINDS_SHARING_TARGET_WEIGHTS:
+            roles = {TABLE, HEAD, LAYER, OTHER}
+        share = drafter.layers.halves / (2 * (plan.target.facts.layers or 1)) if drafter.layers else 1.0
+        borrowed = [
+            replace(weight, columns=round(weight.columns * share)) if weight.role in (LAYER, OTHER) else weight
+            for weight in target.weights
+            if weight.role in roles
+        ]
+        return cls(target, drafters, _Model(borrowed, target.tied))
+
+
+def _read(model: ModelPlan) -> _Model:
+    config = read_json_object(model.folder / CONFIG) or {}
+    stored = stored_tensors(model.folder)
+    if TEXT in config:
+        stored = decoder_tensors(stored, model.folder)
+    tensors = ((name, each.dtype, each.shape) for name, each in stored.items())
+    weights = find_weights(tensors, model.facts.vocabulary_size, read_quantization(model.folder))
+    has_head = any(weight.role == HEAD for weight in weights)
+    return _Model(weights, bool(config.get("tie_word_embeddings", False)) or not has_head)
+
+
+_File = tuple[str, str, str, int | None]
+"""Layout, part, precision and block size: equal ones are one file of weights."""
+
+
+def _all_files(plan: Plan, models: _Models, engines: Iterable[EnginePlan]) -> dict[_File, float]:
+    return {file: size for engine in engines for file, size in _files(plan, models, engine)}
+
+
+def _files(plan: Plan, models: _Models, engine: EnginePlan) -> Iterator[tuple[_File, float]]:
+    """The weight files of an engine's graphs, and their bytes."""
+    layout, words = layout_of(engine), engine.precision.words()
+    for part, word in words.items():
+        own = [models.target] if part == "target" else models.drafters
+        size = sum(model.bytes_in(engine, word) for model in own)
+        if part == "drafter" and own and layout != NATIVE and word != words["target"]:
+            size += models.borrowed.bytes_in(engine, word)  # only equal numbers are shared there
+        yield (layout, part, word, engine.precision.block_size if word == "int4" else None), size
+
+
+def _plan_bytes(plan: Plan, models: _Models, engine: EnginePlan) -> float:
+    """What the graphs of an engine hold together, where each holds its own."""
+    files = dict(_files(plan, models, engine))
+    target = models.target.bytes_in(engine, engine.precision.target)
+    if plan.graphs == "fused":
+        return sum(files.values()) + target
+    return sum(files.values()) + models.borrowed.bytes_in(engine, engine.precision.target)
+
+
+def _left_out_bytes(plan: Plan, models: _Models) -> float:
+    """What a drafter's graphs have of the target's weights: written with it, and left out again."""
+    return max(models.borrowed.bytes_in(engine, engine.precision.target) for engine in plan.engines)
+
+
+def _tokenizer_bytes(plan: Plan) -> int:
+    return (plan.target.folder / TOKENIZER).stat().st_size if plan.target.facts.tokenizer else 0
+
+
+def _index_bytes(plan: Plan) -> int:
+    """Of an index, which is copied where it lies on another filesystem."""
+    retrieval = plan.drafter.retrieval
+    if retrieval is None or retrieval.folder is None:
+        return 0
+    return sum(int(record["bytes"]) for record in read_header(retrieval.folder).files.values())
+
+
+def _cache_bytes(plan: Plan) -> int:
+    """Keys and values of all models with caches of their own, in float32."""
+    window = plan.drafter.tokens + 1
+    rows = plan.batch_size * (plan.max_length + max(plan.prefill_chunk, window) + window)
+    return 4 * rows * sum(_cache_width(model) for model in (plan.target, *plan.drafter.models))
+
+
+def _cache_width(model: ModelPlan) -> int:
+    """Numbers that a model keeps for a token; the most that it may be, where the config does not say."""
+    written = read_json_object(model.folder / CONFIG) or {}
+    config = written.get(TEXT) or written
+    hidden, heads = model.facts.hidden_size or 0, _number(config, "num_attention_heads", "n_head", default=1)
+    width = _number(config, "head_dim", default=hidden // heads)
+    return 2 * (model.facts.layers or 0) * _number(config, "num_key_value_heads", default=heads) * width
+
+
+def _number(config: Mapping[str, Any], *names: str, default: int) -> int:
+    return next((config[name] for name in names if isinstance(config.get(name), int) and config[name] > 0), default)
+
+
+def _score_bytes(plan: Plan) -> int:
+    """Of the widest window, in float32."""
+    width = max(plan.prefill_chunk, plan.drafter.tokens + 1)
+    return 4 * plan.batch_size * width * plan.target.facts.vocabulary_size

@@ -1,0 +1,106 @@
+"""Whether there is room for what a build needs: on the disk, and in memory. A build that has clearly less is refused
+before any work; estimates are rough, so one that has a little less may try."""
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from speccompile.errors import BuildError
+from speccompile.machine.resource_errors import is_disk_full, out_of_memory_message, tightest_memory_limit
+from speccompile.machine.system import ADDRESS_SPACE, MemoryLimit, memory_limits
+from speccompile.recipe.resource_estimate import ResourceEstimate
+
+REFUSAL_RATIO = 0.9
+"""Part of what is needed below which there is clearly less."""
+
+
+@dataclass(frozen=True)
+class AvailableResources:
+    """What there is. disk: bytes that are free in `folder`, the nearest to the output that exists."""
+
+    folder: Path
+    disk: int
+    limits: tuple[MemoryLimit, ...]
+
+    @property
+    def memory(self) -> int:
+        """The lowest limit, in bytes."""
+        return min(limit.size for limit in self.limits)
+
+
+def find_resources(output: Path) -> AvailableResources:
+    """What this machine has for a build into `output`."""
+    resolved = output.resolve()
+    folder = next(each for each in (resolved, *resolved.parents) if each.is_dir())
+    return AvailableResources(folder, shutil.disk_usage(folder).free, tuple(memory_limits()))
+
+
+def check_resources(needs: ResourceEstimate, room: AvailableResources) -> None:
+    """Raise BuildError for the first thing of which there is clearly less than needed."""
+    for error in insufficient_resources(needs, room, REFUSAL_RATIO):
+        raise error
+
+
+def insufficient_resources(needs: ResourceEstimate, room: AvailableResources, part: float = 1) -> Iterator[BuildError]:
+    """An error for everything of which there is less than a part of what is needed."""
+    if room.disk < part * needs.disk:
+        yield BuildError(
+            f"the disk of {room.folder} has too little room: received {gigabytes(room.disk)} free, "
+            f"{_expected_disk(needs)}",
+            hint=_MORE_DISK,
+        )
+    for limit in room.limits:
+        if limit.size < part * _needed(limit, needs):
+            yield _too_small(limit, needs)
+
+
+def _too_small(limit: MemoryLimit, needs: ResourceEstimate) -> BuildError:
+    parts = ""
+    if limit.kind == ADDRESS_SPACE:
+        parts = (
+            f": {gigabytes(needs.memory)} of memory, {gigabytes(needs.mapped)} of files that are mapped, and "
+            f"{gigabytes(needs.reserved)} for libraries and threads"
+        )
+    return BuildError(
+        f"{limit.name} is too small: received {gigabytes(limit.size)} of {limit.kind}, expected about "
+        f"{gigabytes(_needed(limit, needs))}{parts}",
+        hint=limit.hint,
+    )
+
+
+def with_estimate(error: Exception, needs: ResourceEstimate, room: AvailableResources) -> Exception:
+    """An error of a build as it is; where memory or the disk ran out on the way, a BuildError that says how much of it
+    is needed."""
+    if (words := out_of_memory_message(error)) is not None:
+        limit = tightest_memory_limit()
+        return BuildError(
+            f"memory ran out: {words}: received {gigabytes(limit.size)} ({limit.name}), expected about "
+            f"{gigabytes(_needed(limit, needs))}",
+            hint=limit.hint,
+        )
+    if is_disk_full(error):
+        free = shutil.disk_usage(room.folder).free
+        return BuildError(
+            f"{error}: received {gigabytes(free)} free in {room.folder}, {_expected_disk(needs)}", hint=_MORE_DISK
+        )
+    return error
+
+
+def gigabytes(size: float) -> str:
+    """In GB, or in MB below one."""
+    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.3g} MB"
+
+
+_MORE_DISK = "free some disk space, or give an --output on another disk"
+
+
+def _expected_disk(needs: ResourceEstimate) -> str:
+    return (
+        f"expected about {gigabytes(needs.disk)}: {gigabytes(needs.bundle)} for the bundle and "
+        f"{gigabytes(needs.temporary)} for files until it is done"
+    )
+
+
+def _needed(limit: MemoryLimit, needs: ResourceEstimate) -> int:
+    return needs.address_space if limit.kind == ADDRESS_SPACE else needs.memory

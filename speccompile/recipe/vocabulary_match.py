@@ -1,0 +1,166 @@
+"""Whether a drafter's tokens are its target's: a drafter that counts tokens otherwise would draft nonsense.
+
+A model may have more rows than its tokenizer has tokens: padding, to a size that suits the hardware. So one tokenizer
+may belong to models with different vocabularies (Qwen2.5: 152064 rows at 7B, 151936 at 0.5B). Such a pair drafts among
+the rows that both have.
+"""
+
+import gc
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from speccompile.compiler.checkpoints.facts import (
+    SPECIAL_TOKENS_MAP,
+    TOKENIZER,
+    TOKENIZER_CONFIG,
+    special_ids,
+)
+from speccompile.compiler.checkpoints.json_files import read_json_object
+from speccompile.errors import CheckpointError
+from speccompile.plan.plan import ModelPlan
+from speccompile.plan.recipe_source import RecipeSource
+
+SPECIAL_TOKENS = ("bos", "eos", "pad")
+HINT = "choose a drafter that was trained with the target's tokenizer"
+NO_TOKENIZER = f"{HINT}; where the sizes differ in padding alone, put its {TOKENIZER} beside both models"
+
+
+def check_vocabulary_match(target: ModelPlan, drafter: ModelPlan, key: str, origin: RecipeSource) -> tuple[str, ...]:
+    """Compare vocabulary sizes, tokenizers token by token, and special tokens. `key`: where the drafter stands.
+
+    Returns notes on what could not be compared, or differs without harm. Raises RecipeError for a pair that cannot
+    work and CheckpointError for a tokenizer that cannot be read.
+    """
+    return (
+        *_check_vocabularies(target, drafter, key, origin),
+        *_check_special_tokens(target, drafter, key, origin),
+    )
+
+
+def _check_vocabularies(target: ModelPlan, drafter: ModelPlan, key: str, origin: RecipeSource) -> tuple[str, ...]:
+    """The tokenizers must say the same of every id, added tokens included, whatever the sizes are."""
+    ours, theirs = target.facts.vocabulary_size, drafter.facts.vocabulary_size
+    without = [name for name, model in (("target", target), ("drafter", drafter)) if not model.facts.tokenizer]
+    if without and ours != theirs:
+        raise origin.refusal(
+            key, f"a drafter with a vocabulary of {theirs} tokens", f"the target's vocabulary of {ours}", NO_TOKENIZER
+        )
+    if without:
+        return (f"no {TOKENIZER} in {' and '.join(without)}: only the sizes of the vocabularies were compared",)
+    files = [model.folder / TOKENIZER for model in (target, drafter)]
+    is_same = files[0].read_bytes() == files[1].read_bytes()
+    if is_same and ours == theirs:
+        return ()
+    tokens = _read_tokens(files[0])
+    if not is_same:
+        _check_equal(tokens.all(), read_vocabulary(files[1]), key, origin)
+    return () if ours == theirs else _check_padding(tokens, ours, theirs, key, origin)
+
+
+def _check_equal(ours: Mapping[int, str], theirs: Mapping[int, str], key: str, origin: RecipeSource) -> None:
+    if ours == theirs:
+        return
+    differs = (each for each in ours.keys() | theirs.keys() if ours.get(each) != theirs.get(each))
+    token_id = min(differs)
+    received = f"a drafter whose tokenizer has {_shown(theirs, token_id)} as token {token_id}"
+    raise origin.refusal(key, received, f"the target's {_shown(ours, token_id)}", HINT)
+
+
+class _Tokens(NamedTuple):
+    """Id -> token: of the tokenizer's model, and those that were added to it, which may stand in both."""
+
+    model: dict[int, str]
+    added: dict[int, str]
+
+    def all(self) -> dict[int, str]:
+        return self.model | self.added
+
+
+def _check_padding(tokens: _Tokens, ours: int, theirs: int, key: str, origin: RecipeSource) -> tuple[str, ...]:
+    """Rows for all tokens but added ones must be there in both: no model says a token for which it has no row."""
+    common, needed = min(ours, theirs), max(tokens.model.keys() - tokens.added.keys(), default=-1) + 1
+    if needed > common:
+        expected = f"the target's vocabulary of {ours}, or both with rows for the {needed} tokens of their tokenizer"
+        raise origin.refusal(key, f"a drafter with a vocabulary of {theirs} tokens", expected, HINT)
+    notes = [f"vocabularies of {ours} rows in the target and {theirs} in the drafter: drafts are tokens below {common}"]
+    if (last := max(tokens.added, default=0)) >= common:
+        notes.append(f"the added token {tokens.added[last]!r} ({last}) lies behind these rows and is never drafted")
+    return tuple(notes)
+
+
+def read_vocabulary(path: Path) -> dict[int, str]:
+    """Token id -> token of a tokenizer.json, added tokens included. Raises CheckpointError."""
+    return _read_tokens(path).all()
+
+
+def _read_tokens(path: Path) -> _Tokens:
+    """Raises CheckpointError.
+
+    Read as JSON: the tokenizers library would give the same, but raises bare Exception for files that it cannot read.
+    """
+    with _without_gc():
+        data = read_json_object(path) or {}
+    try:
+        vocabulary = data["model"]["vocab"]
+        if isinstance(vocabulary, list):  # Unigram: (token, score) in the order of the ids
+            tokens = {token_id: str(piece[0]) for token_id, piece in enumerate(vocabulary)}
+        else:
+            tokens = {int(token_id): str(token) for token, token_id in vocabulary.items()}
+        added = {int(each["id"]): str(each["content"]) for each in data.get("added_tokens") or ()}
+        return _Tokens(tokens, added)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+        raise CheckpointError(
+            f"{path}: received no vocabulary in model.vocab, expected the file of a `tokenizers` tokenizer",
+            hint="save the tokenizer again with transformers: tokenizer.save_pretrained(FOLDER)",
+        ) from None
+
+
+@contextmanager
+def _without_gc() -> Iterator[None]:
+    """Without Python's search for cycles: JSON has none, and looking for some in a million merges takes longer than
+    reading them."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _shown(vocabulary: Mapping[int, str], token_id: int) -> str:
+    return repr(vocabulary[token_id]) if token_id in vocabulary else "nothing"
+
+
+def _check_special_tokens(target: ModelPlan, drafter: ModelPlan, key: str, origin: RecipeSource) -> tuple[str, ...]:
+    """A special token must agree where both models name it: by id, or by text where one of them gives no id.
+
+    Ids agree when one is shared: instruction-tuned models add ends to those of their base model.
+    """
+    notes = []
+    for name in SPECIAL_TOKENS:
+        ours, theirs = _ids(target, name), _ids(drafter, name)
+        if not (ours and theirs):
+            ours, theirs = _texts(target, name), _texts(drafter, name)
+        if ours and theirs and not ours & theirs:
+            received, expected = (", ".join(map(repr, sorted(side))) for side in (theirs, ours))
+            raise origin.refusal(key, f"a drafter with {name} token {received}", f"the target's {expected}", HINT)
+        if name == "eos" and ours and theirs and ours != theirs:
+            notes.append(f"end-of-sequence tokens: target {sorted(ours)}, drafter {sorted(theirs)}; the target's count")
+    return tuple(notes)
+
+
+def _ids(model: ModelPlan, name: str) -> set[Any]:
+    if name == "eos":
+        return set(model.facts.eos_token_ids)
+    return set(special_ids(model.folder, name))
+
+
+def _texts(model: ModelPlan, name: str) -> set[Any]:
+    for file in (TOKENIZER_CONFIG, SPECIAL_TOKENS_MAP):
+        match (read_json_object(model.folder / file) or {}).get(f"{name}_token"):
+            case str(text) | {"content": str(text)}:
+                return {text}
+    return set()

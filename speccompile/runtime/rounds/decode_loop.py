@@ -1,0 +1,263 @@
+"""The loop: rows come and go, read their texts, and decode in rounds. It knows graphs, buffers and counts, and no
+drafter."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from time import perf_counter
+
+from speccompile.bundle.manifest import Manifest
+from speccompile.contract import COMPONENTS, Graph, has_recurrent_states
+from speccompile.runtime.devices.engine import Engine
+from speccompile.runtime.generation import SequenceState
+from speccompile.runtime.rounds.bound_graphs import BoundGraphs, VerifyPass, right_aligned_chunks
+from speccompile.runtime.rounds.draft_controller import DraftController
+from speccompile.runtime.rounds.host_drafts import HostDrafts, Proposer
+from speccompile.runtime.rounds.sampling_inputs import SamplingInputs
+from speccompile.runtime.rounds.slot_state import SlotStateCopier
+from speccompile.runtime.rounds.slots import Committed, Slot, group_by_length, slot_range
+from speccompile.runtime.rounds.token_masks import TokenMasks
+from speccompile.runtime.stopwatch import Stopwatch, clock
+
+
+class DecodeLoop:
+    """Runs the rows of a batch over one engine's buffers. What its graphs read and write is known by their names.
+
+    A row is admitted to a slot, its text is read by `prefill`, then every `decode` gives it tokens until it ends. Where
+    the engine has ranges, rows read alone, or beside texts as long as theirs; elsewhere every run is over all rows, and
+    one in which a text is read is a round of the rows that decode as well.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        manifest: Manifest,
+        *,
+        on_device: bool = False,
+        proposer: Proposer | None = None,
+        graphs: Sequence[Graph] = (),
+    ) -> None:
+        """on_device: the engine runs on a GPU. proposer: who drafts, where no graph does. graphs: as the engine has
+        them, where they differ from the manifest's."""
+        self.tokens, self._depth = manifest.tokens, manifest.depth
+        self.can_draft = engine.has("step") or engine.has("draft") or proposer is not None
+        self.supports_prefix_reuse = not any(has_recurrent_states(manifest.graphs, part) for part in COMPONENTS)
+        """Whether a row may go on from the tokens that another has left; not where they are summed up in states."""
+        self.seconds = {"prefill": 0.0, "verify": 0.0, "draft": 0.0}
+        self.rounds = BoundGraphs(engine, manifest)
+        self._watch = Stopwatch(clock(on_device=on_device))
+        proposals = None if proposer is None else HostDrafts(proposer, manifest)
+        self.drafting = DraftController(
+            self.rounds, manifest, self.seconds, self._watch, on_device=on_device, proposals=proposals
+        )
+        inputs = {tensor.name for graph in manifest.graphs for tensor in graph.inputs}
+        self.masks = TokenMasks(engine, manifest) if "allowed" in inputs else None
+        self.sampler = SamplingInputs(engine, manifest, inputs) if "uniforms" in inputs else None
+        self._slot_state = SlotStateCopier(engine, graphs or manifest.graphs, manifest.batch_size)
+        self._slots = [Slot(index) for index in range(manifest.batch_size)]
+
+    def start(self) -> None:
+        """Time counts from now on, on this thread: before the first row is admitted, and after a rest."""
+        self._watch.start()
+
+    def admit(self, slot: int, row: SequenceState, *, speculative: bool, adaptive: bool, reuse: int = 0) -> int:
+        """A row begins in a slot that is free. It is active: it has room for a token.
+
+        adaptive: rounds draft as much as pays, wherever that changes no token. reuse: how many tokens of its text the
+        slot's caches hold, less than all of them. Returns how many of these are not given again.
+        """
+        own = self._slots[slot]
+        assert own.sequence_or_none is None, f"slot {slot} is taken"
+        assert 0 <= reuse <= own.committed_length, f"slot {slot} holds {own.committed_length} tokens, not {reuse}"
+        assert reuse < len(row), "the last token of a text is always read"
+        assert self.supports_prefix_reuse or not reuse, "what states have read cannot be taken back"
+        self.drafting.admit(own, row, reuse, speculative=speculative, adaptive=adaptive, others=self._active_slots())
+        row.min_forced_tokens = self._min_forced_tokens(row, speculative)
+        if self.sampler is not None:
+            self.sampler.admit(slot, row, drafting=speculative)
+        return own.prefill_position
+
+    def _min_forced_tokens(self, row: SequenceState, speculative: bool) -> int:
+        """How many tokens without an alternative are worth a run of their own: as many as a round may accept. None
+        where every token's logits are asked for, or where what is drawn depends on the number of rounds."""
+        if row.logprobs is not None or (speculative and not self.drafting.allows_adaptive_length(row)):
+            return 0
+        return max(1, self._depth) if speculative else 1
+
+    def prefill(self, slot: int, most: int | None = None) -> int:
+        """Give the target the next chunk of a row's text, at most so many tokens; behind the last of them the row gets
+        its first token. Returns how many were given."""
+        own, overlap = self._slots[slot], self.drafting.overlap
+        assert not own.is_prefilled, f"the text of slot {slot} has been read"
+        size = self.rounds.chunk if most is None else max(min(most, self.rounds.chunk), 1 + overlap)
+        part = range(len(own.sequence))[own.prefill_position : own.prefill_position + size]
+        beside = (
+            []
+            if self.rounds.supports_batch_slices
+            else [slot for slot in self._decoding() if not slot.has_forced_tokens]
+        )
+        self._run({own: part}, beside)
+        return len(part)
+
+    def is_prefilled(self, slot: int) -> bool:
+        """Whether a row's text has been read: it decodes."""
+        return self._slots[slot].is_prefilled
+
+    def decode(self) -> None:
+        """One round over all rows that decode. Those whose drafter has to read beside the target what it has missed
+        read it now, and those read their texts on that took tokens which had no alternative."""
+        decoding = self._decoding()
+        behind = self.drafting.slots_to_reread(decoding, self._active_slots())
+        reading = [slot for slot in decoding if slot in behind or slot.has_forced_tokens]
+        for slot in decoding:
+            slot.prefill_position = slot.drafter_length if slot in behind else slot.committed_length
+        if not self.rounds.supports_batch_slices and reading:
+            reading = decoding  # drafts of others would not outlive it
+        rest = [slot for slot in decoding if slot not in reading]
+        if rest:
+            self._run({}, rest)
+        for group in [[slot] for slot in reading] if self.rounds.supports_batch_slices else [reading]:
+            self._prefill_slots(group, again=any(slot in behind for slot in group))
+
+    def release(self, slot: int) -> Committed:
+        """A row leaves its slot, ended or not. Returns what the slot's caches hold until somebody else is admitted."""
+        if self.sampler is not None:
+            self.sampler.release(slot)
+        return self._slots[slot].release()
+
+    def copy(self, source: int, slot: int) -> None:
+        """Make what a free slot's caches hold the same as what those of another hold, whose row may go on."""
+        own, other = self._slots[slot], self._slots[source]
+        assert own.sequence_or_none is None, f"slot {slot} is taken"
+        own.committed_length, own.drafter_length = other.committed_length, other.drafter_length
+        self._slot_state.copy(source, slot)
+
+    def generate(self, rows: Sequence[SequenceState], speculative: bool, adaptive: bool = False) -> Iterator[None]:
+        """Run until every row has ended; yields after the prefill and after every round, rows updated.
+
+        adaptive: as for `admit`; where it could change a token of one row, all draft as one.
+        """
+        adaptive = adaptive and all(map(self.drafting.allows_adaptive_length, rows))
+        start = perf_counter()
+        self.start()
+        slots = [slot for slot, row in zip(self._slots, rows, strict=False) if row.is_active]
+        try:
+            for slot in slots:
+                self.admit(slot.index, rows[slot.index], speculative=speculative, adaptive=adaptive)
+            for group in group_by_length(slots) if self.rounds.supports_batch_slices else [slots]:
+                self._prefill_slots(group)
+            self.seconds.update(prefill=perf_counter() - start, verify=0.0, draft=0.0)
+            yield from self._yield_to_caller(slots)
+            while any(row.is_active for row in rows):
+                self.decode()
+                yield from self._yield_to_caller(slots)
+        finally:
+            self._discard_slots(slots)
+
+    def _yield_to_caller(self, slots: Sequence[Slot]) -> Iterator[None]:
+        """The caller's turn."""
+        self._watch.pause()
+        yield
+        self._watch.resume()
+        self._discard_slots(
+            slot for slot in slots if slot.sequence_or_none is not None and not slot.sequence_or_none.is_active
+        )
+
+    def _discard_slots(self, slots: Iterator[Slot] | Sequence[Slot]) -> None:
+        """Their rows leave, and nobody will want what they have left."""
+        for slot in slots:
+            if slot.sequence_or_none is not None:
+                self.release(slot.index)
+            slot.committed_length = 0  # so that no other row's attention is made longer
+
+    def _active_slots(self) -> list[Slot]:
+        """Those with a row that has not ended."""
+        return [slot for slot in self._slots if slot.sequence_or_none is not None and slot.sequence_or_none.is_active]
+
+    def _decoding(self) -> list[Slot]:
+        return [slot for slot in self._slots if slot.decodes]
+
+    def _prefill_slots(self, slots: Sequence[Slot], *, again: bool = False) -> None:
+        """Give the target all that it has not been given of some rows' texts, in chunks that end together, and take the
+        tokens behind them; again: or what a drafter has missed that reads beside the target."""
+        spans = [range(len(slot.sequence))[slot.prefill_position :] for slot in slots]
+        for parts in right_aligned_chunks(spans, self.rounds.chunk, self.drafting.overlap):
+            self._run({slot: part for slot, part in zip(slots, parts, strict=True) if part}, again=again)
+
+    def _run(self, parts: Mapping[Slot, range], decoding: Collection[Slot] = (), *, again: bool = False) -> None:
+        """One run of the target: over a part of some rows' texts, and of those that decode over the last token and what
+        was drafted behind it. Rows take the tokens behind what ends their text; then there are drafts for the next."""
+        present, slots = self._active_slots(), [*parts, *decoding]
+        taking = [*(slot for slot, part in parts.items() if part.stop == len(slot.sequence)), *decoding]
+        begin = {slot: parts[slot].start if slot in parts else slot.committed_length for slot in slots}
+        wanted = self.drafting.window_limit(present)
+        width = self.drafting.width(decoding, wanted)
+        fed = max(map(len, parts.values()), default=0)
+        forward = self._forward(
+            max(width, fed), width, slots, taking, fused=self.drafting.runs_fused(begin, wanted), fed=fed
+        )
+        self._write_inputs(forward, parts, decoding)
+        self.drafting.write_window(forward.window, width, decoding)
+        self._constrain(forward, taking, width)
+        seconds = self._verify(forward, taking)
+        self._commit(forward, parts, begin)
+        self.drafting.record_verify(seconds, begin, decoding, width=width, fed=fed, again=again)
+        if not taking or any(slot.sequence.is_active for slot in taking) or len(slots) > len(taking):
+            self.drafting.prepare_next_windows(forward, begin, taking, self._active_slots(), fed)
+
+    def _write_inputs(self, forward: VerifyPass, parts: Mapping[Slot, range], decoding: Collection[Slot]) -> None:
+        """Write what is certain, and the counts. What takes no part is left alone behind what it holds."""
+        counts, lines = self.rounds, slice(forward.rows.start, forward.rows.stop)
+        counts.length[lines] = [slot.committed_length for slot in self._slots[lines]]
+        counts.n_given[lines] = [slot in decoding for slot in self._slots[lines]]
+        for slot, part in parts.items():
+            counts.length[slot.index] = part.start
+            counts.n_given[slot.index] = counts.n_total[slot.index] = len(part)
+            forward.window[slot.index, : len(part)] = slot.sequence.all_token_ids[part.start : part.stop]
+
+    def _verify(self, forward: VerifyPass, taking: Sequence[Slot]) -> float:
+        """Run the target; the rows of `taking` take what was accepted. Returns the seconds since the last lap: of a
+        round, but for what its drafts took.
+
+        A fused step has drafted by then: its time counts as verification.
+        """
+        start = perf_counter()
+        forward.verify()
+        self.seconds["verify"] += perf_counter() - start
+        # as plain numbers: numpy's arithmetic on a few of them costs twenty times theirs
+        given, total, end = self.rounds.n_given.tolist(), self.rounds.n_total.tolist(), self.rounds.n_path.tolist()
+        for slot in taking:
+            index, row = slot.index, slot.sequence
+            tokens = forward.path[index, given[index] : end[index] + 1].tolist()
+            logprobs = forward.logprobs(index, tokens, row.n_best) if row.logprobs is not None else None
+            row.append_tokens(tokens, total[index] - given[index], logprobs)
+            slot.is_prefilled = True
+        return self._watch.lap()
+
+    def _commit(self, forward: VerifyPass, parts: Mapping[Slot, range], begin: Mapping[Slot, int]) -> None:
+        """The path of every row is in the target's caches now. In the middle of a text, whose next token is known, put
+        it in the place of the target's guess for a drafter that is told."""
+        n_path = self.rounds.n_path.tolist()
+        for slot, start in begin.items():
+            end = start + n_path[slot.index]
+            slot.committed_length, slot.prefill_position = max(slot.committed_length, end), end - self.drafting.overlap
+            if slot in parts and end < len(slot.sequence) and self.drafting.is_told:
+                forward.path[slot.index, len(parts[slot])] = slot.sequence.all_token_ids[end]
+
+    def _forward(
+        self, window: int, logit_rows: int, slots: Sequence[Slot], taking: Sequence[Slot], *, fused: bool, fed: int
+    ) -> VerifyPass:
+        """The graphs at these widths over these slots, and the inputs of those that sample."""
+        rows = slot_range(slots) if self.rounds.supports_batch_slices else range(len(self._slots))
+        history, allowed, logprobs = 1, 1, any(slot.sequence.logprobs is not None for slot in taking)
+        if self.masks is not None:
+            allowed = self.masks.width({slot.index: slot.sequence for slot in taking})
+        if self.sampler is not None:
+            history = self.sampler.write(rows, {slot.index: slot.sequence for slot in taking}, logit_rows)
+        return self.rounds.forward(
+            window, logit_rows, history, fused=fused, logprobs=logprobs, allowed=allowed, rows=rows, fed=bool(fed)
+        )
+
+    def _constrain(self, forward: VerifyPass, taking: Sequence[Slot], logit_rows: int) -> None:
+        """Say which tokens may follow, where the graphs ask for it."""
+        if self.masks is not None:
+            given, total = self.rounds.n_given.tolist(), self.rounds.n_total.tolist()
+            self.masks.write({slot.index: slot.sequence for slot in taking}, forward.window, given, total, logit_rows)

@@ -1,0 +1,350 @@
+"""The window of the next round: drafts, as many as the pace asks for, or the pending token alone.
+
+While nothing is drafted in a row the drafter falls behind there. Before it drafts again it reads what it has missed:
+alone, from the text that the host has; or, where it is fused with the target or needs more of it than tokens, beside
+the target, which is given the same tokens once more and commits the same rows. A target that carries states cannot be
+given a token twice: what drafts beside it goes on reading while it rests.
+
+All rows have one window, as wide as the pace says for all of them together. A row whose drafts are drawn always wants
+all of them, since its tokens depend on how many there are; while there is one, the others draft as much.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from time import perf_counter
+
+import numpy as np
+
+from speccompile.bundle.manifest import Manifest
+from speccompile.contract import COMPONENTS, PERSISTENT_PREFIX, has_recurrent_states
+from speccompile.runtime.devices.engine import Array
+from speccompile.runtime.generation import SequenceState
+from speccompile.runtime.rounds.adaptive_length import AdaptiveDraftLength, DraftLengthPolicy
+from speccompile.runtime.rounds.bound_graphs import BoundGraphs, VerifyPass, right_aligned_chunks
+from speccompile.runtime.rounds.host_drafts import HostDrafts
+from speccompile.runtime.rounds.slots import Slot, slot_range
+from speccompile.runtime.stopwatch import Stopwatch
+from speccompile.tree import chain
+
+TARGET = f"{COMPONENTS[0]}."
+"""What the names of the target's caches begin with."""
+
+
+class DraftController:
+    """Decide the slots' next windows, and keep track of what the drafter has read."""
+
+    def __init__(
+        self,
+        rounds: BoundGraphs,
+        manifest: Manifest,
+        seconds: dict[str, float],
+        watch: Stopwatch,
+        *,
+        on_device: bool,
+        proposals: HostDrafts | None = None,
+    ) -> None:
+        """seconds: where drafting adds its time. watch: the loop's. on_device: the engine runs on a GPU, where narrow
+        windows cost as much as wide ones. proposals: host drafts, instead of the graph's wherever there are some."""
+        self._rounds, self._seconds, self._watch, self._proposals = rounds, seconds, watch, proposals
+        self._on_device, self._draws = on_device, manifest.sample
+        self._full, self._is_chain, self._fused = rounds.tokens + 1, manifest.tree == "chain", "step" in rounds.graphs
+        drafting = rounds.graphs.get("step", rounds.graphs.get("draft"))
+        inputs, made = (drafting.inputs, drafting.outputs) if drafting else ((), ())
+        states = [tensor.buffer for tensor in made if tensor.role == "state"]
+        self._has_own_cache = any(not name.startswith((TARGET, PERSISTENT_PREFIX)) for name in states)
+        """Whether it has states of its own: what reads the target's caches and features alone never falls behind."""
+        self._has_persistent_state = any(name.startswith(PERSISTENT_PREFIX) for name in states)
+        self._catches_up_alone = not self._fused and all(tensor.name != "features" for tensor in inputs)
+        pairs = any(tensor.name == "pairs" for graph in manifest.graphs for tensor in graph.inputs)
+        self._pairs, self.overlap = int(pairs), int(pairs and self._fused)
+        """How many tokens of a chunk of the text begin the next one. Behind a chunk the target's own guess stands in
+        the place of the next token, and a drafter that pairs features with the next token would keep a wrong row."""
+        self.is_told = pairs and not self._fused
+        """Whether, in the middle of a text, the next token is written in the place of that guess before it drafts."""
+        moves_on = has_recurrent_states(manifest.graphs, COMPONENTS[0])
+        self._always_reads = moves_on and self._has_own_cache and not self._fused and not self._catches_up_alone
+        """Whether it reads while it rests: the target could not be given what it would miss."""
+        # On a GPU a fused bundle would need the target's weights twice for rounds without drafts.
+        can_rest = not (self._fused and (on_device or (moves_on and self._has_own_cache)))
+        self._may_adapt = manifest.exact and can_rest
+        self._has_graph = drafting is not None
+        self._skips_host_rounds = not self._has_persistent_state and (self._catches_up_alone or not self._has_own_cache)
+        """Whether the drafter need not run where the host drafts: it reads what it missed later, or never has to."""
+        self._can_truncate_window = self._is_chain or proposals is not None
+        """Whether the first of the drafts are as good a window as all of them."""
+        accepts = {1: 0, self._full: manifest.depth}
+        if self._is_chain and not on_device:
+            accepts = {width: width - 1 for width in range(1, self._full + 1)}
+        self._timed = frozenset(accepts)
+        self.policy: DraftLengthPolicy = AdaptiveDraftLength(accepts, fused=self._fused)
+        self._drafted = rounds.engine.host_view("window", (rounds.batch, self._full))
+        has_parents = any(tensor.name == "parents" for graph in manifest.graphs for tensor in graph.inputs)
+        self._parents = rounds.engine.host_view("parents", (rounds.batch, self._full)) if has_parents else None
+        self._proposed = np.zeros((rounds.batch, self._full), np.int64)
+        """Of every row, the window that the host has written."""
+        self._adaptive_width, self._is_adaptive = 1, False
+        """The window that the pace has asked for, and whether that is the one that is wanted."""
+
+    def admit(
+        self, slot: Slot, row: SequenceState, reuse: int, *, speculative: bool, adaptive: bool, others: Sequence[Slot]
+    ) -> None:
+        """A row begins behind its first `reuse` tokens, which the slot's caches hold."""
+        if self._parents is not None:
+            self._parents[slot.index] = chain(self._full - 1).parents  # a tree, until there are drafts
+        fixed = speculative and not (adaptive and self.allows_adaptive_length(row) and self._may_adapt)
+        # Of the last token's pair, the token behind it may be another now.
+        read = min(slot.drafter_length, max(0, reuse - self._pairs)) if self._has_own_cache else reuse
+        slot.admit(row, reuse, read, speculative=speculative, fixed=fixed)
+        if speculative and read < reuse and not self._catches_up_alone and self.window_limit([*others, slot]) > 1:
+            # The drafter reads what it missed at once, together with the target.
+            slot.committed_length = slot.prefill_position = read
+
+    def allows_adaptive_length(self, row: SequenceState) -> bool:
+        """Whether a row's tokens do not depend on how many drafts there are. Of one whose drafts are drawn they do, so
+        the clock must not decide that."""
+        return not self._draws or row.sampling.temperature == 0
+
+    def window_limit(self, present: Sequence[Slot]) -> int:
+        """The most tokens of the next window, while there are these rows; 1 for no drafts."""
+        drafting = [slot for slot in present if slot.speculative]
+        self._is_adaptive = bool(drafting) and not any(slot.fixed_draft_length for slot in drafting)
+        if not self._is_adaptive:
+            return self._full if drafting else 1
+        news = [slot for slot in drafting if not slot.is_tracked]
+        if news:
+            prompt = max(len(slot.sequence.prompt) for slot in news)
+            room = max(slot.sequence.max_new_tokens for slot in news)
+            if len(news) == len(drafting):
+                self._record_batch_size(drafting)
+                self._adaptive_width = self.policy.begin(prompt, room)
+            else:
+                self.policy.join(prompt, room)
+            for slot in news:
+                slot.is_tracked = True
+        return self._adaptive_width
+
+    def width(self, decoding: Collection[Slot], wanted: int) -> int:
+        """How many tokens the next window of some rows has, in the row that has most."""
+        if wanted == 1 or not decoding:
+            return 1
+        if self._on_device:
+            return self._full
+        totals = self._rounds.n_total.tolist()
+        longest = max((totals[slot.index] for slot in decoding if slot.has_drafts), default=1)
+        return min(wanted, longest) if self._can_truncate_window or longest == 1 else self._full
+
+    def write_window(self, window: Array, width: int, decoding: Iterable[Slot]) -> None:
+        """Put the next windows of some rows, of so many tokens, into int64 [B, W], where a run reads them."""
+        totals = self._rounds.n_total
+        for slot in decoding:
+            index = slot.index
+            if width == 1 or not slot.has_drafts:
+                window[index, 0] = slot.sequence.token_ids[-1]
+                totals[index] = 1
+                continue
+            if window.shape[1] != self._full:
+                window[index, :width] = self._drafted[index, :width]
+            totals[index] = min(totals[index], width)
+
+    def runs_fused(self, begin: Mapping[Slot, int], wanted: int) -> bool:
+        """Whether the next run, over slots from these tokens on, drafts as it verifies."""
+        ready = any(slot.speculative and self._has_read_all(slot, start) for slot, start in begin.items())
+        return ready and self._fused and wanted > 1
+
+    def slots_to_reread(self, decoding: Sequence[Slot], present: Sequence[Slot]) -> list[Slot]:
+        """Rows whose drafter has to read beside the target what it has missed. The caller gives the target that part of
+        the text again, now."""
+        if self._catches_up_alone or not self._has_own_cache or self.window_limit(present) == 1:
+            return []
+        return [slot for slot in decoding if slot.speculative and slot.drafter_length < slot.committed_length]
+
+    def record_verify(
+        self,
+        seconds: float,
+        begin: Mapping[Slot, int],
+        decoding: Collection[Slot],
+        *,
+        width: int,
+        fed: int,
+        again: bool,
+    ) -> None:
+        """A run has been verified that began at these tokens: a round of `decoding`, and so many tokens of a text."""
+        if not self._has_own_cache:
+            for slot in begin:
+                slot.drafter_length = slot.committed_length
+        if not self._is_adaptive or not any(slot.speculative for slot in begin):
+            return
+        if fed:
+            if self._adaptive_width > 1 and not self._catches_up_alone and not decoding:
+                self.policy.record_catch_up(fed, seconds, seconds if again else 0.0)
+            return
+        self._record_batch_size(decoding)
+        if self._adaptive_width == 1:
+            self.policy.record_autoregressive(seconds)
+        else:
+            paths = [slot.sequence for slot in decoding]
+            accepted = [row.path_lengths[-1] - 1 for row in paths if row.draft_lengths[-1]]
+            timed = width if width in self._timed else self._full  # trees of the host have as many nodes as it found
+            self.policy.record_verify(timed, seconds, accepted, len(paths) - len(accepted))
+
+    def _has_read_all(self, slot: Slot, start: int) -> bool:
+        """Whether the drafter has missed nothing before a run that begins at this token."""
+        return slot.drafter_length >= start or not self._has_own_cache
+
+    def prepare_next_windows(
+        self, forward: VerifyPass, begin: Mapping[Slot, int], taking: Sequence[Slot], present: Sequence[Slot], fed: int
+    ) -> None:
+        """Make the next windows after a run that began at `begin` and read `fed` tokens of prompts. `taking`: slots
+        that got a token; the other slots are in the middle of their prompt. Counts are still those of the run."""
+        ready = [slot for slot, start in begin.items() if self._has_read_all(slot, start)]
+        if forward.fused:
+            self._record_read(ready, taking)
+        wanted = self._next_window_limit(begin, ready, taking, present, forward.fused)
+        for slot in begin:
+            slot.has_drafts, slot.lags_by_host_rounds = False, slot.lags_by_host_rounds and wanted > 1
+        drafting = [slot for slot in taking if slot.speculative and slot.sequence.is_active]
+        if forward.fused:
+            forward.copy_next_inputs()
+            for slot in drafting:
+                slot.has_drafts = slot in ready
+        elif wanted > 1 and not self._fused:
+            # In the middle of a prompt nobody reads the drafts.
+            if taking or self._has_own_cache or self._has_persistent_state:
+                self._draft(forward, begin, ready, drafting, wanted, fed)
+        elif self._reads_while_paused(begin):
+            self._read(forward, begin, ready)
+
+    def _next_window_limit(
+        self,
+        begin: Collection[Slot],
+        ready: Collection[Slot],
+        taking: Sequence[Slot],
+        present: Sequence[Slot],
+        fused: bool,
+    ) -> int:
+        """What is wanted of the next window. The pace is asked once a round: not for a row whose text has been read
+        while others decode."""
+        wanted, decoding = self.window_limit(present), [slot for slot in present if slot.decodes]
+        if not self._is_adaptive or not any(slot.sequence.is_active for slot in taking):
+            return wanted
+        if any(slot not in taking for slot in decoding):
+            return wanted
+        misses = self._fused and not fused and self._has_own_cache
+        lags = [s.committed_length - s.drafter_length for s in decoding if s.speculative and (misses or s not in ready)]
+        self._record_batch_size(decoding)
+        self._adaptive_width = self.policy.next_width(self._catch_up_tokens(lags))
+        return self._adaptive_width
+
+    def _record_batch_size(self, slots: Collection[Slot]) -> None:
+        """Report how many slots share a round, where fewer slots cost less."""
+        self.policy.record_batch_size(len(slots) if self._rounds.supports_batch_slices else 1)
+
+    def _catch_up_tokens(self, lags: Sequence[int]) -> int:
+        """What the drafter reads of rows that miss so much: one after the other, or side by side."""
+        return sum(lags) if self._rounds.supports_batch_slices else max(lags, default=0)
+
+    def _record_read(self, slots: Iterable[Slot], taking: Collection[Slot]) -> None:
+        """The drafter has read what the run has committed of some rows; but for the last token, in the middle of a text
+        that it is not told how to go on with."""
+        for slot in slots:
+            slot.drafter_length = slot.prefill_position + (self.overlap if slot in taking else 0)
+            slot.lags_by_host_rounds = False
+
+    def _reads_while_paused(self, slots: Iterable[Slot]) -> bool:
+        """Whether the drafter reads though nobody wants drafts: what learns nothing while it rests would never pay
+        again, and what would have to be fed beside the target later must be so now."""
+        reads = self._always_reads or (self._has_persistent_state and not (self._fused or self._has_own_cache))
+        return reads and any(slot.speculative for slot in slots)
+
+    def _read(self, forward: VerifyPass, begin: Iterable[Slot], ready: Collection[Slot]) -> None:
+        """The drafter reads a run, and its drafts are left alone."""
+        draft = forward.draft  # which is bound the first time
+        start = perf_counter()
+        self._exclude_from_draft(slot for slot in begin if slot not in ready)
+        draft()
+        self._record_read(ready, ())
+        self._seconds["draft"] += perf_counter() - start
+
+    def _draft(
+        self,
+        forward: VerifyPass,
+        begin: Mapping[Slot, int],
+        ready: Sequence[Slot],
+        drafting: Sequence[Slot],
+        wanted: int,
+        fed: int,
+    ) -> None:
+        """Ask the host, and run the drafter's own graph, where the host has not drafted for all rows; alone over what
+        it has missed of a row, where it has missed anything."""
+        late = [slot for slot in drafting if slot not in ready] if self._catches_up_alone else []
+        if self._has_graph and not ready and not late:
+            return  # the target comes first: see `claim_behind`
+        drafting = [slot for slot in drafting if slot in ready or slot in late]
+        has_ranges, read = self._rounds.supports_batch_slices, fed
+        draft = forward.draft if self._has_graph and ready and (has_ranges or not late) else None
+        start = perf_counter()
+        found = {} if self._proposals is None else self._propose(self._proposals, drafting, wanted - 1)
+        if not self._has_graph or (not fed and self._skips_host_rounds and found and all(found.values())):
+            read = 0
+            for slot in ready:
+                slot.lags_by_host_rounds = self._has_graph and self._has_own_cache
+        else:
+            read = fed or self._catch_up_tokens(
+                [slot.committed_length - slot.drafter_length for slot in late if not slot.lags_by_host_rounds]
+            )
+            if draft is not None:
+                self._exclude_from_draft(slot for slot in begin if slot not in ready)
+                draft()
+                self._record_read(ready, ())
+            whole = [slot for slot in (*ready, *late) if slot.sequence.is_active]  # they read side by side
+            for group in [[slot] for slot in late] if has_ranges else [whole] if late else []:
+                self._catch_up(group, forward.history)
+            for slot in drafting:
+                slot.has_drafts = True
+        self._write_host_drafts(found)
+        self._seconds["draft"] += perf_counter() - start
+        seconds = self._watch.lap()
+        if not self._is_adaptive or not any(slot.speculative for slot in begin):
+            return
+        if read:
+            self.policy.record_catch_up(read, seconds, seconds)
+        else:
+            self.policy.record_draft(seconds)
+
+    def _exclude_from_draft(self, slots: Iterable[Slot]) -> None:
+        """The drafter must not read the run in some rows, because it has missed what came before."""
+        for slot in slots:
+            self._rounds.n_path[slot.index] = 0
+
+    def _propose(self, proposals: HostDrafts, slots: Iterable[Slot], most: int) -> dict[Slot, int]:
+        """Ask for at most `most` drafts per slot. Return the number of drafts of each slot."""
+        found = {}
+        for slot in slots:
+            parents = None if self._parents is None else self._parents[slot.index]
+            found[slot] = proposals.write(slot.sequence.all_token_ids, self._proposed[slot.index], parents, most)
+        return found
+
+    def _write_host_drafts(self, found: Mapping[Slot, int]) -> None:
+        """Make the host's drafts the window of every row that has any, and of all where no graph has written one."""
+        for slot, drafts in found.items():
+            if drafts or not self._has_graph:
+                self._drafted[slot.index, : drafts + 1] = self._proposed[slot.index, : drafts + 1]
+                self._rounds.n_total[slot.index] = 1 + drafts
+                slot.has_drafts = True
+
+    def _catch_up(self, slots: Sequence[Slot], history: int) -> None:
+        """The drafter reads what it has missed of some rows' committed tokens, then the last one, and drafts.
+
+        Each run reads the token behind its part as well, as it does in a prefill, where the target has proposed it.
+        """
+        rounds, texts = self._rounds, [slot.sequence.all_token_ids for slot in slots]
+        rows = slot_range(slots) if rounds.supports_batch_slices else range(rounds.batch)
+        missed = [range(slot.drafter_length, slot.committed_length) for slot in slots]
+        for parts in right_aligned_chunks(missed, rounds.chunk):
+            catch_up = rounds.catch_up(max(map(len, parts)), history, rows)
+            rounds.n_path[rows.start : rows.stop] = 0
+            for slot, text, part in zip(slots, texts, parts, strict=True):
+                catch_up.path[slot.index, : len(part) + 1] = text[part.start : part.stop + 1]
+                rounds.n_path[slot.index], rounds.length[slot.index] = len(part), part.start
+            catch_up.run()
+        for slot in slots:
+            slot.drafter_length, slot.lags_by_host_rounds = slot.committed_length, False

@@ -1,0 +1,173 @@
+"""States that outlive a generation: emptied, written into a file, read again. What they are, `contract.KEPT` says.
+
+A file is one in the format of safetensors: 8 bytes of the header's length, little endian; a JSON header; then the
+numbers of every state, one after the other, in the order of the header. Its `__metadata__` says what the tokens in it
+mean: the kind of drafter, the size of the vocabulary and the tokenizer's hash ("" where a bundle has no tokenizer).
+Dtypes and shapes are those of the manifest's graphs, whatever an engine makes of them. So a file serves every engine of
+a bundle, and every bundle of such a drafter and vocabulary, however often it is built.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from speccompile.bundle.folders import write_atomically
+from speccompile.bundle.manifest import Manifest
+from speccompile.contract import DTYPES, PERSISTENT_PREFIX, Graph, Tensor, with_fixed_batch
+from speccompile.errors import UsageError
+from speccompile.runtime.devices.engine import Array, Engine, numpy_dtype
+
+FORMAT = "speccompile.kept.1"
+
+METADATA = "__metadata__"
+LENGTH_BYTES, ALIGNMENT, LONGEST = 8, 8, 1 << 20
+"""Of the header: bytes of its length, what that is a multiple of, and the most that is read."""
+
+_ANOTHER = "give the file that this bundle wrote, or start from empty states (--reset)"
+
+
+class PersistentState:
+    """The kept states of one engine's buffers."""
+
+    def __init__(self, engine: Engine, manifest: Manifest, graphs: Iterable[Graph], tokenizer: str = "") -> None:
+        """graphs: as the engine has them; tokenizer: the hash of the bundle's, "" for none."""
+        ours, theirs = (
+            [with_fixed_batch(each, manifest.batch_size) for each in of] for of in (manifest.graphs, graphs)
+        )
+        self._engine, self._tensors, self._held = engine, persistent_tensors(ours), persistent_tensors(theirs)
+        drafter = manifest.plan.get("drafter", {})
+        self._kind = str(drafter.get("kind", "none"))
+        self._metadata = {
+            "format": FORMAT,
+            "drafter": self._kind,
+            "vocabulary_size": str(manifest.vocabulary_size),
+            "tokenizer": tokenizer,
+        }
+
+    def __bool__(self) -> bool:
+        return bool(self._tensors)
+
+    def reset(self) -> None:
+        """Make all of them what they are in a bundle that was just opened: zeros."""
+        for name, tensor in self._held.items():
+            self._engine.write_state(name, np.zeros(tensor.concrete_shape({}), numpy_dtype(tensor.dtype)))
+
+    def check(self) -> None:
+        """Raise UsageError where there are none."""
+        if not self:
+            raise UsageError(
+                f"this bundle keeps nothing from one generation to the next: its drafter is {self._kind}",
+                hint="leave the file out, or build a bundle whose drafter learns, such as token_recycling",
+            )
+
+    def save(self, path: Path) -> None:
+        """Write all of them; the file is there whole or as it was. Raises UsageError where it cannot be written."""
+        self.check()
+        try:
+            write_atomically(path, _written(self._metadata, self._tensors, self._values()))
+        except OSError as error:
+            raise UsageError(
+                f"{path}: the states cannot be written: {error.strerror}", hint="give a file in a folder that is there"
+            ) from error
+
+    def load(self, path: Path) -> None:
+        """Read all of them. Raises UsageError for a file that cannot be read, is no such file or not of this bundle;
+        the states are then as they were."""
+        self.check()
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise UsageError(f"{path}: the states cannot be read: {error.strerror}", hint=_ANOTHER) from error
+        values = _read(content, self._metadata, self._tensors, path)
+        for name, tensor in self._held.items():
+            self._engine.write_state(
+                name, values[name].reshape(tensor.concrete_shape({})).astype(numpy_dtype(tensor.dtype))
+            )
+
+    def _values(self) -> dict[str, Array]:
+        found = {}
+        for name, tensor in self._tensors.items():
+            held = self._engine.host_view(name, self._held[name].concrete_shape({}))
+            found[name] = held.reshape(tensor.concrete_shape({})).astype(numpy_dtype(tensor.dtype))
+        return found
+
+
+def persistent_tensors(graphs: Iterable[Graph]) -> dict[str, Tensor]:
+    """Buffer -> its tensor, of the states that are kept, by name."""
+    found = {t.buffer: t for graph in graphs for t in graph.inputs if t.buffer.startswith(PERSISTENT_PREFIX)}
+    return dict(sorted(found.items()))
+
+
+def _described(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    """The header's rows."""
+    rows, start = {}, 0
+    for name, tensor in tensors.items():
+        shape = tensor.concrete_shape({})
+        end = start + int(np.prod(shape)) * numpy_dtype(tensor.dtype).itemsize
+        rows[name] = {"dtype": DTYPES[tensor.dtype].safetensors, "shape": list(shape), "data_offsets": [start, end]}
+        start = end
+    return rows
+
+
+def _written(metadata: Mapping[str, str], tensors: Mapping[str, Tensor], values: Mapping[str, Array]) -> bytes:
+    header = json.dumps({METADATA: dict(metadata), **_described(tensors)}).encode()
+    header += b" " * (-len(header) % ALIGNMENT)
+    return b"".join(
+        [len(header).to_bytes(LENGTH_BYTES, "little"), header, *(values[name].tobytes() for name in tensors)]
+    )
+
+
+def _read(content: bytes, metadata: Mapping[str, str], tensors: Mapping[str, Tensor], path: Path) -> dict[str, Array]:
+    """The states in a file, by name. Raises UsageError as `Kept.load`."""
+    header, data = _split(content, path)
+    found = header.pop(METADATA, None)
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        received = found.get("format") if isinstance(found, dict) else None
+        raise UsageError(f"{path}: received format {received!r}, expected {FORMAT!r}", hint=_ANOTHER)
+    for key, ours in metadata.items():
+        if found.get(key) != ours:
+            raise UsageError(
+                f"{path}: these states are of another {key.replace('_size', '')}: {found.get(key)!r}, this bundle's "
+                f"is {ours!r}",
+                hint=_ANOTHER,
+            )
+    for name, ours in _described(tensors).items():
+        if header.pop(name, None) != ours:
+            raise UsageError(
+                f"{path}: expected {name} as {ours['dtype']} {ours['shape']}, as this bundle has it", hint=_ANOTHER
+            )
+    if header:
+        raise UsageError(f"{path}: received {next(iter(header))}, which this bundle does not have", hint=_ANOTHER)
+    return _numbers(data, tensors, path)
+
+
+def _split(content: bytes, path: Path) -> tuple[dict[str, Any], memoryview]:
+    """The header and the bytes behind it."""
+    length = int.from_bytes(content[:LENGTH_BYTES], "little")
+    if len(content) < LENGTH_BYTES or not 0 < length <= min(LONGEST, len(content) - LENGTH_BYTES):
+        raise UsageError(f"{path}: no file of states, or a truncated one: {len(content)} bytes", hint=_ANOTHER)
+    try:
+        header = json.loads(content[LENGTH_BYTES : LENGTH_BYTES + length])
+    except (ValueError, RecursionError):
+        header = None
+    if not isinstance(header, dict):
+        raise UsageError(f"{path}: no file of states: its header is no JSON object", hint=_ANOTHER)
+    return header, memoryview(content)[LENGTH_BYTES + length :]
+
+
+def _numbers(data: memoryview, tensors: Mapping[str, Tensor], path: Path) -> dict[str, Array]:
+    rows = _described(tensors)
+    size = max(row["data_offsets"][1] for row in rows.values())
+    if len(data) != size:
+        raise UsageError(
+            f"{path}: received {len(data)} bytes of numbers, expected {size}: the file is truncated or damaged",
+            hint=_ANOTHER,
+        )
+    found = {}
+    for name, tensor in tensors.items():
+        start, end = rows[name]["data_offsets"]
+        found[name] = np.frombuffer(data[start:end], numpy_dtype(tensor.dtype)).reshape(tensor.concrete_shape({}))
+    return found

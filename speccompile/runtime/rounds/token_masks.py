@@ -1,0 +1,62 @@
+"""The input `allowed`: for every row of a batch, which tokens may follow the nodes of its round."""
+
+from collections.abc import Mapping, Sequence
+
+from speccompile.bundle.manifest import Manifest
+from speccompile.runtime.constraints.grammar import INPUT
+from speccompile.runtime.devices.engine import Array, Engine
+from speccompile.runtime.generation import SequenceState
+from speccompile.tree import Tree, merged
+
+
+class TokenMasks:
+    """Writes that input before every run of the target. The drafts are known by then."""
+
+    def __init__(self, engine: Engine, manifest: Manifest) -> None:
+        self._engine, self._batch, self._vocabulary = engine, manifest.batch_size, manifest.vocabulary_size
+        self._constant = _constant_parents(manifest)
+        is_dynamic = manifest.tree == "dynamic"
+        self._made = engine.host_view("parents", (self._batch, manifest.tokens + 1)) if is_dynamic else None
+
+    def width(self, rows: Mapping[int, SequenceState]) -> int:
+        """Of the input: all tokens where one of the rows that take tokens of this run is constrained, else 1."""
+        constrained = (row.is_active and row.matcher is not None for row in rows.values())
+        return self._vocabulary if any(constrained) else 1
+
+    def write(
+        self,
+        rows: Mapping[int, SequenceState],
+        window: Array,
+        n_given: Sequence[int],
+        n_total: Sequence[int],
+        logit_rows: int,
+    ) -> None:
+        """rows: those that take tokens of this run, by their place in the batch; the others' are for nobody. window
+        int64 [B, W]; n_given, n_total: of every place."""
+        width = self.width(rows)
+        allowed = self._engine.host_view(INPUT, (self._batch, logit_rows, width))
+        if width == 1:
+            allowed[:] = True
+            return
+        for place, row in rows.items():
+            if row.matcher is None or not row.is_active:
+                allowed[place] = True
+            else:
+                drafts = window[place, n_given[place] : n_total[place]].tolist()
+                row.matcher.write(allowed[place], drafts, self._parents(place))
+
+    def _parents(self, place: int) -> Sequence[int] | None:
+        """Of the nodes of a round, None for a chain."""
+        if self._made is None:
+            return self._constant
+        parents: list[int] = self._made[place].tolist()
+        return parents
+
+
+def _constant_parents(manifest: Manifest) -> tuple[int, ...] | None:
+    """Of a tree that is constant in the graph: the plan has that of one drafter, the window that of all that draft."""
+    if manifest.tree != "static":
+        return None
+    drafter = manifest.plan["drafter"]
+    tree = Tree(tuple(drafter["tree"]["parents"]))
+    return merged([tree] * max(1, len(drafter["models"]))).parents

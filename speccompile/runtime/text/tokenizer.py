@@ -1,0 +1,199 @@
+"""Text to token ids and back, whole or as it comes."""
+
+import threading
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from speccompile.errors import BundleError, EngineError, PromptError
+from speccompile.machine.system import trim_heap
+
+if TYPE_CHECKING:
+    import tokenizers
+
+_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+
+_LARGE = 1 << 16
+"""Characters of a prompt for which a tokenizer takes megabytes: a hundred bytes and more for each token. The C library
+keeps them for every thread that ever had some: such prompts are read one at a time, and then it gives them back."""
+
+_CONTEXT = 8
+"""Token ids before the new ones that are decoded with them. What a decoder makes of a token depends on its neighbours:
+a word's leading space on the token before, and UTF-8 is in step again three bytes after any cut."""
+
+
+class Tokenizer:
+    """The tokenizer in a `tokenizer.json`. Truncation and padding, which some of these files ask for, are off.
+
+    Raises BundleError when the file is no tokenizer, EngineError without the tokenizers package.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._tokenizer = tokenizer = _load(path)
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        special = {index for index, token in tokenizer.get_added_tokens_decoder().items() if token.special}
+        # kept, because a tokenizer makes a new string for every answer
+        self._has_text = cache(lambda index: index not in special and tokenizer.id_to_token(index) is not None)
+        self._bytes = _byte_fallback_ids(tokenizer)
+        self._alone = threading.Lock()
+
+    def encode(self, prompt: str, special_tokens: bool = True) -> list[int]:
+        """Token ids of `prompt`; `special_tokens` adds those the tokenizer puts around a prompt, like a first <s>.
+
+        Raises PromptError when the prompt came from bytes that are not UTF-8.
+        """
+        try:
+            prompt.encode()
+        except UnicodeEncodeError as error:
+            raise PromptError(
+                f"the prompt is not UTF-8 text: character {error.start} is {prompt[error.start]!r}",
+                hint="save the prompt as UTF-8",
+            ) from None
+        if len(prompt) < _LARGE:
+            return self._tokenizer.encode(prompt, add_special_tokens=special_tokens).ids
+        with self._alone:
+            ids = self._tokenizer.encode(prompt, add_special_tokens=special_tokens).ids
+            trim_heap()
+        return ids
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """The text of `token_ids` without special tokens."""
+        return self._tokenizer.decode(list(token_ids))
+
+    def without_special_tokens(self, token_ids: Sequence[int]) -> list[int]:
+        """Those of `token_ids` that have text: no special tokens, none beyond the tokenizer's vocabulary."""
+        return list(filter(self._has_text, token_ids))
+
+    def id_to_token(self, token_id: int) -> str | None:
+        """What the vocabulary calls a token, None for one that it lacks."""
+        name: str | None = self._tokenizer.id_to_token(token_id)
+        return name
+
+    def is_byte(self, token_id: int) -> bool:
+        """Whether the token is one byte of a character that the vocabulary lacks (SentencePiece's byte fallback)."""
+        return token_id in self._bytes
+
+
+class IncrementalDetokenizer:
+    """The text that continues a prompt, in pieces that can be shown as they come.
+
+    No piece ends inside a character or in what may yet become a stop string, and joined they are exactly the text of
+    the whole: decode(prompt ids + new ids) without decode(prompt ids), cut before the stop string. Of several stop
+    strings the one that is complete first counts, and of those the longest; so the text does not depend on how it is
+    cut into tokens, nor those into groups.
+
+    Byte fallback shows a run of byte tokens when it ends: tokenizers decode a run that holds one broken character to
+    replacement characters throughout.
+    """
+
+    def __init__(self, text: Tokenizer, prompt_ids: Sequence[int], stop: Sequence[str] = ()) -> None:
+        """`stop` is one string or several. Raises PromptError when one is empty."""
+        stop = (stop,) if isinstance(stop, str) else tuple(stop)
+        if "" in stop:
+            raise PromptError(f"empty stop string in {list(stop)}", hint="leave it out, or give at least one character")
+        self.has_stop = bool(stop)
+        self.stopped = False
+        """Whether a stop string was completed."""
+        self.kept = 0
+        """Token ids pushed, up to and including the one that completed the stop string."""
+        self._text = text
+        self._stop = stop
+        self._held = ""
+        self._pending: list[int] = []
+        self._context = self._last_shown(prompt_ids)
+        self._known = text.decode(self._context)
+
+    def push(self, token_ids: Sequence[int]) -> str:
+        """Take the next token ids; return the text that may be shown now. After the stop string all is ignored."""
+        if not self.has_stop:
+            self.kept += len(token_ids)
+            return self._decode(token_ids)
+        pieces = []
+        for token_id in token_ids:
+            if self.stopped:
+                break
+            self.kept += 1
+            pieces.append(self._until_stop(self._decode([token_id])))
+        return "".join(pieces)
+
+    def finish(self) -> str:
+        """The rest of the text. A character whose last bytes never came is U+FFFD."""
+        if self.stopped:
+            return ""
+        whole = self._text.decode(self._context + self._pending)
+        piece = self._until_stop(_new_part(self._known, whole))
+        rest, self._held = self._held, ""
+        self._pending = []
+        self._known = whole
+        return piece + rest
+
+    def _last_shown(self, prompt_ids: Sequence[int]) -> list[int]:
+        shown = self._text.without_special_tokens(prompt_ids)
+        start = max(0, len(shown) - _CONTEXT)
+        while start and self._text.is_byte(shown[start]):
+            start -= 1
+        return shown[start:]
+
+    def _decode(self, token_ids: Sequence[int]) -> str:
+        """The text that is certain with some more tokens."""
+        self._pending += self._text.without_special_tokens(token_ids)
+        ready = len(self._pending)
+        while ready and self._text.is_byte(self._pending[ready - 1]):
+            ready -= 1
+        if not ready:
+            return ""
+        ids = self._context + self._pending[:ready]
+        piece = _new_part(self._known, self._text.decode(ids).removesuffix(_REPLACEMENT))
+        if piece:
+            self._context, self._pending = ids[-_CONTEXT:], self._pending[ready:]
+            self._known = self._text.decode(self._context).removesuffix(_REPLACEMENT)
+        return piece
+
+    def _until_stop(self, piece: str) -> str:
+        """What of the held text and `piece` may be shown."""
+        text = self._held + piece
+        found = [(start + len(stop), start) for stop in self._stop if (start := text.find(stop)) >= 0]
+        self.stopped = bool(found)
+        end = min(found)[1] if found else self._first_open(text)
+        self._held = "" if self.stopped else text[end:]
+        return text[:end]
+
+    def _first_open(self, text: str) -> int:
+        """Where the text begins that may yet become a stop string; its length when nothing may."""
+        starts = range(len(text)) if self._stop else ()
+        return next((start for start in starts if self._may_become_stop(text[start:])), len(text))
+
+    def _may_become_stop(self, text: str) -> bool:
+        return any(stop.startswith(text) for stop in self._stop)
+
+
+def _new_part(known: str, whole: str) -> str:
+    # a prompt may end inside a character, which the first new token then completes
+    while not whole.startswith(known):
+        known = known[:-1]
+    return whole[len(known) :]
+
+
+def _load(path: Path) -> "tokenizers.Tokenizer":
+    try:
+        import tokenizers
+    except ImportError:
+        raise EngineError(
+            "text needs the Python package tokenizers, which is not installed",
+            hint="pip install tokenizers, or give token ids instead of text",
+        ) from None
+    try:
+        return tokenizers.Tokenizer.from_buffer(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise BundleError(f"{path}: expected a tokenizer: {error}", hint="build the bundle again") from error
+
+
+def _byte_fallback_ids(tokenizer: "tokenizers.Tokenizer") -> set[int]:
+    # asked by decoding, because only some decoders read such tokens as bytes
+    letter = tokenizer.token_to_id("<0x41>")
+    if letter is None or tokenizer.decode([letter]) != "A":
+        return set()
+    ids = (tokenizer.token_to_id(f"<0x{byte:02X}>") for byte in range(256))
+    return {index for index in ids if index is not None}

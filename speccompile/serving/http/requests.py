@@ -1,0 +1,221 @@
+"""A request's body as what is asked of a service."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from speccompile.serving.http import prompts
+from speccompile.serving.http.errors import NOT_FOUND, RequestError
+from speccompile.serving.http.fields import CHAT, COMPLETION, validate
+from speccompile.serving.http.schema import shown
+from speccompile.serving.http.structured_outputs import constraint_of
+from speccompile.serving.http.tools import Tools
+
+if TYPE_CHECKING:
+    from speccompile.runtime import Bundle
+    from speccompile.serving.scheduler import Request, Service
+
+_MIN_TEMPERATURE = 1e-4
+_DEFAULT_MAX_TOKENS = 16
+"""Tokens of a completion that does not say how many, as in OpenAI's API."""
+
+
+@dataclass(frozen=True)
+class ParsedRequest:
+    """What a request asks for.
+
+    prompts: token ids of each; options: of `Service.submit`, the same for all; sequences: of each prompt. stream: send
+    pieces as they come; usage: at the end of the stream, or with every piece (`continuous_usage`). logprobs: how many
+    tokens each place shows beside the one that came, None for no log-probabilities. echo: texts in front of the
+    answers, one for each prompt. token_ids: whether they are sent. salt: of what is kept of the prompts. tools: that an
+    answer may call.
+    """
+
+    chat: bool
+    prompts: list[list[int]]
+    options: dict[str, Any]
+    sequences: int = 1
+    stream: bool = False
+    usage: bool = False
+    continuous_usage: bool = False
+    logprobs: int | None = None
+    echo: list[str] | None = None
+    token_ids: bool = False
+    salt: str = ""
+    tools: Tools | None = None
+
+    @property
+    def choices(self) -> int:
+        return len(self.prompts) * self.sequences
+
+
+BodyParser = Callable[[Any, "Bundle"], ParsedRequest]
+
+
+def check_model(name: Any, served: str) -> None:
+    """Raises RefusedError for the name of another model. What is no name is refused by whoever reads the field."""
+    if isinstance(name, str) and name != served:
+        raise RequestError(
+            f"the model {name[:80]!r} does not exist: expected {served!r}", status=404, kind=NOT_FOUND,
+            param="model", code="model_not_found",
+        )  # fmt: skip
+
+
+def with_model_name(body: Any, served: str) -> Any:
+    """A body that names the model that is served, or none. Raises RefusedError for another's name; what is no object is
+    refused by whoever reads it."""
+    if isinstance(body, dict):
+        check_model(body.get("model"), served)
+    return body
+
+
+def with_default_speculative(body: Any, *, speculative: bool) -> Any:
+    """A body that says whether it drafts: `speculative` where it did not."""
+    if not isinstance(body, dict) or body.get("speculative") is not None:
+        return body
+    return body | {"speculative": speculative}
+
+
+def read_chat(body: Any, bundle: "Bundle") -> ParsedRequest:
+    """A body of /v1/chat/completions. Raises RefusedError for what this bundle cannot take."""
+    fields = validate(body, CHAT)
+    top = fields.get("top_logprobs")
+    if top is not None and not fields.get("logprobs"):
+        raise RequestError(f"top_logprobs: received {top} without logprobs", param="top_logprobs", hint="set logprobs")
+    tools = Tools.of(fields, bundle)
+    prompt = prompts.chat_prompt(fields, bundle, tools)
+    prompts.check_length(prompt, bundle, "messages")
+    room = bundle.manifest.max_length - len(prompt)
+    most = int(fields.get("max_completion_tokens", fields.get("max_tokens", room)))
+    logprobs = int(top or 0) if fields.get("logprobs") else None
+    options = _options(fields, bundle, most, logprobs)
+    if tools is not None:
+        options |= _call(tools, options, bundle)
+    return ParsedRequest(True, [prompt], options, logprobs=logprobs, tools=tools, **_common(fields))
+
+
+def _call(tools: Tools, options: dict[str, Any], bundle: "Bundle") -> dict[str, Any]:
+    """The option by which a call is certain, where it must be. Raises RefusedError beside another form."""
+    if "constraint" in options:
+        raise RequestError(
+            "tools: received them beside another form of the answer, expected one of them", param="tools",
+            code="unsupported_parameter", hint="set tool_choice to none, or leave the form out",
+        )  # fmt: skip
+    constraint = tools.constraint(bundle)
+    return {} if constraint is None else {"constraint": constraint}
+
+
+def read_completion(body: Any, bundle: "Bundle") -> ParsedRequest:
+    """A body of /v1/completions. Raises RefusedError for what this bundle cannot take."""
+    fields = validate(body, COMPLETION)
+    logprobs = None if fields.get("logprobs") is None else int(fields["logprobs"])
+    if fields.get("echo") and logprobs is not None:
+        raise RequestError(
+            "echo: received true with logprobs: log-probabilities of a prompt are not supported", param="echo",
+            code="unsupported_parameter", hint="leave one of them out",
+        )  # fmt: skip
+    if fields.get("best_of", fields.get("n", 1)) != fields.get("n", 1):
+        raise RequestError(
+            f"best_of: received {fields['best_of']}, expected n, which is {fields.get('n', 1)}", param="best_of",
+            code="unsupported_parameter", hint="leave it out",
+        )  # fmt: skip
+    tokens = prompts.text_prompts(fields, bundle)
+    for each in tokens:
+        prompts.check_length(each, bundle, "prompt")
+    options = _options(fields, bundle, int(fields.get("max_tokens", _DEFAULT_MAX_TOKENS)), logprobs)
+    echo = [prompts.require_tokenizer(bundle).decode(each) for each in tokens] if fields.get("echo") else None
+    return ParsedRequest(False, tokens, options, logprobs=logprobs, echo=echo, **_common(fields))
+
+
+def submit(asked: ParsedRequest, service: "Service", client: str = "") -> list["Request"]:
+    """One request to the service for each prompt. Raises BusyError, and asks for nothing, where not all are taken."""
+    requests: list[Request] = []
+    salt = f"{client}:{asked.salt}"
+    try:
+        for prompt in asked.prompts:
+            requests.append(service.submit(prompt, client=client, salt=salt, **asked.options))
+    except BaseException:
+        for request in requests:
+            request.cancel()
+        raise
+    return requests
+
+
+def _common(fields: dict[str, Any]) -> dict[str, Any]:
+    stream, wanted = fields.get("stream", False), fields.get("stream_options")
+    if wanted is not None and not stream:
+        raise RequestError(
+            "stream_options: received it without stream", param="stream_options", hint="set stream to true"
+        )
+    wanted = wanted or {}
+    usage = bool(wanted.get("include_usage"))
+    return {
+        "sequences": int(fields.get("n", 1)),
+        "stream": stream,
+        "usage": usage,
+        "continuous_usage": bool(usage and wanted.get("continuous_usage_stats")),
+        "token_ids": fields.get("return_token_ids", False),
+        "salt": fields.get("cache_salt", ""),
+    }
+
+
+def _options(fields: dict[str, Any], bundle: "Bundle", most: int, logprobs: int | None) -> dict[str, Any]:
+    """Options of `Service.submit`."""
+    stop, sequences = fields.get("stop", []), int(fields.get("n", 1))
+    if stop and bundle.text is None:
+        raise RequestError(
+            "stop: this model has no tokenizer, so no text to stop at", param="stop", hint="use stop_token_ids"
+        )
+    options: dict[str, Any] = {
+        "max_new_tokens": most,
+        "stop": [stop] if isinstance(stop, str) else stop,
+        "stop_token_ids": [int(token) for token in fields.get("stop_token_ids", ())],
+        "ignore_eos": fields.get("ignore_eos", False),
+        "autoregressive": not fields.get("speculative", True),
+        "logprobs": logprobs is not None,
+    }
+    _check_least(fields, options)
+    options |= _greedy(fields, sequences) if bundle.manifest.decoding == "greedy" else _sampled(fields, sequences)
+    if logprobs:
+        options["top_logprobs"] = logprobs
+    constraint = constraint_of(fields, bundle)
+    return options if constraint is None else options | {"constraint": constraint}
+
+
+def _check_least(fields: dict[str, Any], options: dict[str, Any]) -> None:
+    """Raises RefusedError for a least number of tokens that an end may undercut."""
+    least = fields.get("min_tokens", 0)
+    ends = not options["ignore_eos"] or options["stop"] or options["stop_token_ids"]
+    if least and (ends or least > options["max_new_tokens"]):
+        raise RequestError(
+            f"min_tokens: received {least}, which is only supported where nothing ends an answer before max_tokens",
+            param="min_tokens", code="unsupported_parameter", hint="set ignore_eos, and no stop",
+        )  # fmt: skip
+
+
+def _greedy(fields: dict[str, Any], sequences: int) -> dict[str, Any]:
+    """Of a bundle that decodes greedily. What only limits the tokens that are drawn from leaves its choice as it is."""
+    warm = {"temperature": fields.get("temperature", 0) >= _MIN_TEMPERATURE, "n": sequences > 1,
+            "repetition_penalty": fields.get("repetition_penalty", 1) != 1}  # fmt: skip
+    for name, refused in warm.items():
+        if refused:
+            raise RequestError(
+                f"{name}: received {shown(fields[name])}, but this model was compiled for greedy decoding",
+                param=name, code="unsupported_value", hint="leave it out; a bundle with decoding: sampling takes it",
+            )  # fmt: skip
+    return {}
+
+
+def _sampled(fields: dict[str, Any], sequences: int) -> dict[str, Any]:
+    temperature = float(fields.get("temperature", 1))
+    sampling: dict[str, Any] = {
+        "temperature": temperature if temperature >= _MIN_TEMPERATURE else 0.0,
+        "top_k": max(0, int(fields.get("top_k", 0))),
+        "top_p": max(float(fields.get("top_p", 1)), 1e-6),  # less keeps one token as well, and leaves float32
+        "min_p": float(fields.get("min_p", 0)),
+        "repetition_penalty": float(fields.get("repetition_penalty", 1)),
+        "num_return_sequences": sequences,
+    }
+    if "seed" in fields:
+        sampling["seed"] = int(fields["seed"]) % 2**64
+    return sampling

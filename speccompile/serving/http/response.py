@@ -1,0 +1,173 @@
+"""Answers in OpenAI's form, whole and in pieces."""
+
+import time
+import uuid
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from speccompile.runtime import Generation
+from speccompile.serving.http.errors import cancelled_error
+from speccompile.serving.http.requests import ParsedRequest
+from speccompile.serving.http.tokens import TokenTexts
+from speccompile.serving.http.tools import to_json
+from speccompile.serving.http.usage import final_usage, metrics, usage
+from speccompile.serving.scheduler import OutputDelta
+
+if TYPE_CHECKING:
+    from speccompile.bundle import Manifest
+
+Logprobs = tuple[Sequence[int], Sequence[float] | None, Sequence[Sequence[tuple[int, float]]] | None]
+"""Tokens, their log-probabilities, and the most probable ones at each place."""
+
+_IMPOSSIBLE = -9999.0
+"""OpenAI's word for a log-probability that JSON cannot say."""
+
+
+class ResponseBuilder:
+    """The answer to one request. Choice i * sequences + j is the j-th sequence of the i-th prompt."""
+
+    def __init__(self, asked: ParsedRequest, model: str, manifest: "Manifest", texts: TokenTexts) -> None:
+        self.asked, self.drafts = asked, manifest.tokens
+        self._texts = texts
+        self._head = {
+            "id": f"{'chatcmpl' if asked.chat else 'cmpl'}-{uuid.uuid4().hex}",
+            "object": "chat.completion" if asked.chat else "text_completion",
+            "created": int(time.time()),
+            "model": model,
+        }
+        self._offsets = [len(self._echo(index)) for index in range(asked.choices)]
+        self._new_tokens = 0
+        self._prompt_tokens = sum(map(len, asked.prompts))
+
+    def full(self, generations: Sequence[Generation]) -> dict[str, Any]:
+        """Of all choices in their order. Raises RefusedError where one did not come to its end."""
+        for each in generations:
+            _check_finished(each)
+        choices = [self._choice(index, each) for index, each in enumerate(generations)]
+        found = self._head | {"choices": choices} | self._ending(generations)
+        return found | ({"prompt_token_ids": self.asked.prompts[0]} if self.asked.token_ids else {})
+
+    def first_chunks(self) -> list[dict[str, Any]]:
+        """What a stream begins with: whose words follow, and where it was asked for the prompt."""
+        chunks = []
+        for index in range(self.asked.choices):
+            if self.asked.chat:
+                chunks.append(self._chunk(index, {"delta": {"role": "assistant", "content": ""}}))
+            elif self.asked.echo is not None:
+                chunks.append(self._chunk(index, {"text": self._echo(index)}))
+        if self.asked.token_ids and chunks:
+            chunks[0]["prompt_token_ids"] = self.asked.prompts[0]
+        return chunks
+
+    def chunks(self, index: int, piece: OutputDelta) -> list[dict[str, Any]]:
+        """The chunks of a stream for what one choice has got. Raises RefusedError where it did not come to its end."""
+        self._new_tokens += len(piece.token_ids)
+        ended = piece.generation
+        chunks = []
+        if piece.text or (piece.token_ids and (self.asked.logprobs is not None or self.asked.token_ids)):
+            tokens = (piece.token_ids, piece.logprobs, piece.top_logprobs)
+            parts: dict[str, Any] = {"logprobs": self._logprobs(index, tokens)}
+            if self.asked.token_ids:
+                parts["token_ids"] = piece.token_ids
+            said = "" if self.asked.tools else piece.text  # it may become a call, which is only seen at its end
+            written = {"delta": {"content": said}} if self.asked.chat else {"text": said}
+            chunks.append(self._chunk(index, written | parts))
+        if ended is not None:
+            _check_finished(ended)
+            last, reason = self._message(ended)
+            if self.asked.tools:
+                calls = [{"index": number} | call for number, call in enumerate(last.get("tool_calls", ()))]
+                chunks.append(self._chunk(index, {"delta": last | ({"tool_calls": calls} if calls else {})}))
+            nothing: dict[str, Any] = {"delta": {}} if self.asked.chat else {"text": ""}
+            chunks.append(self._chunk(index, nothing | {"finish_reason": reason}))
+        return chunks
+
+    def last_chunks(self, generations: Sequence[Generation]) -> list[dict[str, Any]]:
+        """What a stream ends with: the usage, where it was asked for."""
+        if not self.asked.usage:
+            return []
+        return [self._head | {"object": self._chunk_object, "choices": []} | self._ending(generations)]
+
+    @property
+    def _chunk_object(self) -> str:
+        return "chat.completion.chunk" if self.asked.chat else "text_completion"
+
+    def _echo(self, index: int) -> str:
+        return "" if self.asked.echo is None else self.asked.echo[index // self.asked.sequences]
+
+    def _chunk(self, index: int, parts: dict[str, Any]) -> dict[str, Any]:
+        choice = {"index": index, "logprobs": None, "finish_reason": None} | parts
+        found: dict[str, Any] = self._head | {"object": self._chunk_object, "choices": [choice]}
+        if self.asked.usage:
+            so_far = usage(self._prompt_tokens, self._new_tokens)
+            found["usage"] = so_far if self.asked.continuous_usage else None
+        return found
+
+    def _choice(self, index: int, generation: Generation) -> dict[str, Any]:
+        tokens = (generation.token_ids, generation.logprobs, generation.top_logprobs)
+        said, reason = self._message(generation)
+        choice: dict[str, Any] = {"index": index, "finish_reason": reason}
+        choice["logprobs"] = self._logprobs(index, tokens)
+        if self.asked.token_ids:
+            choice["token_ids"] = generation.token_ids
+        if self.asked.chat:
+            return choice | {"message": {"role": "assistant", "refusal": None} | said}
+        return choice | {"text": self._echo(index) + said["content"]}
+
+    def _message(self, generation: Generation) -> tuple[dict[str, Any], str]:
+        """What a message says and calls, and why it ended."""
+        text, reason = generation.text or "", finish_reason(generation)
+        said, calls = self.asked.tools.read(text) if self.asked.tools else (text, [])
+        if not calls:
+            return {"content": text}, reason
+        return {"content": said or None, "tool_calls": [to_json(call) for call in calls]}, "tool_calls"
+
+    def _ending(self, generations: Sequence[Generation]) -> dict[str, Any]:
+        """Usage; and, of a single sequence, how it went."""
+        found = {"usage": final_usage(generations, self.asked.sequences)}
+        return found | ({"metrics": metrics(generations[0], self.drafts)} if len(generations) == 1 else {})
+
+    def _logprobs(self, index: int, found: Logprobs) -> dict[str, Any] | None:
+        if self.asked.logprobs is None:
+            return None
+        tokens, logprobs, tops = found
+        assert logprobs is not None, "log-probabilities were asked for"
+        tops = tops or [[]] * len(tokens)
+        if self.asked.chat:
+            each = zip(tokens, logprobs, tops, strict=True)
+            content = [
+                self._entry(token, logprob) | {"top_logprobs": [self._entry(*other) for other in top]}
+                for token, logprob, top in each
+            ]
+            return {"content": content, "refusal": None}
+        return self._columns(index, tokens, logprobs, tops)
+
+    def _entry(self, token: int, logprob: float) -> dict[str, Any]:
+        written = self._texts[token]
+        return {"token": written.text, "logprob": max(logprob, _IMPOSSIBLE), "bytes": written.data}
+
+    def _columns(
+        self, index: int, tokens: Sequence[int], logprobs: Sequence[float], tops: Sequence[Sequence[tuple[int, float]]]
+    ) -> dict[str, Any]:
+        """As /v1/completions has them."""
+        texts, offsets = [self._texts[token].text for token in tokens], []
+        for text in texts:
+            offsets.append(self._offsets[index])
+            self._offsets[index] += len(text)
+        best = [{self._texts[token].text: max(each, _IMPOSSIBLE) for token, each in top} for top in tops]
+        return {
+            "tokens": texts,
+            "token_logprobs": [max(each, _IMPOSSIBLE) for each in logprobs],
+            "top_logprobs": best if self.asked.logprobs else None,
+            "text_offset": offsets,
+        }
+
+
+def finish_reason(generation: Generation) -> str:
+    """In OpenAI's words, which have none for a model that is full."""
+    return "length" if generation.finish_reason == "capacity" else generation.finish_reason
+
+
+def _check_finished(generation: Generation) -> None:
+    if generation.finish_reason in ("cancelled", "timeout"):
+        raise cancelled_error(generation.finish_reason, len(generation.token_ids))

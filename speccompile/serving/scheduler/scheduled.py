@@ -1,0 +1,82 @@
+"""One sequence of a request, from when it was asked for to its end."""
+
+from dataclasses import dataclass, field
+
+from speccompile.runtime.generation import Generation, GenerationTimes, SequenceState
+from speccompile.serving.scheduler.request import OutputDelta, Request
+
+
+@dataclass(eq=False)
+class ScheduledSequence:
+    """asked: when, by the service's clock. reuse: whether what rows hold of other texts may serve it, and its own may
+    serve others, of the same salt."""
+
+    request: Request
+    index: int
+    row: SequenceState
+    speculative: bool
+    adaptive: bool
+    client: str
+    salt: str
+    reuse: bool
+    arrival_time: float
+    slot: int | None = None
+    cached: int = 0
+    start_time: float | None = None
+    """When it got its row."""
+    last_token_time: float | None = None
+    """When its last tokens came."""
+    first_token_time: float | None = None
+    """When its first did."""
+    gaps: list[float] = field(default_factory=list)
+    """Seconds from one round's tokens to the next one's."""
+    verify: float = 0.0
+    draft: float = 0.0
+    """Seconds of the rounds in which it took part."""
+    _shown: int = 0
+    _told: int = 0
+    _rounds: int = 0
+
+    @property
+    def cached_token_ids(self) -> list[int]:
+        """What the caches hold, once the prompt is read: all but the last token, which the next round is given."""
+        return self.row.all_token_ids[:-1]
+
+    @property
+    def has_new_tokens(self) -> bool:
+        """Whether tokens have come since `take`."""
+        return len(self.row.path_lengths) > self._rounds
+
+    def record_tokens(self, now: float) -> tuple[int, float | None]:
+        """Tokens have come. Returns how many, and seconds since those before them; None for the first."""
+        fresh, gap, self._rounds = len(self.row.token_ids) - self._shown, None, len(self.row.path_lengths)
+        if self.last_token_time is None:
+            self.first_token_time = now
+        else:
+            gap = now - self.last_token_time
+            self.gaps.append(gap)
+        self.last_token_time = now
+        return fresh, gap
+
+    def emit(self, generation: Generation | None = None) -> None:
+        """Hand over what has come since the last time. generation: the whole, where that was the last."""
+        row, start = self.row, self._shown
+        text = "".join(row.pieces[self._told :])
+        logprobs = None if row.logprobs is None else row.logprobs[start:]
+        top = None if row.top_logprobs is None else row.top_logprobs[start:]
+        self._shown, self._told = len(row.token_ids), len(row.pieces)
+        self.request.deliver(OutputDelta(self.index, text, row.token_ids[start:], logprobs, generation, top))
+
+    def spent(self, now: float) -> GenerationTimes:
+        """Where its time went, until now."""
+        begun = now if self.start_time is None else self.start_time
+        return GenerationTimes(
+            seconds=now - begun,
+            prefill=0.0 if self.first_token_time is None else self.first_token_time - begun,
+            rounds=self.gaps,
+            verify=self.verify,
+            draft=self.draft,
+            cached_tokens=self.cached,
+            queue=begun - self.arrival_time,
+            first_token=None if self.first_token_time is None else self.first_token_time - self.arrival_time,
+        )

@@ -1,0 +1,94 @@
+"""Answers by the target, compiled: built without a proof through the cache of builds, opened, asked batch by batch."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from speccompile.drafters import NONE
+from speccompile.errors import UnsupportedModelError, UsageError
+from speccompile.plan.plan import DrafterPlan, EnginePlan, Plan, PrecisionPlan, ProvePlan, VerifyPlan
+from speccompile.plan.training_plan import TrainingPlan
+from speccompile.progress import log_step
+from speccompile.recipe.engines import BACKEND, PRECISION
+from speccompile.recipe.resource_estimate import estimate_resources
+from speccompile.recipe.resources import check_resources, find_resources
+from speccompile.recipe.trees import NO_TREE
+from speccompile.runtime import Bundle
+from speccompile.train.answers.generator import FailedResponse, GenerationRequest, Response, capacity, ended
+
+PREFILL_CHUNK = 128
+
+
+def answer_plan(plan: TrainingPlan) -> Plan:
+    """What is built where nothing else is given: the target alone, in float32 on this machine's processor, as many rows
+    and as long as the answers need."""
+    length = capacity(plan)
+    return Plan(
+        name=f"{plan.name}-answers",
+        target=plan.target,
+        drafter=DrafterPlan(NONE, 0, NO_TREE),
+        decoding="sampling" if plan.data.temperature else "greedy",
+        graphs="separate",
+        verify=VerifyPlan("exact", exact=True, parameters={}),
+        max_length=length,
+        batch_size=plan.data.batch_size,
+        prefill_chunk=min(PREFILL_CHUNK, length),
+        engines=(EnginePlan(0, "answers", BACKEND, "cpu", None, PrecisionPlan(PRECISION, None, None)),),
+        prove=ProvePlan(None, 1),
+        notes=(),
+    )
+
+
+@contextmanager
+def bundle_maker(plan: TrainingPlan, build_plan: Plan, folder: Path, *, remember: bool) -> Iterator["BundleMaker"]:
+    """Build the bundle of `build_plan` into `folder` and open it. remember: use the cache of builds.
+
+    Raises UsageError for a bundle with fewer positions than the answers need or that cannot draw, and what a build and
+    `Bundle.open` raise.
+    """
+    from speccompile.compiler.build import build  # imports torch
+
+    _check(plan, build_plan)
+    check_resources(estimate_resources(build_plan), find_resources(folder))
+    with log_step("building the bundle that answers"):
+        try:
+            build(build_plan, folder, prove=False, remember=remember)
+        except UnsupportedModelError as error:
+            raise UnsupportedModelError(
+                f"the bundle that answers cannot be built: {error}",
+                hint="set train.data.answers to transformers, which needs no bundle",
+            ) from error
+    yield BundleMaker(Bundle.open(folder, verify=False), plan)
+
+
+class BundleMaker:
+    """Groups of at most the bundle's batch, of any lengths."""
+
+    words = "the compiled bundle"
+
+    def __init__(self, bundle: Bundle, plan: TrainingPlan) -> None:
+        self._bundle, self._plan = bundle, plan
+
+    def answer(self, group: Sequence[GenerationRequest]) -> list[Response | FailedResponse]:
+        ends, warm = self._plan.target.facts.eos_token_ids, group[0].temperature
+        drawn = {"temperature": warm, "seed": [asked.seed for asked in group]} if warm else {}
+        self._bundle.reset()  # drawn answers depend on the drafts, and those on what was learned from earlier groups
+        found = self._bundle.generate_batch(
+            [asked.tokens for asked in group], max_new_tokens=max(asked.room for asked in group), **drawn
+        )
+        return [ended(each.token_ids, asked.room, ends) for asked, each in zip(group, found, strict=True)]
+
+
+def _check(plan: TrainingPlan, build_plan: Plan) -> None:
+    if build_plan.max_length < capacity(plan):
+        raise UsageError(
+            f"the bundle that answers: received {build_plan.max_length} positions, expected {capacity(plan)}, the "
+            "tokens of a prompt and its answer",
+            hint="set cache.max_length to as many, or train.data.length to fewer",
+        )
+    if plan.data.temperature and build_plan.decoding != "sampling":
+        raise UsageError(
+            f"the bundle that answers: received decoding {build_plan.decoding}, expected sampling for a temperature of "
+            f"{plan.data.temperature:g}",
+            hint="set decoding to sampling, or train.data.answers.temperature to 0",
+        )

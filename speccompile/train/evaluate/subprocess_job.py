@@ -1,0 +1,37 @@
+"""Build and run a checkpoint in a subprocess: `python -m speccompile.train.evaluate.subprocess_job JOB ANSWER`."""
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from speccompile.measure.compare.subprocess_job import serve
+
+
+def _run(job: dict[str, Any]) -> dict[str, Any]:
+    from speccompile.compiler.build import build  # imports torch
+    from speccompile.compiler.models.load import quiet_transformers
+    from speccompile.recipe import load_recipe, make_plan
+    from speccompile.recipe.resource_estimate import estimate_resources
+    from speccompile.recipe.resources import check_resources, find_resources
+    from speccompile.runtime import Bundle
+
+    plan = make_plan(load_recipe(Path(job["recipe"]), job["settings"]))
+    quiet_transformers()
+    with TemporaryDirectory(prefix="compiled-", dir=job["work"]) as work:
+        output = Path(work) / "bundle"
+        check_resources(estimate_resources(plan), find_resources(output))
+        build(plan, output, prove=False, remember=job["remember"])
+        bundle = Bundle.open(output, verify=False)
+        found = [
+            bundle.generate(prompt, max_new_tokens=job["max_new_tokens"], adaptive=False) for prompt in job["prompts"]
+        ]
+    tokens, kind = plan.drafter.tokens, plan.drafter.tree.kind
+    return {
+        "shape": f"chain of {tokens}" if kind == "chain" else f"{kind} tree of {tokens}",
+        "new": [one.token_ids for one in found],
+        "paths": [one.path_lengths for one in found],
+    }
+
+
+if __name__ == "__main__":
+    serve(_run)

@@ -1,0 +1,95 @@
+"""Texts of the drafter's own, which the target then judges: what a drafter meets when it drafts.
+
+On-policy distillation as in DistillSpec (Zhou et al. 2024), Online Speculative Decoding (Liu et al. 2024) and GKD
+(Agarwal et al. 2024).
+"""
+
+import zlib
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
+
+from speccompile.compiler.step.monkeypatch import patched_attribute
+from speccompile.drafters.model.training import ModelLearner
+from speccompile.plan.training_plan import LossPlan
+
+
+def is_on_policy_step(plan: LossPlan, seed: int, step: int) -> bool:
+    """Whether the batch of a step has the drafter's texts: the same in all its parts."""
+    if plan.contexts == "mixed":
+        return bool(np.random.default_rng((seed, step)).random() < plan.share)
+    return plan.contexts == "drafter"
+
+
+@torch.no_grad()
+def sample_on_policy(
+    learner: ModelLearner, tokens: Tensor, real: Tensor, learnt: Tensor, ends: Sequence[int], seed: int, step: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The batch with what the drafter says behind each prompt, sampled at temperature 1.
+
+    A prompt is what stands before a text's first learnt token, its first token at least. tokens int64 [B, T]; real,
+    learnt bool [B, T], padding behind; ends: tokens that end a text. Returns the same three: no text becomes longer
+    than it was, the drafter's tokens are the learnt ones, and a text of prompt alone stays as it is. What is drawn is a
+    function of seed, step and the prompt, however a batch is split.
+    """
+    places, lengths = torch.arange(tokens.shape[1], device=tokens.device), real.sum(1)
+    first = torch.where(learnt & real, places, tokens.shape[1]).amin(1)
+    prompts = torch.minimum(first.clamp(min=1), lengths)
+    room, width = int((lengths - prompts).max()), int(prompts.max())
+    if not room:
+        return tokens, real, torch.zeros_like(learnt)
+    said = _continued(learner, tokens, prompts, width, room, ends, seed, step)
+    shifts = width - prompts[:, None]  # the prompts stand at the end of what was read
+    written = said.gather(1, (places + shifts).clamp(max=said.shape[1] - 1))
+    is_prompt = places < prompts[:, None]
+    is_own = ~is_prompt & (places < lengths[:, None])
+    is_end = torch.isin(written, written.new_tensor(list(ends))) & is_own
+    is_own &= is_end.cumsum(1) - is_end.long() == 0  # the end itself is learnt
+    return torch.where(is_prompt, tokens, torch.where(is_own, written, 0)), is_prompt | is_own, is_own
+
+
+def _continued(
+    learner: ModelLearner,
+    tokens: Tensor,
+    prompts: Tensor,
+    width: int,
+    room: int,
+    ends: Sequence[int],
+    seed: int,
+    step: int,
+) -> Tensor:
+    """[B, width + n]: the prompts, padded before, and up to `room` tokens behind them."""
+    index = torch.arange(width, device=tokens.device) - (width - prompts[:, None])
+    is_read, read = index >= 0, tokens.gather(1, index.clamp(min=0))
+    randoms = [
+        np.random.default_rng((seed, step, zlib.crc32(row[mask].tobytes())))
+        for row, mask in zip(read.cpu().numpy(), is_read.cpu().numpy(), strict=True)
+    ]
+    network, was_training = learner.network, learner.network.training
+    network.eval()
+    with patched_attribute(network, "generation_config", GenerationConfig()):  # its own may cut, punish or force tokens
+        said = network.generate(
+            read.clamp(max=learner.rows - 1), attention_mask=is_read.long(), max_new_tokens=room, do_sample=False,
+            logits_processor=LogitsProcessorList([_Sampled(randoms, learner.size)]),
+            eos_token_id=list(ends) or None, pad_token_id=0,
+        )  # fmt: skip
+    network.train(was_training)
+    return said
+
+
+class _Sampled(LogitsProcessor):
+    """Gumbel noise, under which the largest logit is a sample: each row has a generator of its own, so that what it
+    draws does not depend on the rows beside it."""
+
+    def __init__(self, randoms: Sequence[np.random.Generator], size: int) -> None:
+        """size: how many of the tokens the target has."""
+        self.randoms, self.size = randoms, size
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        noise = torch.from_numpy(np.stack([random.gumbel(size=scores.shape[1]) for random in self.randoms]))
+        drawn = scores + noise.to(scores.device, scores.dtype)
+        drawn[:, self.size :] = -torch.inf
+        return drawn
