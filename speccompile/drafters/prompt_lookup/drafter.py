@@ -35,5 +35,5 @@ class PromptLookup(Drafter):
         text = ops.commit(states[0], accepted.path, accepted.length, 1)  # [B, S]
         end = (accepted.length + accepted.n_path)[:, None]  # [B, 1]: where the bonus token stands
         looked = self.lookup(text, end)
-        n_total = torch.where(looked.matched > 0, 1 + self.tokens, 1)
+        n_total = torch.where(looked.match_length > 0, 1 + self.tokens, 1)
         return Drafted(torch.cat([text.gather(1, end), looked.tokens], 1), n_total, [text])

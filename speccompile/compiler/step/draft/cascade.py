@@ -132,7 +132,7 @@ class LookupTail(LookupWrapper):
         own = drafted.window[:, 1:]
         count = drafted.n_total[:, None] - 1
         looked = self.lookup(extended(text, end, own, count), end + count)
-        n_tail = torch.where((looked.matched > 0) & is_fed, looked.tokens.shape[1], 0)
+        n_tail = torch.where((looked.match_length > 0) & is_fed, looked.tokens.shape[1], 0)
         window = torch.cat([drafted.window[:, :1], _spliced(own, looked.tokens, count)], 1)
         drafted = drafted._replace(window=window, n_total=drafted.n_total + n_tail)
         if drafted.ids is None or drafted.probs is None:
@@ -167,7 +167,7 @@ class LookupGate(LookupWrapper):
 
     def look(self, drafted: Drafted, text: Tensor, end: Tensor, is_fed: Tensor) -> Drafted:
         looked = self.lookup(text, end)
-        passes = (looked.matched >= self.match) & is_fed
+        passes = (looked.match_length >= self.match) & is_fed
         own, copied = (_padded(each, self.tokens) for each in (drafted.window[:, 1:], looked.tokens))
         window = torch.cat([drafted.window[:, :1], torch.where(passes[:, None], copied, own)], 1)
         n_total = torch.where(passes, 1 + looked.tokens.shape[1], drafted.n_total)

@@ -60,7 +60,7 @@ class VerticalCascade(Drafter):
             before = kept[:, None, :].expand(-1, tokens.shape[1], -1)
             logits = reading.read_on(tokens, last - end + places, torch.cat([before, causal], 2))
             best = logits.argmax(2)  # [B, 1 + w]
-            right = self._agrees(logits[:, :-1], best[:, :-1], looked.tokens) & (looked.matched > 0)[:, None]
+            right = self._agrees(logits[:, :-1], best[:, :-1], looked.tokens) & (looked.match_length > 0)[:, None]
             n_right = ((~right).long().cumsum(1) == 0).long().sum(1, keepdim=True)
             kept = torch.cat([kept, places <= n_right], 1)
             longer, last = extended(longer, last, looked.tokens, n_right), last + n_right
